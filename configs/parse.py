@@ -7,23 +7,24 @@ import dataclasses
 import difflib
 import functools
 import math
+import types
 import typing
-from argparse import ArgumentError
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import jsonargparse
 import yaml
 
 from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import with_shipped_configs
 
-Settings = TypeVar("Settings")
 MOST_SHOWN = 80
 """Characters of a value in an error."""
+QUICK: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's loader, where PyYAML was built with it."""
 DEEP = 50
 """Nesting of YAML that no config needs, and every parser reads."""
 
@@ -36,29 +37,69 @@ def load_config(argv: Sequence[str]) -> Config:
             similar one), or a value has the wrong type or is out of range. The message names file
             and line, or the option.
     """
-    argv = with_shipped_configs(argv)
-    places = _check_names(argv)
-    try:
-        values = _parser().parse_args(argv).as_dict()
-    except ArgumentError as error:
-        raise ValueError(f"config: {' '.join(str(error).split())}") from None
-    values.pop("config")
+    values = _defaults(Config)
+    places: dict[str, str] = {}
+    for field in _given(with_shipped_configs(argv)):
+        _assign(values, field)
+        places[field.name] = field.place
     try:
         config: Config = _build(Config, values)
+        return config
     except FieldError as error:
         raise ValueError(_placed(error, places)) from None
-    return config
+
+
+@dataclass(frozen=True)
+class Given:
+    """A field that a file or an option gives.
+
+    Args:
+        name: full name, such as training.seed; "" for a file itself.
+        value: its value; of a section, an empty dictionary, as its fields follow.
+        place: "config FILE, line 3" or "option --training.seed".
+    """
+
+    name: str
+    value: Any
+    place: str
+
+
+def _assign(values: dict[str, Any], field: Given) -> None:
+    """Set a field in nested values; a section that was null gets its defaults first."""
+    if not field.name:
+        return
+    class_: Any = Config
+    *sections, last = field.name.split(".")
+    for name in sections:
+        class_ = _section(_hints(class_)[name])
+        if values[name] is None:
+            values[name] = _defaults(class_)
+        values = values[name]
+    inner = _section(_hints(class_)[last])
+    if inner is None or field.value is None:
+        values[last] = field.value
+    elif values[last] is None:
+        values[last] = _defaults(inner)
+
+
+def _defaults(class_: Any) -> dict[str, Any]:
+    """Return the defaults of a section's fields, nested."""
+    return {
+        field.name: _plain(field.default)
+        if field.default is not dataclasses.MISSING
+        else _defaults(field.default_factory)
+        for field in dataclasses.fields(class_)
+    }
+
+
+def _section(hint: Any) -> Any:
+    """Return the dataclass of a section of fields, None for another type."""
+    return next(filter(dataclasses.is_dataclass, options_of(hint)), None)
 
 
 @functools.cache
-def _parser() -> jsonargparse.ArgumentParser:
-    """Return the parser of all fields, which takes longer to make than to use."""
-    parser = jsonargparse.ArgumentParser(
-        prog="train.py", description="Train a checkpoint.", exit_on_error=False
-    )
-    parser.add_argument("--config", action="config", help="YAML file; later options override it")
-    parser.add_class_arguments(Config)
-    return parser
+def _hints(class_: Any) -> dict[str, Any]:
+    return typing.get_type_hints(class_)
 
 
 def _placed(error: FieldError, places: dict[str, str]) -> str:
@@ -92,17 +133,15 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     return options, load_config(rest)
 
 
-def _build(class_: type[Settings], values: dict[str, Any], prefix: str = "") -> Settings:
-    """Build a dataclass from nested plain values."""
+def _build(class_: Any, values: dict[str, Any]) -> Any:
+    """Build a dataclass from nested plain values of the right types."""
     built: dict[str, Any] = {}
-    for name, hint in typing.get_type_hints(class_).items():
-        value = values[name]
-        if wanted := mismatch(value, hint):
-            raise ValueError(f"config field {prefix}{name}: {shown(value)} given, must be {wanted}")
-        types_ = (option for option in options_of(hint) if isinstance(option, type))
-        inner = next(filter(dataclasses.is_dataclass, types_), None)
+    for name, hint in _hints(class_).items():
+        value, inner = values[name], _section(hint)
         if inner is not None and value is not None:
-            value = _build(inner, value, f"{prefix}{name}.")
+            value = _build(inner, value)
+        elif float in options_of(hint) and value is not None:
+            value = float(value)
         built[name] = tuple(value) if isinstance(value, list) else value
     return class_(**built)
 
@@ -146,42 +185,65 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _check_names(argv: Sequence[str]) -> dict[str, str]:
-    """Refuse unknown fields, in a YAML file or as options, and name the nearest known one.
+def _given(argv: Sequence[str]) -> Iterator[Given]:
+    """Yield the fields of files and options in their order; the later ones hold.
 
-    Returns:
-        Where each field is given last: "config FILE, line 3" or "option --training.seed"; under
-        "" the last file.
+    Raises:
+        ValueError: a field is unknown (the nearest known one is named) or of the wrong type.
     """
     known = dict(_field_types(Config))
-    places: dict[str, str] = {}
-    for index, option in enumerate(argv):
-        name, equals, value = option.removeprefix("--").partition("=")
-        if not option.startswith("--") or name in ("help", "print_config"):
-            continue
-        if name == "config":
-            if not equals and index + 1 == len(argv):
-                raise ValueError("option --config: a file is needed")
-            places |= _check_file(Path(value if equals else argv[index + 1]), known)
-        elif name not in known:
+    words = iter(argv)
+    for word in words:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            raise ValueError(f"{shown(word)}: neither an option nor the value of one")
+        if name != "config" and name not in known:
             raise ValueError(f"unknown option --{name}{nearest(name, known)}")
-        elif equals or index + 1 < len(argv):
-            _check_value(name, value if equals else argv[index + 1], known[name])
-            places[name] = f"option --{name}"
-    return places
+        if not equals:
+            value = next(words, "--")
+            if value.startswith("--"):
+                wanted = "file" if name == "config" else "value"
+                raise ValueError(f"option --{name}: a {wanted} is needed")
+        if name == "config":
+            yield from _of_file(Path(value), known)
+        else:
+            yield from _of_option(name, value, known)
 
 
-def _check_value(name: str, text: str, hint: Any) -> None:
-    """Refuse an option's value of the wrong type in words; jsonargparse names Python's classes."""
+def _of_option(name: str, text: str, known: dict[str, Any]) -> Iterator[Given]:
+    """Yield the field of an option; of a section, as a mapping, also those in it."""
+    place, hint = f"option --{name}", known[name]
     if str in options_of(hint):
+        is_null = text == "null" and types.NoneType in options_of(hint)
+        yield Given(name, None if is_null else text, place)
         return
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        wanted = mismatch(None if node is None else node_value(node), hint)
+        node = compose(text)
+        value = {} if isinstance(node, yaml.MappingNode) else node and node_value(node)
+        wanted = mismatch(value, hint)
     except (RecursionError, ValueError, yaml.YAMLError):  # ValueError: thousands of digits
         wanted = kind_of(hint)
     if wanted:
-        raise ValueError(f"option --{name}: {shown(text)} given, must be {wanted}")
+        raise ValueError(f"{place}: {shown(text)} given, must be {wanted}")
+    yield Given(name, value, place)
+    if isinstance(node, yaml.MappingNode):
+        inner = _of_entries(place, node, known, f"{name}.")
+        yield from (dataclasses.replace(field, place=place) for field in inner)
+
+
+def compose(text: str) -> yaml.Node | None:
+    """Read YAML by libyaml; what is wrong is said by the plain parser, which says it better.
+
+    Raises:
+        RecursionError: it is nested too deep; ``deep_place`` says where.
+        yaml.YAMLError: it is not YAML.
+    """
+    try:
+        if deep_place(text):
+            raise RecursionError
+        return yaml.compose(text, Loader=QUICK)
+    except yaml.YAMLError:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
 def shown(value: Any) -> str:
@@ -194,25 +256,30 @@ def shown(value: Any) -> str:
 
 
 def deep_place(text: str) -> str:
-    """Describe where a YAML text, whose nesting ends its parser, is nested too deep."""
+    """Describe where a YAML text is nested deeper than parsers read it; "" if nowhere.
+
+    Raises:
+        yaml.YAMLError: it is not YAML.
+    """
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):  # not recursive
+    for event in yaml.parse(text, Loader=QUICK):  # not recursive
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEP and event.start_mark is not None:
             return f"line {event.start_mark.line + 1}: not YAML: too deep"
-    return "not YAML: too deep"
+    return ""
 
 
-def _check_file(path: Path, known: dict[str, Any]) -> dict[str, str]:
-    """Check the fields of a YAML file; return where each is given."""
+def _of_file(path: Path, known: dict[str, Any]) -> Iterator[Given]:
+    """Yield a YAML file's fields, checked."""
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        tree = compose(text)
         if not isinstance(tree, yaml.MappingNode):
             raise ValueError(f"config {path}: a mapping of fields is needed")
-        return _check_entries(path, tree, known)
+        yield Given("", None, f"config {path}")
+        yield from _of_entries(f"config {path}", tree, known)
     except OSError as error:
         raise ValueError(f"config {path}: {error.strerror}") from None
     except RecursionError:
@@ -230,23 +297,25 @@ def not_yaml(error: Exception) -> str:
     return f", line {mark.line + 1}: not YAML: {' '.join(filter(None, parts))}"
 
 
-def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) -> dict[str, str]:
-    seen = {"": f"config {path}"}
-    for name, line, node in _entries(tree):
-        place = f"config {path}, line {line}"
+def _of_entries(
+    source: str, tree: yaml.MappingNode, known: dict[str, Any], prefix: str = ""
+) -> Iterator[Given]:
+    seen = set()
+    for name, line, node in _entries(tree, prefix):
+        place = f"{source}, line {line}"
         position = f"{place}, field {name}"
         if name not in known:
             raise ValueError(f"{position}: unknown{nearest(name, known)}")
         if name in seen:
             raise ValueError(f"{position}: given twice")
-        seen[name] = place
+        seen.add(name)
         try:
             value = {} if isinstance(node, yaml.MappingNode) else node_value(node)
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
             raise ValueError(f"{position}: not a value that a config can hold") from None
         if wanted := mismatch(value, known[name]):
             raise ValueError(f"{position}: {shown(value)} given, must be {wanted}")
-    return seen
+        yield Given(name, value, place)
 
 
 def node_value(node: yaml.Node) -> Any:
@@ -256,7 +325,7 @@ def node_value(node: yaml.Node) -> Any:
         ValueError, yaml.YAMLError: it is no plain value.
     """
     value = yaml.SafeLoader("").construct_object(node, deep=True)
-    plain = isinstance(node, yaml.ScalarNode) and node.style is None
+    plain = isinstance(node, yaml.ScalarNode) and not node.style  # the quick parser has ""
     if isinstance(value, str) and plain and value.lstrip("+-.")[:1].isdigit():
         with suppress(ValueError):
             return float(
@@ -297,7 +366,7 @@ def _is(value: Any, option: Any) -> bool:
 
 
 def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, hint in typing.get_type_hints(class_).items():
+    for name, hint in _hints(class_).items():
         yield prefix + name, hint
         for option in filter(dataclasses.is_dataclass, options_of(hint)):
             yield from _field_types(option, f"{prefix}{name}.")

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,7 +140,7 @@ def _write_manifest(model: GraphLM, config: Config, folder: Path) -> None:
         "base_model": config.model.base_model,
         "base_model_fingerprint": model.base_fingerprint,
         "files": hashes(folder),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "versions": versions(),
         "commit": commit(),
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
@@ -247,6 +247,13 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     return Checkpoint(folder, check_manifest(folder), checkpoint_config(folder))
 
 
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a checkpoint depends on."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+@cache
 def commit() -> str | None:
     """Return the commit of Turngraph's own source tree, followed by ``+`` if files have changed.
 

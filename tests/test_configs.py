@@ -32,6 +32,7 @@ from turngraph.configs.schema import (
     EvidenceConfig,
     LoraConfig,
     ModelConfig,
+    ScorerConfig,
     TrainingConfig,
 )
 
@@ -154,6 +155,11 @@ def test_the_command_line_overrides_the_file(write: Any) -> None:
     )
     assert (config.evidence.top_k, config.model.lora.r, config.data.train) == (7, 8, "y")
     assert read_config(path, "--model.lora=null").model.lora is None
+    again = read_config(path, "--model.lora=null", "--model.lora.r=3").model.lora
+    assert again == LoraConfig(r=3)  # a section that was null has its defaults
+    whole = read_config(path, "--model.lora={r: 5}", "--data.tune=null", "--model.scorer={}")
+    assert (whole.model.lora, whole.data.tune) == (LoraConfig(r=5), None)
+    assert whole.model.scorer == ScorerConfig()
     assert read_config(path, "--evidence.max_nodes=100").evidence.max_nodes == 100
 
 
@@ -292,7 +298,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (["--evidence.top_k=null"], "evidence.top_k"),
         (["--model.lora.r=0"], "model.lora.r: 0 given"),
         (["--config"], "--config"),
-        (["stray"], "stray"),
+        (["stray"], "'stray': neither an option nor the value of one"),
+        (["--model.lora={rank: 5}"], "option --model.lora, line 1, field model.lora.rank: unknown"),
+        (["--data.train", "--data.tune=x"], "option --data.train: a value is needed"),
     ],
 )
 def test_a_wrong_option_is_named(write: Any, options: list[str], message: str) -> None:

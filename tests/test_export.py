@@ -133,7 +133,7 @@ class Server:
             def log_message(self, *_: object) -> None: ...
 
         http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=http.serve_forever)
+        thread = threading.Thread(target=http.serve_forever, args=(0.02,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{http.server_port}/v1/completions"

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +75,7 @@ MEMORY_LAYERS: tuple[set[str], ...] = (
 BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
 
 LIBRARIES = {
-    "configs": "gguf huggingface_hub jsonargparse platformdirs sentence_transformers torch tqdm "
+    "configs": "gguf huggingface_hub platformdirs sentence_transformers torch tqdm "
     "transformers yaml",
     "data": "numpy rank_bm25 ray safetensors",
     "data.bert_encoder": "numpy safetensors scipy tokenizers",
@@ -179,24 +181,79 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in [*PRODUCT, *TESTS]}
 
 
+@dataclass(frozen=True)
+class Source:
+    """What the checks read in a file, as the trees of all files would fill the memory."""
+
+    imports: tuple[str, ...]
+    """Names in full, of functions too."""
+    top_imports: tuple[str, ...]
+    calls: frozenset[str]
+    """Dotted names of what is called."""
+    functions: tuple[Function, ...]
+    has_bare_except: bool
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function's name, number of lines and what has no annotation."""
+
+    name: str
+    num_lines: int
+    untyped: frozenset[str]
+    has_return_type: bool
+
+
 @cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def source_of(path: Path) -> Source:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = defaultdict[type, list[Any]](list)
+    for node in ast.walk(tree):
+        kinds[type(node)].append(node)
+    functions = [*kinds[ast.FunctionDef], *kinds[ast.AsyncFunctionDef]]
+    imports = [*kinds[ast.Import], *kinds[ast.ImportFrom]]
+    return Source(
+        names_of(path, imports),
+        names_of(path, tree.body),
+        frozenset(dotted(call.func) for call in kinds[ast.Call]),
+        tuple(function_of(function) for function in functions),
+        any(handler.type is None for handler in kinds[ast.ExceptHandler]),
+    )
 
 
-def imported_names(path: Path, top_level_only: bool = False) -> Iterator[str]:
-    """Yield every name that a file imports, in full, inside functions too unless told."""
-    for node in tree_of(path).body if top_level_only else ast.walk(tree_of(path)):
+def names_of(path: Path, nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+    """Return every name that import statements import, in full."""
+    names: list[str] = []
+    for node in nodes:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module_of(path)}: a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(names)
+
+
+def dotted(node: ast.AST) -> str:
+    """Return ``a.b.c``; empty for what is no chain of names."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def function_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
+    given = node.args
+    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    arguments += [argument for argument in (given.vararg, given.kwarg) if argument]
+    untyped = frozenset(a.arg for a in arguments if a.annotation is None)
+    assert node.end_lineno is not None
+    return Function(node.name, node.end_lineno - node.lineno, untyped, node.returns is not None)
 
 
 def libraries(path: Path, top_level_only: bool = False) -> set[str]:
     """Return the third-party packages that a file imports."""
-    found = {name.partition(".")[0] for name in imported_names(path, top_level_only)}
+    source = source_of(path)
+    names = source.top_imports if top_level_only else source.imports
+    found = {name.partition(".")[0] for name in names}
     return found - set(sys.stdlib_module_names) - {"turngraph"}
 
 
@@ -204,7 +261,7 @@ def libraries(path: Path, top_level_only: bool = False) -> set[str]:
 def ours(path: Path) -> frozenset[str]:
     """Return the modules of Turngraph that a file imports, type checking's included."""
     found = set()
-    for name in imported_names(path):
+    for name in source_of(path).imports:
         if name.partition(".")[0] != "turngraph":
             continue
         inside = name.removeprefix("turngraph").removeprefix(".")
@@ -296,7 +353,7 @@ def test_the_memory_graph_is_a_library() -> None:
         if module.startswith("data.memory_graph."):
             assert all(name.startswith(("data.", "configs.")) for name in ours(path)), module
             assert "data.cli" not in ours(path), module
-            assert not {"argparse", "rich"} & {n.partition(".")[0] for n in imported_names(path)}
+            assert not {"argparse", "rich"} & {n.partition(".")[0] for n in source_of(path).imports}
 
 
 def circles(arrows: dict[str, frozenset[str]]) -> list[list[str]]:
@@ -352,7 +409,7 @@ def test_no_two_modules_share_a_basename() -> None:
 def test_every_import_of_ours_is_of_turngraph() -> None:
     bare = {*ROOMS, *COMMANDS, "tests"}
     for module, path in MODULES.items():
-        found = {name.partition(".")[0] for name in imported_names(path)}
+        found = {name.partition(".")[0] for name in source_of(path).imports}
         assert not found & bare, module
         assert "sys.path." not in path.read_text(encoding="utf-8") or path == Path(__file__), module
 
@@ -360,7 +417,7 @@ def test_every_import_of_ours_is_of_turngraph() -> None:
 def test_modules_are_imported_by_statement() -> None:
     dynamic = {"__import__", "importlib.import_module", "import_module"}
     for path in PRODUCT:
-        calls = {ast.unparse(n.func) for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)}
+        calls = source_of(path).calls
         if module_of(path) != "__init__":  # the Python API, whose names are imported when used
             assert not calls & dynamic, module_of(path)
 
@@ -436,9 +493,8 @@ def test_is_imported_without_loading_torch(module: str) -> None:
 def test_no_pickle_is_written_or_loaded() -> None:
     for path in PRODUCT:
         module = module_of(path)
-        assert not {n.partition(".")[0] for n in imported_names(path)} & PICKLES, module
-        calls = {ast.unparse(n.func) for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)}
-        assert not calls & {"torch.load", "torch.save"}, module
+        assert not {n.partition(".")[0] for n in source_of(path).imports} & PICKLES, module
+        assert not source_of(path).calls & {"torch.load", "torch.save"}, module
 
 
 def test_every_package_is_in_the_wheel() -> None:
@@ -446,12 +502,6 @@ def test_every_package_is_in_the_wheel() -> None:
     folders = {path.parent for path in PRODUCT}
     names = {".".join(["turngraph", *folder.relative_to(ROOT).parts]) for folder in folders}
     assert sorted(names) == sorted(project["tool"]["setuptools"]["packages"])
-
-
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
 
 
 def num_lines(path: Path) -> int:
@@ -462,18 +512,12 @@ def num_lines(path: Path) -> int:
 def test_house_style(path: Path) -> None:
     """Complexity is ruff's (C901 in pyproject.toml)."""
     assert num_lines(path) <= MAX_FILE_LINES
-    for function in functions(path):
+    for function in source_of(path).functions:
         where = f"{module_of(path)}, {function.name}"
-        assert function.end_lineno is not None
-        assert function.end_lineno - function.lineno < MAX_FUNCTION_LINES, where
-        given = function.args
-        arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-        arguments += [argument for argument in (given.vararg, given.kwarg) if argument]
-        untyped = {a.arg for a in arguments if a.annotation is None}
-        assert untyped <= {"self", "cls"}, where
-        assert function.returns is not None, where
-    for node in ast.walk(tree_of(path)):
-        assert not (isinstance(node, ast.ExceptHandler) and node.type is None), module_of(path)
+        assert function.num_lines < MAX_FUNCTION_LINES, where
+        assert function.untyped <= {"self", "cls"}, where
+        assert function.has_return_type, where
+    assert not source_of(path).has_bare_except
 
 
 def test_files_have_mostly_under_400_lines() -> None:

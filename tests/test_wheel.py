@@ -83,12 +83,11 @@ class Installed:
         """Return the names in ``bin`` and ``site-packages``."""
         return {path.name for folder in (self.bin, self.packages) for path in folder.iterdir()}
 
-    def __call__(self, *arguments: object, text: str | None = None) -> str:
+    def __call__(self, *arguments: object) -> str:
         """Run ``turngraph`` in the project, whose modules are importable; return what it prints."""
         done = subprocess.run(
             [str(self.bin / "turngraph"), *map(str, arguments)],
             cwd=self.project,
-            input=text,
             capture_output=True,
             text=True,
             check=False,
@@ -98,12 +97,18 @@ class Installed:
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
-    def python(self, code: str) -> str:
-        """Run Python in the project; return what it prints."""
-        command = [str(self.bin / "python"), "-c", code]
-        return subprocess.run(
-            command, cwd=self.project, capture_output=True, text=True, check=True, env=clean()
-        ).stdout
+    def python(self, code: str, *arguments: str) -> str:
+        """Run Python in the project, whose modules are importable; return what it prints."""
+        done = subprocess.run(
+            [str(self.bin / "python"), "-c", code, *arguments],
+            cwd=self.project,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean() | {"PYTHONPATH": str(self.project), "OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -116,13 +121,31 @@ def turngraph(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert not installed.added & installed.files()
 
 
+ONE_AFTER_THE_OTHER = """
+import io, json, sys
+from turngraph.__main__ import run
+for name, text, *arguments in json.loads(sys.argv[1]):
+    sys.stdin = io.StringIO(text)
+    run(name, arguments)
+    print("END")
+"""
+
+
 @pytest.fixture(scope="module")
-def run(turngraph: Installed, tiny_folder: str, tiny_data: Path) -> Path:
-    """A folder that ``turngraph train`` wrote, from a shipped config."""
-    output = turngraph.project / "runs" / "tiny"
-    changes = options(tiny_folder, tiny_data, output, training__max_steps=2)
-    turngraph("train", "--config", "sqa/graph_memory", *changes)
-    return output
+def printed(turngraph: Installed, tiny_folder: str, tiny_data: Path) -> dict[str, str]:
+    """What train (from a shipped config), answer and chat print: torch is imported once."""
+    (turngraph.project / "text.txt").write_text(TEXT, encoding="utf-8")
+    changes = options(tiny_folder, tiny_data, "run", training__max_steps=2)
+    answer = ("--input", str(tiny_data / "tune.jsonl"), "--output", "answers.jsonl")
+    chat = ("--evidence", "text.txt", "--memory", "chat.db")
+    loaded = ("--checkpoint", "run/best", "--max_new_tokens", "4")
+    commands = (
+        ("train", "", "--config", "sqa/graph_memory", *changes),
+        ("answer", "", *loaded, *answer),
+        ("chat", "Where does Anna live?\nAnd Bob?\n", *loaded, *chat),
+    )
+    texts = turngraph.python(ONE_AFTER_THE_OTHER, json.dumps(commands)).split("END\n")
+    return {command[0]: text for command, text in zip(commands, texts, strict=False)}
 
 
 def test_the_wheel_holds_the_modules_and_files_of_the_checkout(wheel: Path) -> None:
@@ -156,29 +179,25 @@ def test_shipped_configs_are_listed(turngraph: Installed) -> None:
     assert all(name.removesuffix(".yaml") in listed for name in names)
 
 
-def test_trains_and_never_records_the_commit_of_a_user(run: Path) -> None:
-    manifest = json.loads((run / "best" / "manifest.json").read_text(encoding="utf-8"))
+@pytest.mark.usefixtures("printed")
+def test_trains_and_never_records_the_commit_of_a_user(turngraph: Installed) -> None:
+    path = turngraph.project / "run" / "best" / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
     assert manifest["commit"] is None
     assert manifest["versions"]["turngraph"] == "0.1.0"
 
 
-def test_answers(turngraph: Installed, run: Path, tiny_data: Path) -> None:
+@pytest.mark.usefixtures("printed")
+def test_answers(turngraph: Installed) -> None:
     output = turngraph.project / "answers.jsonl"
-    files = ("--input", tiny_data / "tune.jsonl", "--output", output)
-    turngraph("answer", "--checkpoint", run / "best", *files, "--max_new_tokens", 4)
     records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert len(records) == 6
     assert all(isinstance(record["answer"], str) for record in records)
     assert turngraph("score", "--predictions", output).startswith("All questions;")
 
 
-def test_chats_with_a_memory(turngraph: Installed, run: Path) -> None:
-    (turngraph.project / "text.txt").write_text(TEXT, encoding="utf-8")
-    more = ("--evidence", "text.txt", "--memory", "chat.db", "--max_new_tokens", 4)
-    printed = turngraph(
-        "chat", "--checkpoint", run / "best", *more, text="Where does Anna live?\nAnd Bob?\n"
-    )
-    assert printed.strip()
+def test_chats_with_a_memory(turngraph: Installed, printed: dict[str, str]) -> None:
+    assert printed["chat"].strip()
     assert (turngraph.project / "chat.db").is_file()
 
 

@@ -15,6 +15,7 @@ import yaml
 
 from turngraph.configs.kinds import kind_of
 from turngraph.configs.parse import (
+    compose,
     deep_place,
     differences,
     mismatch,
@@ -167,7 +168,7 @@ def read_study(name: str | Path) -> Study:
     text = ""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        tree = compose(text)
         if tree is None:
             raise _WrongField("line 1: a mapping of fields is needed")
         study: Study = _read(Study, tree)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 from turngraph.configs.extras import extra
@@ -72,13 +74,19 @@ class _Late(Exception):
     """A reply has not ended in time."""
 
 
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Return the context of all connections, as reading the certificates takes longer than one."""
+    return httpx2.create_ssl_context()
+
+
 def _post(
     url: str, content: bytes, headers: Mapping[str, str], timeout: float, most: int
 ) -> Response:
     limits = httpx2.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout))
     late = threading.Event()
     sent = {"Accept-Encoding": "identity", **headers}
-    with httpx2.Client(headers=sent, timeout=limits) as client:
+    with httpx2.Client(headers=sent, timeout=limits, verify=_certificates()) as client:
 
         def close() -> None:
             late.set()

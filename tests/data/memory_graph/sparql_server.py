@@ -56,6 +56,6 @@ def serving(server: SparqlServer) -> Iterator[SparqlServer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         server.url = f"http://127.0.0.1:{http.server_port}/query"
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+        threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
         yield server
         http.shutdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
 import pytest
 
@@ -37,13 +38,12 @@ def test_a_text_is_read_if_it_may_claim_the_aspect() -> None:
 def test_a_text_that_claims_an_aspect_is_never_skipped(negation: str) -> None:
     relations = {*ASPECTS, *ENDINGS, *LOSSES, *VERB_FORMS, "frobnifies", "is the CEO of", "has job"}
     objects = ("Acme", "single", "red")
-    for number, relation in enumerate(sorted(relations)):
-        for object_ in objects if negation == "{}" else objects[number % 3 : number % 3 + 1]:
-            ends = "Anna's sister", negation.format(relation), object_
-            spoken = f"{ends[0]} {negation.format(relation)} {object_}."
-            _is_never_passed_over(spoken, [ends])
-            told = [(t.subject, t.relation, t.object) for t in read_sentence(spoken)]
-            _is_never_passed_over(spoken, told)
+    for relation, object_ in zip(sorted(relations), cycle(objects), strict=False):
+        ends = "Anna's sister", negation.format(relation), object_
+        spoken = f"{ends[0]} {negation.format(relation)} {object_}."
+        _is_never_passed_over(spoken, [ends])
+        told = [(t.subject, t.relation, t.object) for t in read_sentence(spoken)]
+        _is_never_passed_over(spoken, told)
 
 
 def _is_never_passed_over(text: str, told: list[tuple[str, str, str]]) -> None:

@@ -155,15 +155,15 @@ print(before)
 
 def test_several_read_while_one_writes(tmp_path: Path) -> None:
     """Each reader sees whole commits only, in their order."""
-    path, last = tmp_path / "memory.db", 80
+    path, last = tmp_path / "memory.db", 40
     MemoryGraph.open(path).close()
     arguments = [sys.executable, "-c", WATCH, str(path), str(last)]
     readers = [
-        subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)
+        subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     with remember(path, last) as writer:
-        assert [reader.communicate(timeout=PATIENCE)[0] for reader in readers] == [f"{last}\n"] * 3
-        assert [reader.returncode for reader in readers] == [0] * 3
+        assert [reader.communicate(timeout=PATIENCE)[0] for reader in readers] == [f"{last}\n"] * 2
+        assert [reader.returncode for reader in readers] == [0] * 2
         assert writer.wait(timeout=PATIENCE) == 0
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import read_pool
 from turngraph.data.sources.markdown import front_matter
 from turngraph.data.sources.pool import main, read_folder
@@ -274,28 +274,19 @@ BAD = {
 
 @pytest.mark.parametrize(("name", "content", "message"), BAD.values(), ids=BAD.keys())
 def test_a_file_that_cannot_be_read_is_skipped_or_with_strict_an_error(
-    tmp_path: Path, name: str, content: str | bytes, message: str
+    tmp_path: Path, name: str, content: str | bytes, message: str, caplog: Any, capsys: Any
 ) -> None:
     folder = save(tmp_path / "in", a_txt="Fine.", **{name: content})
     output = tmp_path / "pool.jsonl"
-    root = Path(__file__).parents[3]
-    command = [
-        sys.executable,
-        "-m",
-        "turngraph.data.sources.pool",
-        "--input",
-        str(folder),
-        "--output",
-        str(output),
-    ]
-    lenient = subprocess.run(command, capture_output=True, text=True, cwd=root, check=True)
-    assert f"WARNING skipped {folder}/{message}" in lenient.stderr
+    command = ["--input", str(folder), "--output", str(output)]
+    run_cli(lambda: main(command))
+    assert f"skipped {folder}/{message}" in caplog.text
     assert [passage.id for passage in read_pool(output)] == ["a.txt#0"]
     output.unlink()
-    strict = [*command, "--strict"]
-    done = subprocess.run(strict, capture_output=True, text=True, cwd=root, check=False)
-    assert done.returncode == 2
-    assert f"error: {folder}/{message}" in done.stderr.splitlines()[-1]
+    with pytest.raises(SystemExit) as ended:
+        run_cli(lambda: main([*command, "--strict"]))
+    assert ended.value.code == 2
+    assert f"error: {folder}/{message}" in capsys.readouterr().err.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
