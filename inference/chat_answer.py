@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turngraph.data.examples import Example
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Entity, Retrieved
+from turngraph.model.device_memory import is_out_of_memory
+from turngraph.model.graph_lm import GraphLM
 
 
 @dataclass(frozen=True)
@@ -91,3 +93,20 @@ class ChatAnswer:
             ValueError: out of memory.
         """
         return self.explain(self)
+
+
+def explain(model: GraphLM, builder: ExampleBuilder, answer: ChatAnswer) -> ExplainedTurn:
+    """Return the share of each passage and entity in an answer of a model.
+
+    Raises:
+        ValueError: out of memory.
+    """
+    from turngraph.inference.explain import why  # slow to import, seldom needed
+
+    try:
+        written = answer.record.get("withheld", answer.text)
+        return why(model, builder, answer.example, written)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ValueError("out of memory: an explanation takes more than an answer") from error

@@ -26,7 +26,7 @@ from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
-from turngraph.inference.chat_answer import ChatAnswer
+from turngraph.inference.chat_answer import ChatAnswer, explain
 from turngraph.inference.chat_memory import Compute, Plan, open_memory
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.inference.propose import Proposer
@@ -94,7 +94,7 @@ class Session:
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.proposer = proposer
         # not a method: an answer that refers to its session would be freed with it by gc alone
-        self._explain = partial(_explain, model, builder)
+        self._explain = partial(explain, model, builder)
         self.builders = [builder] if proposer is None else [builder, proposer.builder]
         self.pool, self.memories = pool, list[EvidenceMemory]()
         self.persistent: ChatGraph | None = None
@@ -417,18 +417,6 @@ class Session:
         for graph in {id(graph): graph for graph in graphs}.values():
             if graph is not None:
                 graph.close()
-
-
-def _explain(model: GraphLM, builder: ExampleBuilder, answer: ChatAnswer) -> ExplainedTurn:
-    from turngraph.inference.explain import why  # slow to import, seldom needed
-
-    try:
-        written = answer.record.get("withheld", answer.text)
-        return why(model, builder, answer.example, written)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        raise ValueError("out of memory: an explanation takes more than an answer") from error
 
 
 def _saved(turn: ChatAnswer) -> Turn:

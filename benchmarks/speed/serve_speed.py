@@ -194,9 +194,7 @@ async def measure(
         loads = []
         for num in args.clients:
             load = Load(f"{num} {'client' if num == 1 else 'clients'}")
-            end = time.monotonic() + 60 * args.minutes
-            asked = itertools.islice(itertools.cycle(bodies), args.requests)
-            waiting = itertools.takewhile(lambda _, end=end: time.monotonic() < end, asked)
+            waiting = for_minutes(bodies, args.requests, args.minutes)
             async with timed(load, process):
                 await asyncio.gather(*(in_turn(client, waiting, load) for _ in range(num)))
             loads.append(load)
@@ -228,6 +226,13 @@ async def arrivals(bodies: Sequence[Found], num: int, speed: float) -> AsyncIter
     for body in itertools.islice(itertools.cycle(bodies), num):
         await asyncio.sleep(rng.expovariate(speed))
         yield body
+
+
+def for_minutes(bodies: Sequence[Found], num: int, minutes: float) -> Iterator[Found]:
+    """Yield so many requests, fewer if the minutes do not suffice."""
+    end = time.monotonic() + 60 * minutes
+    asked = itertools.islice(itertools.cycle(bodies), num)
+    return itertools.takewhile(lambda _: time.monotonic() < end, asked)
 
 
 async def in_turn(client: httpx2.AsyncClient, waiting: Iterator[Json], load: Load) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from turngraph.benchmarks.speed.serve_speed import Load, arrivals, cells, rate
+from turngraph.benchmarks.speed.serve_speed import Load, arrivals, cells, for_minutes, rate
 
 
 def test_a_load_in_numbers() -> None:
@@ -23,3 +23,5 @@ def test_questions_arrive_in_order_and_begin_again(monkeypatch: pytest.MonkeyPat
         return [question async for question in arrivals(["a", "b"], 5, 1e4)]
 
     assert asyncio.run(found()) == ["a", "b", "a", "b", "a"]
+    assert list(for_minutes(["a", "b"], 3, 1.0)) == ["a", "b", "a"]
+    assert list(for_minutes(["a", "b"], 3, 0.0)) == []
