@@ -47,8 +47,8 @@ logger = logging.getLogger(__name__)
 
 DATA = Path(__file__).parent
 CODE = (
-    "eigen/eigen_index eigen/question_wording eigen/search eigen/similarity_graph eigen/spectrum"
-    " eigen/summaries eigen/themes eigen/utility_questions"
+    "eigen/eigen_index eigen/question_wording eigen/search eigen/shared_names"
+    " eigen/similarity_graph eigen/spectrum eigen/summaries eigen/themes eigen/utility_questions"
     " embedding entities example_cache examples graph/chain_graph graph/entity_spans"
     " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise normalise"
     " prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory retrieval/reciprocal_ranks"

@@ -43,7 +43,7 @@ def test_a_later_chat_knows_what_was_said_in_an_earlier_one(
     checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     db = tmp_path / "my.db"
-    chat = ("chat", "--checkpoint", checkpoint, "--memory", str(db))
+    chat = ("chat", "--checkpoint", checkpoint, "--memory", str(db), "--max_new_tokens", "4")
     monkeypatch.setattr("sys.stdin", io.StringIO("I moved to Lima in 2019. What is Lima like?\n"))
     infer.main(chat)
     assert "[memory" not in capsys.readouterr().out

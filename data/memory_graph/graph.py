@@ -101,16 +101,19 @@ class MemoryGraph:
 
     def close(self) -> None:
         """Close the database, and write derived data to disk."""
-        self.release()
+        self._close_recall()
         self.store.close()
 
     def release(self) -> None:
         """Free what asking has read into memory; the next question reads it again."""
+        self._close_recall()
+        self.store.release()
+
+    def _close_recall(self) -> None:
         if "_recall" in self.__dict__:
             self._recall.close()
             del self._recall
         self.__dict__.pop("_recalls", None)
-        self.store.release()
 
     def remember(
         self,

@@ -54,7 +54,7 @@ def write(path: Path, *lines: object) -> Path:
     return path
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(CONVERSATIONS, min_size=1, max_size=4, unique_by=lambda c: c.id))
 def test_what_is_written_is_read_again(conversations: list[Conversation]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -70,7 +70,7 @@ def test_the_process_group_ends_with_the_context(
 
 
 DTYPES = ("float32", "bfloat16")
-NUM_STEPS, MAX_COUNT = 4, 5
+NUM_STEPS, MAX_COUNT = 2, 3
 SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
 FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
 Json = dict[str, Any]
