@@ -66,10 +66,10 @@ def test_no_error_shows_a_damaged_text(
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each flipped byte is met by ``check`` and by a third of the commands."""
+    """Each flipped byte is met by ``check`` and by a sixth of the commands."""
     path, errors, checked = tmp_path / "my.db", [], 0
     for number, at in enumerate(places(whole)):
-        for command in (["check"], *READING[number % 3 :: 3]):
+        for command in (["check"], *READING[number % 6 :: 6]):
             path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
             capsys.readouterr()
             code, error = call(path, command)

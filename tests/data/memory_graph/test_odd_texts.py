@@ -59,9 +59,10 @@ def test_every_script_and_every_syntax_is_text(tmp_path: Path) -> None:
         assert texts_of(graph) == texts
         assert graph.check() == []
         round_trip(graph, tmp_path)
-        for text in texts:
+        for number, text in enumerate(texts):
             assert graph.forget(source=text).episodes == 1
-            assert graph.check() == []
+            assert number % 4 or graph.check() == []
+        assert graph.check() == []
         assert texts_of(graph) == []
 
 
