@@ -84,27 +84,22 @@ class Installed:
         return {path.name for folder in (self.bin, self.packages) for path in folder.iterdir()}
 
     def __call__(self, *arguments: object) -> str:
-        """Run ``turngraph`` in the project, whose modules are importable; return what it prints."""
+        """Run ``turngraph`` in the project; return what it prints."""
+        return self._run("turngraph", *arguments)
+
+    def python(self, code: str, *arguments: str) -> str:
+        """Run Python in the project; return what it prints."""
+        return self._run("python", "-c", code, *arguments)
+
+    def _run(self, program: str, *arguments: object) -> str:
+        """Run a program of the environment in the project, whose modules are importable."""
         done = subprocess.run(
-            [str(self.bin / "turngraph"), *map(str, arguments)],
+            [str(self.bin / program), *map(str, arguments)],
             cwd=self.project,
             capture_output=True,
             text=True,
             check=False,
             timeout=PATIENCE,
-            env=clean() | {"PYTHONPATH": str(self.project), "OMP_NUM_THREADS": "1"},
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
-
-    def python(self, code: str, *arguments: str) -> str:
-        """Run Python in the project, whose modules are importable; return what it prints."""
-        done = subprocess.run(
-            [str(self.bin / "python"), "-c", code, *arguments],
-            cwd=self.project,
-            capture_output=True,
-            text=True,
-            check=False,
             env=clean() | {"PYTHONPATH": str(self.project), "OMP_NUM_THREADS": "1"},
         )
         assert done.returncode == 0, done.stderr[-3000:]
