@@ -10,8 +10,9 @@ moments (Poisson), at four fifths of the rate that the closed loop has reached. 
 questions is one pool. The server's memory is read twice a second: ``--requests 10000 --systems
 batched`` tells whether it is level.
 
-``--beside`` starts another server of the same API, and asks it the same prompts as text. The LM is
-the same for a checkpoint of the untrained LM, such as ``runs/demo/untrained``:
+``--beside`` starts another server of the same API, and asks it the same prompts as text, by
+``/v1/completions``, so that no template is put around them twice. The LM is the same for a
+checkpoint of the untrained LM, such as ``runs/demo/untrained``; a folder may name it:
 
     --beside "transformers serve HuggingFaceTB/SmolLM2-135M-Instruct --host {host} --port {port}" \
         --beside_model HuggingFaceTB/SmolLM2-135M-Instruct
@@ -38,6 +39,7 @@ from typing import TypeVar
 
 import httpx2
 import psutil
+from transformers import AutoTokenizer
 
 from turngraph.benchmarks.speed.serving import (
     free_address,
@@ -47,10 +49,11 @@ from turngraph.benchmarks.speed.serving import (
     serving,
     watch,
 )
+from turngraph.configs.models import resolve_model
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
-from turngraph.data.prompt import ANSWER, CLOSE_TAG, INSTRUCTION, OPEN_TAG, QUESTION
+from turngraph.data.prompt import Prompt
 from turngraph.infer import positive
 from turngraph.model.checkpoint import commit
 
@@ -168,19 +171,17 @@ def beside(args: argparse.Namespace) -> Iterator[tuple[str, psutil.Process]]:
 
 async def as_text(url: str, questions: Sequence[str], args: argparse.Namespace) -> list[Json]:
     """Return requests to another server with the prompts that Turngraph's LM reads, as text."""
+    prompt = Prompt(AutoTokenizer.from_pretrained(resolve_model(args.beside_model)))
+    settings = {"model": args.beside_model, "max_tokens": args.max_new_tokens, "temperature": 0.0}
     bodies = []
     async with httpx2.AsyncClient(base_url=url, timeout=None) as client:
         for question in questions:
             messages = [{"role": "user", "content": question}]
             reply = await client.post("/v1/chat/completions", json={"messages": messages})
-            lines = [f"{one['text']}\n" for one in reply.json()["turngraph"]["evidence"]]
-            evidence = f"{OPEN_TAG}{''.join(lines)}{CLOSE_TAG}"
-            asked = f"{QUESTION} {question}\n{ANSWER}"
-            text = f"{INSTRUCTION[0]}{evidence}{INSTRUCTION[1]}\n{asked}"
-            settings = {"model": args.beside_model, "max_tokens": args.max_new_tokens}
-            bodies.append(
-                {"messages": [{"role": "user", "content": text}], "temperature": 0.0, **settings}
-            )
+            texts = [prompt.plain(one["text"]) for one in reply.json()["turngraph"]["evidence"]]
+            passages = [one.ids for one in prompt.tokenise_passages(texts)]
+            ids = [*prompt.prefix_ids, *itertools.chain(*passages), *prompt.suffix_ids([], question)]
+            bodies.append({"prompt": prompt.tokenizer.decode(ids), **settings})
     return bodies
 
 
@@ -249,7 +250,8 @@ async def ask(client: httpx2.AsyncClient, body: Json, load: Load) -> None:
     """
     body = body | {"stream": True, "stream_options": {"include_usage": True}}
     began, first = time.monotonic(), None
-    async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
+    path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+    async with client.stream("POST", path, json=body) as reply:
         if reply.status_code == 429:
             load.num_refused += 1
             return
@@ -264,10 +266,15 @@ async def ask(client: httpx2.AsyncClient, body: Json, load: Load) -> None:
             if usage := chunk.get("usage"):
                 load.tokens_in.append(usage["prompt_tokens"])
                 load.tokens_out.append(usage["completion_tokens"])
-            if first is None and any(one["delta"].get("content") for one in chunk["choices"]):
+            if first is None and any(map(written, chunk["choices"])):
                 first = time.monotonic() - began
     load.lasts.append(time.monotonic() - began)
     load.firsts.append(load.lasts[-1] if first is None else first)
+
+
+def written(choice: Json) -> str:
+    """Return the text that a chunk of either API adds."""
+    return choice.get("text") or choice.get("delta", {}).get("content") or ""
 
 
 def rate(load: Load) -> float:
