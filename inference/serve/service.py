@@ -305,13 +305,15 @@ class Service:
             KeyError: the user has no such conversation.
         """
 
+        deadline = time.monotonic() + self.options.deadline
+
         def work(session: Session) -> ChatAnswer:
             if listener.gone.is_set():
                 raise Gone
             self._set_pool(session, user)
             if session.persistent is not None:
                 session.persistent.on_step = listener.step
-            answer = self._answer(session, question, listener.emit, listener.gone)
+            answer = self._answer(session, question, listener, deadline)
             try:
                 passages = answer.evidence
                 self.store(user).add_turn(id_, len(session.turns) - 1, answer.record, passages)
@@ -332,8 +334,8 @@ class Service:
         user: str,
         turns: Sequence[tuple[str, str]],
         question: str,
-        emit: Callable[[str], None],
-        gone: Event,
+        listener: Listener,
+        max_new_tokens: int | None = None,
     ) -> ChatAnswer:
         """Answer a question after the turns that a client sent along; nothing is kept of it.
 
@@ -341,37 +343,39 @@ class Service:
             user: whose documents are asked.
             turns: questions and answers before.
             question: not blank.
-            emit: called in another thread with each piece of the answer's text.
-            gone: set when nobody waits for the answer any more.
+            listener: is told, in another thread, what comes.
+            max_new_tokens: longest answer, if shorter than the server's.
         """
+        deadline = time.monotonic() + self.options.deadline
         session = self._new_session(self.documents.pool(user), None)
+        session.max_new_tokens = min(max_new_tokens or self.max_new_tokens, self.max_new_tokens)
         try:
             records: list[Json] = [
                 {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
                 for i, (asked, said) in enumerate(turns)
             ]
             session.resume([(record, None) for record in records])
-            return self._answer(session, question, emit, gone)
+            return self._answer(session, question, listener, deadline)
         finally:
             session.close()
 
     def _answer(
-        self, session: Session, question: str, emit: Callable[[str], None], gone: Event
+        self, session: Session, question: str, listener: Listener, deadline: float
     ) -> ChatAnswer:
         text = TextStream(self.qa.builder.prompt, session.may_withhold)
-        deadline = time.monotonic() + self.options.deadline
 
         def on_token(ids: Tensor) -> None:
-            if gone.is_set():
+            if listener.gone.is_set():
                 raise Gone
             if piece := text.add(ids):
-                emit(piece)
+                listener.emit(piece)
 
         session.generate = partial(self.engine.generate, deadline=deadline)
         answer = session.ask(question, on_token)
         answer.record["num_new_tokens"] = len(text.ids)
+        answer.record["is_cut_off"] = text.ids[-1] != self.engine.end_id
         if not text.restarts(answer.text) and (rest := text.end(answer.text)):
-            emit(rest)
+            listener.emit(rest)
         return answer
 
     def undo(self, user: str, id_: str) -> Future[str]:
