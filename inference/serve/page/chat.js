@@ -69,7 +69,7 @@ async function listConversations() {
       element("button", {
         class: "open", title, "aria-current": String(one.id === state.id),
         onclick: attempt(() => openConversation(one.id)),
-      }, title),
+      }, element("span", {}, title)),
       element("button", {
         class: "small", "aria-label": `Delete ${title}`,
         onclick: attempt(() => deleteConversation(one.id, title)),
@@ -94,7 +94,9 @@ async function openConversation(id) {
 }
 
 async function newConversation() {
-  const { id } = await (await call("POST", "api/conversations")).json();
+  const known = await get("api/conversations");
+  const empty = known.find((one) => one.num_turns === 0);
+  const { id } = empty ?? await (await call("POST", "api/conversations")).json();
   await openConversation(id);
   say("");
 }
@@ -406,7 +408,7 @@ function times(fact) {
   if (fact.valid_from) parts.push(`from ${fact.valid_from}`);
   if (fact.valid_to) parts.push(`until ${fact.valid_to}`);
   const said = fact.provenance.at(-1)?.said;
-  if (said) parts.push(`said ${said}`);
+  if (said) parts.push(`said ${said.slice(0, 16).replace("T", " ")}`);
   return parts.join(", ");
 }
 
