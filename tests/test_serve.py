@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
@@ -326,6 +326,44 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
     assert kind == "error"
     assert "positions" in data["message"]
     assert client.get(f"/api/conversations/{id_}").json()["turns"] == []
+
+
+TEXTS = ("\0", "\ud800", "\u6c49" * 200)
+VALID = {
+    "question": "Who?", "entity": "Anna", "stream": False, "max_tokens": 1,
+    "messages": [{"role": "user", "content": "Who?"}],
+}  # fmt: skip
+
+
+def test_no_value_of_any_field_breaks_the_server(start: Start) -> None:
+    """What schemathesis does at length: each field of each route with values that are none."""
+    client = start(max_new_tokens=1)
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, "Anna lives in Gdynia.")
+    client = TestClient(client.app, client.base_url, raise_server_exceptions=False)
+    schema, statuses = client.get("/openapi.json").json(), set[int]()
+
+    def send(method: str, path: str, **given: Any) -> None:
+        reply = client.request(method, path.replace("{id_}", id_), **given)
+        assert reply.status_code < 500, (method, path, reply.text)
+        statuses.add(reply.status_code)
+
+    routes = [(path, method) for path, found in schema["paths"].items() for method in found]
+    for path, method in sorted(routes, key=lambda route: route[1] == "delete"):
+        operation = schema["paths"][path][method]
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        name = body["schema"]["$ref"].rpartition("/")[2] if body else None
+        for text in TEXTS:
+            send(method, path.replace("{name}", quote(text, errors="surrogatepass") + ".txt"))
+            for one in operation.get("parameters", ()):
+                if one["in"] == "query":
+                    known = {"question": "Who?", "entity": "Anna"} | {one["name"]: text}
+                    send(method, f"{path}?{urlencode(known, errors='surrogatepass')}")
+        for field in schema["components"]["schemas"][name]["properties"] if name else ():
+            for value in (*TEXTS, None, 2**70, [], [{"role": "user", "content": TEXTS[1]}]):
+                content = json.dumps(VALID | {field: value})
+                send(method, path, content=content, headers={"Content-Type": "application/json"})
+    assert {200, 201, 404, 422} <= statuses
 
 
 def test_a_body_that_comes_too_slowly_or_from_a_stranger_is_not_read(
