@@ -457,6 +457,24 @@ def test_a_slow_explanation_does_not_hold_other_conversations(
         assert explained.result().json()["passages"]
 
 
+def test_many_completions_do_not_hold_other_routes(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(Service, "_answer", lambda *_: may_end.wait(60) and fail("ended"))
+    client = start()
+    body = {"messages": [{"role": "user", "content": "Who?"}]}
+    with ThreadPoolExecutor(50) as threads:
+        asked = [
+            threads.submit(client.post, "/v1/chat/completions", json=body) for _ in range(50)
+        ]  # more than the threads of routes, which are 40
+        wait_until(lambda: client.app.state.service.engine.num_admitted == 50)
+        assert client.get("/api/conversations").json() == []
+        assert not any(one.done() for one in asked)
+        may_end.set()
+        assert {one.result().status_code for one in asked} == {422}
+
+
 def test_a_deadline_counts_from_the_arrival_of_a_question(start: Start) -> None:
     client, may_go_on = start(deadline=0.2), threading.Event()
     service = client.app.state.service

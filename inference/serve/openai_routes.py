@@ -14,7 +14,6 @@ from uuid import uuid4
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
 from turngraph.inference.chat_answer import ChatAnswer
@@ -82,12 +81,9 @@ async def completions(
         "model": request.app.state.model_name,
     }
     admission = service.engine.admit()
-
-    def work() -> ChatAnswer:
-        with admission:
-            return service.complete(user, turns, question, streaming, max_new_tokens)
-
-    answer = asyncio.ensure_future(run_in_threadpool(work))
+    future = service.complete(user, turns, question, streaming, max_new_tokens)
+    future.add_done_callback(lambda _: admission.end())
+    answer = asyncio.wrap_future(future)
     if asked.stream:
         return StreamingResponse(chunks(answer, streaming, head), media_type="text/event-stream")
     found = await streaming.whole(answer)

@@ -153,6 +153,9 @@ class Service:
             options.max_batch,
             options.max_waiting,
         )
+        # not the threads of routes: they are few, and other routes would wait for answers
+        most = options.max_batch + options.max_waiting
+        self._completing = ThreadPoolExecutor(most, "completion")
         self._open: OrderedDict[tuple[str, str], OpenConversation] = OrderedDict()
         self._stores: dict[str, ConversationStore] = {}
         self._states: dict[tuple[str, str], str | None] = {}
@@ -336,7 +339,7 @@ class Service:
         question: str,
         listener: Listener,
         max_new_tokens: int | None = None,
-    ) -> ChatAnswer:
+    ) -> Future[ChatAnswer]:
         """Answer a question after the turns that a client sent along; nothing is kept of it.
 
         Args:
@@ -347,17 +350,22 @@ class Service:
             max_new_tokens: longest answer, if shorter than the server's.
         """
         deadline = time.monotonic() + self.options.deadline
-        session = self._new_session(self.documents.pool(user), None)
-        session.max_new_tokens = min(max_new_tokens or self.max_new_tokens, self.max_new_tokens)
-        try:
-            records: list[Json] = [
-                {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
-                for i, (asked, said) in enumerate(turns)
-            ]
-            session.resume([(record, None) for record in records])
-            return self._answer(session, question, listener, deadline)
-        finally:
-            session.close()
+        limit = min(max_new_tokens or self.max_new_tokens, self.max_new_tokens)
+
+        def work() -> ChatAnswer:
+            session = self._new_session(self.documents.pool(user), None)
+            session.max_new_tokens = limit
+            try:
+                records: list[Json] = [
+                    {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
+                    for i, (asked, said) in enumerate(turns)
+                ]
+                session.resume([(record, None) for record in records])
+                return self._answer(session, question, listener, deadline)
+            finally:
+                session.close()
+
+        return self._completing.submit(work)
 
     def _answer(
         self, session: Session, question: str, listener: Listener, deadline: float
@@ -411,6 +419,7 @@ class Service:
             self._open.clear()
         for conversation in conversations:
             conversation.close()
+        self._completing.shutdown(wait=True)
         self.engine.close()
 
     def _set_pool(self, session: Session, user: str) -> None:
