@@ -150,9 +150,11 @@ class Prompt:
         That is every marker of the chat template, every evidence tag, and ``Question:`` or
         ``Answer:`` at the start of a line, which would be a turn that nobody has said.
         """
-        if not self._marker.search(text) and not _TURN.search(text):
+        found = self._marker.search(text) or _TURN.search(text)
+        if found is None:
             return text
-        logger.warning("a prompt marker in the data was broken up: %.80r", text)
+        # the marker alone: logs hold nothing of what was asked or remembered
+        logger.warning("a prompt marker in the data was broken up: %r", found[0].strip())
         text = _TURN.sub(r"\1 ", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 

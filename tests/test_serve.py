@@ -11,10 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
+import torch
 from fastapi.testclient import TestClient
 
 from turngraph import infer
@@ -25,12 +29,14 @@ from turngraph.data.scoring.confidence import NOT_IN_EVIDENCE, Calibration, Conf
 from turngraph.inference.api import QA, load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late
+from turngraph.inference.serve.limits import BodyLimit
 from turngraph.inference.serve.run_server import read_address, serve
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Gone, Service
 from turngraph.inference.serve.streams import Streaming, failure
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
+from turngraph.model.generation import Generated
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS
 from turngraph.tests.tiny import END_ID, tiny_examples, tiny_model
 from turngraph.tests.waiting import wait_until
@@ -104,6 +110,7 @@ def test_a_conversation_is_answered_as_in_a_chat_and_outlives_the_server(
     assert (listed["id"], listed["title"], listed["num_turns"]) == (id_, QUESTIONS[0], 3)
     why = again.get(f"/api/conversations/{id_}/why").json()
     assert sum(passage["share"] for passage in why["passages"]) == pytest.approx(1, abs=1e-3)
+    assert {edge["entity"] for edge in why["edges"]} & {"Peru", "Lima"}
     saved = again.get(f"/api/conversations/{id_}/save").json()
     assert [turn["question"] for turn in saved["turns"]] == QUESTIONS
     assert saved["turns"][0]["evidence"]
@@ -136,6 +143,30 @@ def test_clients_of_openai_get_answers_that_depend_on_the_dialogue(start: Start,
         reply = client.post("/v1/chat/completions", json={"messages": wrong})
         assert reply.status_code == 422
         assert reply.json()["error"]["message"].startswith("messages: ")
+
+
+def test_an_answer_of_a_completion_is_as_long_as_its_client_wants(start: Start) -> None:
+    client, asked = start(), {"messages": [{"role": "user", "content": QUESTIONS[0]}]}
+    for field in ("max_tokens", "max_completion_tokens"):
+        body = client.post("/v1/chat/completions", json=asked | {field: 3}).json()
+        assert body["usage"]["completion_tokens"] == 3
+        assert body["choices"][0]["finish_reason"] == "length"
+    long = client.post("/v1/chat/completions", json=asked | {"max_tokens": 9999}).json()
+    assert 3 < long["usage"]["completion_tokens"] <= 8  # the server's own limit
+    reply = client.post("/v1/chat/completions", json=asked | {"max_tokens": 0})
+    assert (reply.status_code, "max_tokens" in reply.text) == (422, True)
+    engine = client.app.state.service.engine
+    engine.generate = ending_at_once(engine)
+    body = client.post("/v1/chat/completions", json=asked).json()
+    assert body["choices"][0]["finish_reason"] == "stop"
+
+
+def ending_at_once(engine: Engine) -> Any:
+    def generate(*given: Any, **_: Any) -> Generated:
+        given[3](torch.tensor([engine.end_id]))
+        return Generated(torch.tensor([[engine.end_id]]), torch.zeros(1), torch.ones(1))
+
+    return generate
 
 
 def test_a_user_sees_nothing_of_another(start: Start, tmp_path: Path) -> None:
@@ -230,11 +261,22 @@ def test_documents_are_evidence_from_the_next_question_on(start: Start, qa: QA) 
     assert list(qa.builder._indexes) == kept  # the index of the removed document is gone
     for name, content in (
         ("..%2Fx.txt", b"x"), (".txt", b"x"), ("a.exe", b"x"), ("a.jsonl", b"{"), ("a.pdf", b"%"),
-        ("a.docx", b"PK\x03\x04"), ("e.txt", b""),
+        ("a.docx", b"PK\x03\x04"), ("e.txt", b""), (".hidden.txt", b"x"), ("a%00.txt", b"x"),
+        ("a%5Cb.txt", b"x"), ("\u6c49" * 110 + ".txt", b"x"), ("bomb.docx", ZIP_BOMB),
+        ("bomb.csv", b'a,b\n"' + b"x," * 10**6), ("deep.html", b"<div>" * 10**5),
     ):  # fmt: skip
         reply = client.put(f"/api/documents/{name}", content=content)
         assert reply.status_code in (404, 405, 422), (name, reply.text)
     assert client.get("/api/documents").json() == []
+    common = "Tom's notes, 50 % & more [\u6c49].txt"
+    assert client.put(f"/api/documents/{quote(common)}", content=b"x").json()["name"] == common
+    assert client.delete(f"/api/documents/{quote(common)}").status_code == 204
+
+
+with BytesIO() as made, ZipFile(made, "w", ZIP_DEFLATED) as archive:
+    archive.writestr("word/document.xml", b"<a>" + b" " * 2**25)
+    archive.close()
+    ZIP_BOMB = made.getvalue()
 
 
 def test_a_page_elsewhere_reaches_nothing(start: Start) -> None:
@@ -258,8 +300,9 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
     id_ = client.post("/api/conversations").json()["id"]
     route = f"/api/conversations/{id_}/ask"
     for body, message in (
-        (b"{", "JSON decode error"),
-        (b'{"question": ""}', "question: "),
+        (b"{", "the body is no JSON"),
+        (b'{"question": " "}', "question: must not be blank"),
+        (b'{"question": "a\\u0000"}', "question: NUL"),
         (b'{"question": 3}', "question: "),
         (b'{"question": "x", "stream": "perhaps"}', "stream: "),
     ):
@@ -267,6 +310,10 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
         assert reply.status_code == 422, body
         assert message in reply.json()["error"]["message"]
     assert client.post(route, content=b"x" * (2**20 + 1)).status_code == 413
+    halves = b'{"messages": [{"role": "user", "content": "\\ud800"}]}'
+    is_json = {"Content-Type": "application/json"}
+    surrogate = client.post("/v1/chat/completions", content=halves, headers=is_json)
+    assert (surrogate.status_code, "surrogates" in surrogate.text) == (422, True)
     assert (
         client.post(f"/api/conversations/{'0' * 32}/ask", json={"question": "x"}).status_code == 404
     )
@@ -279,6 +326,168 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
     assert kind == "error"
     assert "positions" in data["message"]
     assert client.get(f"/api/conversations/{id_}").json()["turns"] == []
+
+
+TEXTS = ("\0", "\ud800", "\u6c49" * 200)
+VALID = {
+    "question": "Who?", "entity": "Anna", "stream": False, "max_tokens": 1,
+    "messages": [{"role": "user", "content": "Who?"}],
+}  # fmt: skip
+
+
+def test_no_value_of_any_field_breaks_the_server(start: Start) -> None:
+    """What schemathesis does at length: each field of each route with values that are none."""
+    client = start(max_new_tokens=1)
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, "Anna lives in Gdynia.")
+    client = TestClient(client.app, client.base_url, raise_server_exceptions=False)
+    schema, statuses = client.get("/openapi.json").json(), set[int]()
+
+    def send(method: str, path: str, **given: Any) -> None:
+        reply = client.request(method, path.replace("{id_}", id_), **given)
+        assert reply.status_code < 500, (method, path, reply.text)
+        statuses.add(reply.status_code)
+
+    routes = [(path, method) for path, found in schema["paths"].items() for method in found]
+    for path, method in sorted(routes, key=lambda route: route[1] == "delete"):
+        operation = schema["paths"][path][method]
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        name = body["schema"]["$ref"].rpartition("/")[2] if body else None
+        for text in TEXTS:
+            send(method, path.replace("{name}", quote(text, errors="surrogatepass") + ".txt"))
+            for one in operation.get("parameters", ()):
+                if one["in"] == "query":
+                    known = {"question": "Who?", "entity": "Anna"} | {one["name"]: text}
+                    send(method, f"{path}?{urlencode(known, errors='surrogatepass')}")
+        for field in schema["components"]["schemas"][name]["properties"] if name else ():
+            for value in (*TEXTS, None, 2**70, [], [{"role": "user", "content": TEXTS[1]}]):
+                content = json.dumps(VALID | {field: value})
+                send(method, path, content=content, headers={"Content-Type": "application/json"})
+    assert {200, 201, 404, 422} <= statuses
+
+
+def test_a_body_that_comes_too_slowly_or_from_a_stranger_is_not_read(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_user(tmp_path / "tokens", "ada")
+    monkeypatch.setattr("turngraph.inference.serve.limits.BODY_SECONDS", 0.05)
+
+    async def silent() -> Any:
+        asked.append(True)
+        await asyncio.sleep(60)
+
+    async def status(app: Any) -> int:
+        scope = {"type": "http", "method": "PUT", "path": "/api/documents/a.txt", "headers": []}
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app(scope, silent, send)
+        return int(sent[0]["status"])
+
+    asked: list[bool] = []
+    assert asyncio.run(status(start(Users(tmp_path / "tokens")).app)) == 401
+    assert asked == []
+    assert asyncio.run(status(BodyLimit(start().app, Users(None)))) == 408
+    assert asked == [True]
+
+
+def test_refusals_are_logged_without_their_text(
+    start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+    client.app.state.service.engine.admit = fail_unexpectedly
+    client = TestClient(client.app, client.base_url, raise_server_exceptions=False)
+    id_ = client.post("/api/conversations").json()["id"]
+    with caplog.at_level("INFO", "serve"):
+        client.put("/api/documents/secret.exe", content=b"secret")
+        client.get("/api/memory/ask", params={"question": "secret", "as_of": "secret"})
+        client.post(f"/api/conversations/{id_}/ask", json={"question": ["secret"]})
+        client.get("/secret")
+        failed = client.post(f"/api/conversations/{id_}/ask", json={"question": "secret"})
+    assert failed.json()["error"]["message"] == "the server could not answer"
+    assert [record.message for record in caplog.records if record.name == "serve"] == [
+        "PUT /api/documents/{name}: 422",
+        "GET /api/memory/ask: 404",
+        "POST /api/conversations/{id_}/ask: 422",
+        "GET a path: 404",
+    ]
+    assert "secret" not in caplog.text.replace("/secret", "")
+
+
+def fail_unexpectedly() -> None:
+    raise RuntimeError("broken")
+
+
+def test_prometheus_reads_how_much_is_asked(start: Start) -> None:
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, QUESTIONS[0])
+    found = client.get("/metrics").text
+    for line in (
+        "# TYPE turngraph_answers_total counter",
+        "turngraph_answers_total 1.0",
+        "# TYPE turngraph_answers_running gauge",
+        "turngraph_questions_waiting 0.0",
+    ):
+        assert line in found.splitlines()
+
+
+def test_a_slow_explanation_does_not_hold_other_conversations(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, begun, may_end = start(), threading.Event(), threading.Event()
+    why = Session.why
+
+    def slow(session: Session) -> Any:
+        begun.set()
+        assert may_end.wait(60)
+        return why(session)
+
+    monkeypatch.setattr(Session, "why", slow)
+    one, other = (client.post("/api/conversations").json()["id"] for _ in range(2))
+    ask(client, one, QUESTIONS[0])
+    with ThreadPoolExecutor(1) as threads:
+        explained = threads.submit(client.get, f"/api/conversations/{one}/why")
+        assert begun.wait(60)
+        assert ask(client, other, QUESTIONS[0])["turn"] == 0
+        assert not explained.done()
+        may_end.set()
+        assert explained.result().json()["passages"]
+
+
+def test_many_completions_do_not_hold_other_routes(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(Service, "_answer", lambda *_: may_end.wait(60) and fail("ended"))
+    client = start()
+    body = {"messages": [{"role": "user", "content": "Who?"}]}
+    with ThreadPoolExecutor(50) as threads:
+        asked = [
+            threads.submit(client.post, "/v1/chat/completions", json=body) for _ in range(50)
+        ]  # more than the threads of routes, which are 40
+        wait_until(lambda: client.app.state.service.engine.num_admitted == 50)
+        assert client.get("/api/conversations").json() == []
+        assert not any(one.done() for one in asked)
+        may_end.set()
+        assert {one.result().status_code for one in asked} == {422}
+
+
+def test_a_deadline_counts_from_the_arrival_of_a_question(start: Start) -> None:
+    client, may_go_on = start(deadline=0.2), threading.Event()
+    service = client.app.state.service
+    id_ = client.post("/api/conversations").json()["id"]
+    service.run("local", id_, lambda _: may_go_on.wait(60))  # what was asked before
+    route, asked = f"/api/conversations/{id_}/ask", {"question": "Who?", "stream": False}
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(client.post, route, json=asked)
+        wait_until(lambda: service.engine.num_admitted == 1)
+        time.sleep(0.2)
+        service.options = ServeOptions()  # a new deadline would be far
+        may_go_on.set()
+        assert late.result().status_code == 504
 
 
 def test_too_many_questions_wait_and_late_ones_end(start: Start) -> None:

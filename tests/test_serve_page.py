@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 
 from turngraph.data.jsonlines import write_pool
+from turngraph.data.scoring.confidence import NOT_IN_EVIDENCE, Calibration, Confidence
 from turngraph.inference.api import load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.serve_options import ServeOptions
@@ -102,6 +103,15 @@ def returned(page: Any, question: str) -> None:
     )
 
 
+DROP = """() => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File(["%"], "broken.pdf"));
+    dataTransfer.items.add(new File(["Dune is a book."], "a.md"));
+    const settings = { dataTransfer, bubbles: true, cancelable: true };
+    document.querySelector("main").dispatchEvent(new DragEvent("drop", settings));
+}"""
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_newcomer_walks_through_it(start: Start, browser: Any, width: int) -> None:
     page = opened(browser, start(), viewport={"width": width, "height": 800})
@@ -112,6 +122,7 @@ def test_a_newcomer_walks_through_it(start: Start, browser: Any, width: int) -> 
     assert page.locator("article:last-child .passage").count() >= 2
     page.click("text=Why?")
     page.wait_for_selector("svg circle")
+    assert page.locator("svg path").count() >= 1  # between passages that name one entity
     page.click("text=Undo")
     returned(page, "Anna lives in Gdynia. And its population?")
     assert page.locator("article").count() == 1
@@ -121,10 +132,12 @@ def test_a_newcomer_walks_through_it(start: Start, browser: Any, width: int) -> 
     assert len(json.loads(saved.value.path().read_text())["turns"]) == 2
     if width == 390:
         page.click("#panel-button")
-    page.set_input_files(
-        "#file", files=[{"name": "a.md", "mimeType": "text/plain", "buffer": b"Dune is a book.\n"}]
-    )
-    page.wait_for_selector("#documents li")
+        file = {"name": "a.md", "mimeType": "text/plain", "buffer": b"Dune is a book.\n"}
+        page.set_input_files("#file", files=[file])
+    else:
+        page.evaluate(DROP)
+        page.wait_for_selector("#status.bad >> text=broken.pdf")
+    page.wait_for_selector("#documents li >> text=a.md")
     page.fill("#about", "Where does Anna live?")
     page.click("#recall button")
     page.wait_for_selector("#facts >> text=Gdynia")
@@ -198,14 +211,24 @@ def test_steps_of_a_plan_are_shown(start: Start, browser: Any) -> None:
     assert page.errors == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(start: Start, browser: Any, scheme: str) -> None:
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_axe_finds_nothing_and_confidence_is_shown(
+    start: Start, browser: Any, monkeypatch: pytest.MonkeyPatch, scheme: str, width: int
+) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    page = opened(browser, start(), color_scheme=scheme, bypass_csp=True)
+    strict = Confidence(Calibration((0.0,) * 4, 0.0, 50, 0.1), 0.9)
+    monkeypatch.setattr("turngraph.inference.serve.service.read_confidence", lambda *_: strict)
+    size = {"width": width, "height": 800}
+    page = opened(browser, start(), color_scheme=scheme, bypass_csp=True, viewport=size)
     page.wait_for_selector("#conversations li", state="attached")
     ask(page, "What is the capital of Peru?")
+    shown = page.locator("article:last-child").inner_text()
+    for words in (NOT_IN_EVIDENCE, "confidence 50 %", "it would have said: "):
+        assert words in shown
     page.click("article:last-child summary")
     page.click("text=Why?")
     page.wait_for_selector("svg circle")
+    if width == 390:
+        page.click("#panel-button")
     assert [found["id"] for found in Axe().run(page).response["violations"]] == []

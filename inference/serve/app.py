@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +11,10 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -19,8 +22,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from turngraph.data.json_fields import Json
 from turngraph.inference.serve.conversation_routes import conversations, documents
 from turngraph.inference.serve.conversation_store import Conflict
-from turngraph.inference.serve.engine import Busy, Late, Stopping
-from turngraph.inference.serve.limits import BodyLimit, refusal
+from turngraph.inference.serve.engine import Busy, Engine, Late, Stopping
+from turngraph.inference.serve.limits import BodyLimit, RefusalLog, refusal
 from turngraph.inference.serve.memory_routes import memory
 from turngraph.inference.serve.openai_routes import router as openai
 from turngraph.inference.serve.service import Service
@@ -65,9 +68,10 @@ def make_app(service: Service, users: Users, name: str) -> FastAPI:
     for path in PAGE.iterdir():
         route = "/" if path.name == "index.html" else f"/{path.name}"
         app.add_api_route(route, _file(path), include_in_schema=False, methods=["GET"])
-    app.add_middleware(BodyLimit)
+    app.add_middleware(BodyLimit, users=users)
     if users.path is None:  # else a page elsewhere could reach it under a name of its own
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=THIS_MACHINE)
+    app.add_middleware(RefusalLog)
     return app
 
 
@@ -79,12 +83,19 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def wrong_field(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "body")
-        return refusal(422, f"{place}: {first['msg']}" if place else str(first["msg"]))
+        if first["type"] == "json_invalid":
+            return refusal(422, f"the body is no JSON: {first['ctx']['error']}")
+        place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
+        message = str(first["msg"]).removeprefix("Value error, ")
+        return refusal(422, f"{place}: {message}" if place else message)
 
     @app.exception_handler(ValueError)
     async def bad_value(_: Request, error: ValueError) -> JSONResponse:
         return refusal(422, " ".join(str(error).split()))
+
+    @app.exception_handler(Exception)  # it is logged with its traceback, too
+    async def failed(_: Request, error: Exception) -> JSONResponse:
+        return refusal(500, "the server could not answer")
 
     @app.exception_handler(Conflict)
     async def conflict(_: Request, error: Conflict) -> JSONResponse:
@@ -107,17 +118,28 @@ def _add_errors(app: FastAPI) -> None:
         return refusal(503, str(error), {"Retry-After": "5"})
 
 
+class _Counts(Collector):
+    """What an engine does now, and what it has done.
+
+    Args:
+        engine: that is asked when it is collected.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of this moment."""
+        engine, name = self.engine, "turngraph"
+        yield GaugeMetricFamily(f"{name}_answers_running", "in the batch", engine.num_running)
+        yield GaugeMetricFamily(f"{name}_questions_waiting", "for the batch", engine.num_waiting)
+        yield CounterMetricFamily(f"{name}_answers", "written", engine.num_answered)
+        yield CounterMetricFamily(f"{name}_tokens", "written", engine.num_tokens)
+
+
 def _add_health(app: FastAPI, service: Service) -> None:
     registry = CollectorRegistry()
-    counted: dict[str, Callable[[], float]] = {
-        "answers_running": lambda: service.engine.num_running,
-        "questions_waiting": lambda: service.engine.num_waiting,
-        "answers_total": lambda: service.engine.num_answered,
-        "tokens_total": lambda: service.engine.num_tokens,
-    }
-    for name, read in counted.items():
-        gauge = Gauge(f"turngraph_{name}", name.replace("_", " "), registry=registry)
-        gauge.set_function(read)
+    registry.register(_Counts(service.engine))
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> Json:

@@ -1,11 +1,13 @@
-"""What routes depend on: the service, and the user of a request by its bearer token."""
+"""What routes depend on: the service, the user of a request by its bearer token, a question."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, HTTPException, Request
+from pydantic import AfterValidator
 
+from turngraph.inference.serve.limits import TOKEN_NEEDED
 from turngraph.inference.serve.service import Service
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -39,8 +41,7 @@ def user_of(request: Request) -> str:
     """
     user = request.app.state.users.user_of(request.headers.get("authorization"))
     if user is None:
-        message = "a user's token is needed: Authorization: Bearer TOKEN"
-        raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
+        raise HTTPException(401, TOKEN_NEEDED, {"WWW-Authenticate": "Bearer"})
     return str(user)
 
 
@@ -49,5 +50,24 @@ def service_of(request: Request) -> Service:
     return cast(Service, request.app.state.service)
 
 
+def readable(text: str) -> str:
+    """Return a text.
+
+    Raises:
+        ValueError: it has NUL or half a surrogate pair, which tokenizers and databases refuse.
+    """
+    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        raise ValueError("NUL and lone surrogates are no text")
+    return text
+
+
+def _spoken(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return readable(text)
+
+
+Spoken = Annotated[str, AfterValidator(_spoken)]
+"""A question or a name that somebody gave."""
 User = Annotated[str, Depends(user_of)]
 Served = Annotated[Service, Depends(service_of)]

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
-from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User
+from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, Spoken, User
 from turngraph.inference.serve.streams import (
     JSONLines,
     Streaming,
@@ -33,7 +33,7 @@ Name = Annotated[str, Path(max_length=255)]
 class Question(BaseModel):
     """A question to a conversation."""
 
-    question: str = Field(max_length=20_000, pattern=r"\S")
+    question: Spoken = Field(max_length=20_000)
     stream: bool = True
 
 
@@ -97,14 +97,19 @@ async def undo(id_: Id, service: Served, user: User) -> Json:
 
 @conversations.get("/{id_}/why")
 async def why(id_: Id, service: Served, user: User) -> Json:
-    """Return the share of each passage in the last answer."""
+    """Return the share of each passage in the last answer, and of the edges between passages."""
     future = await run_in_threadpool(service.run, user, id_, Session.why)
     explained = await asyncio.wrap_future(future)
     passages = [
         {"text": p.text, "source": p.source, "share": p.share, "origin": p.origin}
         for p in explained.passages
     ]
-    return {"question": explained.question, "answer": explained.answer, "passages": passages}
+    edges = [
+        {"first": e.first, "second": e.second, "entity": e.label, "share": e.share}
+        for e in explained.edges
+    ]
+    found = {"question": explained.question, "answer": explained.answer}
+    return found | {"passages": passages, "edges": edges}
 
 
 @conversations.get("/{id_}/save", response_class=JSONLines)

@@ -14,9 +14,15 @@ from turngraph.data.sources.readers import SUFFIXES
 from turngraph.data.types import Evidence
 from turngraph.inference.evidence import read_evidence
 
-NAME = re.compile(r"\w[\w .()+-]{0,119}")
-"""Names of documents."""
+MAX_NAME = 200
+"""Bytes of a document's name; file systems allow 255."""
 ENDINGS = (".jsonl", *SUFFIXES)
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a document may have a name: that of a visible file in one folder."""
+    is_plain = text.isprintable() and not re.search(r'[/\\:*?"<>|]', text)
+    return is_plain and text[:1] not in ("", ".", " ") and len(text.encode()) <= MAX_NAME
 
 
 class Documents:
@@ -61,9 +67,13 @@ class Documents:
             ValueError: the name is not one of a readable file, or the content cannot be read.
         """
         suffix = Path(name).suffix.lower()
-        if not NAME.fullmatch(name) or suffix not in ENDINGS:
-            known = ", ".join(sorted(ENDINGS))
-            raise ValueError(f"the name of a document must be that of a file, with {known}")
+        if suffix not in ENDINGS:
+            raise ValueError(f"a document's name must end with one of {', '.join(sorted(ENDINGS))}")
+        if not is_name(name):
+            raise ValueError(
+                "a document's name must begin with a letter, a digit or a sign, have none of "
+                f'/ \\ : * ? " < > |, and at most {MAX_NAME} bytes'
+            )
         folder = self._folder(user)
         trial = folder / f".{uuid4().hex}{suffix}"
         try:
@@ -89,7 +99,7 @@ class Documents:
             KeyError: there is none of that name.
         """
         path = self._folder(user) / name
-        if not NAME.fullmatch(name) or not path.is_file():
+        if not is_name(name) or not path.is_file():
             raise KeyError(name)
         with self._lock:
             path.unlink()

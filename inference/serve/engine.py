@@ -69,7 +69,7 @@ class _Request:
 
 
 class Admission:
-    """A question from its arrival to its answer; ``end`` it, or use it as a context.
+    """A question from its arrival to its answer, which ``end`` ends.
 
     Args:
         engine: that counts it.
@@ -81,12 +81,6 @@ class Admission:
     def end(self) -> None:
         """End the count."""
         self._engine.dismiss(time.monotonic() - self._began)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
 
 class Engine:

@@ -1,12 +1,18 @@
-"""Refuses request bodies that are too long or too slow."""
+"""Refuses requests without a token, and bodies that are too long or too slow; logs refusals."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from turngraph.inference.serve.users import Users
+
+logger = logging.getLogger("serve")
+TOKEN_NEEDED = "a user's token is needed: Authorization: Bearer TOKEN"
 MAX_BODY = 2**20
 """Bytes of a body."""
 MAX_DOCUMENT = 2**25
@@ -31,18 +37,27 @@ def refusal(status: int, message: str, headers: dict[str, str] | None = None) ->
 class BodyLimit:
     """Reads each body whole, within bytes and seconds, before the application sees it.
 
+    Nothing is read of a stranger's body.
+
     Args:
         app: the application.
+        users: who may ask.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, users: Users) -> None:
+        self.app, self.users = app, users
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if scope["path"].startswith(("/api/", "/v1/")):
+            token = Headers(scope=scope).get("authorization")
+            if self.users.user_of(token) is None:
+                reply = refusal(401, TOKEN_NEEDED, {"WWW-Authenticate": "Bearer"})
+                await reply(scope, receive, send)
+                return
         is_document = scope["method"] == "PUT" and scope["path"].startswith("/api/documents/")
         limit = MAX_DOCUMENT if is_document else MAX_BODY
         try:
@@ -65,6 +80,29 @@ class BodyLimit:
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self.app(scope, whole, send)
+
+
+class RefusalLog:
+    """Logs which routes refuse or fail, and nothing of what was sent to them.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+
+        async def logged(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                # the route's own path: the request's has names of documents, and the query
+                route = getattr(scope.get("route"), "path", "a path")
+                logger.info("%s %s: %d", scope["method"], route, message["status"])
+            await send(message)
+
+        await self.app(scope, receive, logged)
 
 
 async def _read(receive: Receive, limit: int) -> bytes:

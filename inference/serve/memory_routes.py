@@ -19,7 +19,7 @@ from turngraph.data.json_fields import Json
 from turngraph.data.memory_graph.recall.recollection import Mode, Recollection
 from turngraph.data.memory_graph.record.place import is_url
 from turngraph.inference.memory_printing import fact_json, recollection_json
-from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User
+from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, Spoken, User
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.streams import JSONLines, Streaming, events
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
 
 memory = APIRouter(prefix="/api/memory", tags=["memory"], responses=REFUSED)
-Name = Annotated[str, Query(max_length=500, pattern=r"\S")]
+Name = Annotated[Spoken, Query(max_length=500)]
 Time = Annotated[str | None, Query(max_length=40, description="an ISO time")]
 MODES = (
     "facts: statements of the traversals; episodes: texts by personalised PageRank; plan: facts by"
@@ -38,8 +38,8 @@ MODES = (
 class Forget(BaseModel):
     """What a memory graph is to forget: one of an entity, a source or episodes."""
 
-    entity: Annotated[str, Field(max_length=500, pattern=r"\S")] | None = None
-    source: Annotated[str, Field(max_length=500, pattern=r"\S")] | None = None
+    entity: Annotated[Spoken, Field(max_length=500)] | None = None
+    source: Annotated[Spoken, Field(max_length=500)] | None = None
     episodes: list[Annotated[int, Field(ge=1, lt=2**63)]] | None = Field(None, max_length=1000)
     wide: bool = False
     dry_run: bool = False

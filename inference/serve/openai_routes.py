@@ -14,11 +14,10 @@ from uuid import uuid4
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
 from turngraph.inference.chat_answer import ChatAnswer
-from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User
+from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User, readable
 from turngraph.inference.serve.streams import Streaming, answer_json, event, failure
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=REFUSED)
@@ -56,6 +55,8 @@ class ChatRequest(BaseModel):
     model: str | None = Field(None, max_length=500)
     stream: bool = False
     n: Literal[1] | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
 
 
 @router.get("/models")
@@ -72,6 +73,7 @@ async def completions(
 ) -> StreamingResponse | Json:
     """Answer the last message; the field ``turngraph`` has evidence, candidates and probability."""
     turns, question = dialogue(asked.messages)
+    max_new_tokens = asked.max_completion_tokens or asked.max_tokens
     streaming = Streaming()
     head = {
         "id": f"chatcmpl-{uuid4().hex}",
@@ -79,17 +81,14 @@ async def completions(
         "model": request.app.state.model_name,
     }
     admission = service.engine.admit()
-
-    def work() -> ChatAnswer:
-        with admission:
-            return service.complete(user, turns, question, streaming.emit, streaming.gone)
-
-    answer = asyncio.ensure_future(run_in_threadpool(work))
+    future = service.complete(user, turns, question, streaming, max_new_tokens)
+    future.add_done_callback(lambda _: admission.end())
+    answer = asyncio.wrap_future(future)
     if asked.stream:
         return StreamingResponse(chunks(answer, streaming, head), media_type="text/event-stream")
     found = await streaming.whole(answer)
     message = {"role": "assistant", "content": found.text}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    choice = {"index": 0, "message": message, "finish_reason": _finish(found)}
     return {
         **head,
         "object": "chat.completion",
@@ -115,7 +114,7 @@ async def chunks(
         yield event({"error": failure(error)})
         return
     found = answer.result()
-    yield chunk({}, "stop", usage=_usage(found), turngraph=answer_json(found))
+    yield chunk({}, _finish(found), usage=_usage(found), turngraph=answer_json(found))
     yield "data: [DONE]\n\n"
 
 
@@ -124,6 +123,7 @@ def dialogue(messages: list[ChatMessage]) -> tuple[list[tuple[str, str]], str]:
 
     Raises:
         HTTPException: 422: the messages are no dialogue that ends with a question.
+        ValueError: one is no text.
     """
     spoken = [m for m in messages if m.role in ("user", "assistant")]
     roles = [m.role for m in spoken]
@@ -133,7 +133,13 @@ def dialogue(messages: list[ChatMessage]) -> tuple[list[tuple[str, str]], str]:
     texts = [m.text() for m in spoken]
     if not all(text.strip() for text in texts[::2]):
         raise HTTPException(422, "messages: a question must not be blank")
+    for text in texts:
+        readable(text)
     return list(zip(texts[:-1:2], texts[1::2], strict=True)), texts[-1]
+
+
+def _finish(answer: ChatAnswer) -> str:
+    return "length" if answer.record["is_cut_off"] else "stop"
 
 
 def _usage(answer: ChatAnswer) -> Json:

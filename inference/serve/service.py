@@ -153,6 +153,9 @@ class Service:
             options.max_batch,
             options.max_waiting,
         )
+        # not the threads of routes: they are few, and other routes would wait for answers
+        most = options.max_batch + options.max_waiting
+        self._completing = ThreadPoolExecutor(most, "completion")
         self._open: OrderedDict[tuple[str, str], OpenConversation] = OrderedDict()
         self._stores: dict[str, ConversationStore] = {}
         self._states: dict[tuple[str, str], str | None] = {}
@@ -305,13 +308,15 @@ class Service:
             KeyError: the user has no such conversation.
         """
 
+        deadline = time.monotonic() + self.options.deadline
+
         def work(session: Session) -> ChatAnswer:
             if listener.gone.is_set():
                 raise Gone
             self._set_pool(session, user)
             if session.persistent is not None:
                 session.persistent.on_step = listener.step
-            answer = self._answer(session, question, listener.emit, listener.gone)
+            answer = self._answer(session, question, listener, deadline)
             try:
                 passages = answer.evidence
                 self.store(user).add_turn(id_, len(session.turns) - 1, answer.record, passages)
@@ -332,46 +337,53 @@ class Service:
         user: str,
         turns: Sequence[tuple[str, str]],
         question: str,
-        emit: Callable[[str], None],
-        gone: Event,
-    ) -> ChatAnswer:
+        listener: Listener,
+        max_new_tokens: int | None = None,
+    ) -> Future[ChatAnswer]:
         """Answer a question after the turns that a client sent along; nothing is kept of it.
 
         Args:
             user: whose documents are asked.
             turns: questions and answers before.
             question: not blank.
-            emit: called in another thread with each piece of the answer's text.
-            gone: set when nobody waits for the answer any more.
+            listener: is told, in another thread, what comes.
+            max_new_tokens: longest answer, if shorter than the server's.
         """
-        session = self._new_session(self.documents.pool(user), None)
-        try:
-            records: list[Json] = [
-                {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
-                for i, (asked, said) in enumerate(turns)
-            ]
-            session.resume([(record, None) for record in records])
-            return self._answer(session, question, emit, gone)
-        finally:
-            session.close()
+        deadline = time.monotonic() + self.options.deadline
+        limit = min(max_new_tokens or self.max_new_tokens, self.max_new_tokens)
+
+        def work() -> ChatAnswer:
+            session = self._new_session(self.documents.pool(user), None)
+            session.max_new_tokens = limit
+            try:
+                records: list[Json] = [
+                    {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
+                    for i, (asked, said) in enumerate(turns)
+                ]
+                session.resume([(record, None) for record in records])
+                return self._answer(session, question, listener, deadline)
+            finally:
+                session.close()
+
+        return self._completing.submit(work)
 
     def _answer(
-        self, session: Session, question: str, emit: Callable[[str], None], gone: Event
+        self, session: Session, question: str, listener: Listener, deadline: float
     ) -> ChatAnswer:
         text = TextStream(self.qa.builder.prompt, session.may_withhold)
-        deadline = time.monotonic() + self.options.deadline
 
         def on_token(ids: Tensor) -> None:
-            if gone.is_set():
+            if listener.gone.is_set():
                 raise Gone
             if piece := text.add(ids):
-                emit(piece)
+                listener.emit(piece)
 
         session.generate = partial(self.engine.generate, deadline=deadline)
         answer = session.ask(question, on_token)
         answer.record["num_new_tokens"] = len(text.ids)
+        answer.record["is_cut_off"] = text.ids[-1] != self.engine.end_id
         if not text.restarts(answer.text) and (rest := text.end(answer.text)):
-            emit(rest)
+            listener.emit(rest)
         return answer
 
     def undo(self, user: str, id_: str) -> Future[str]:
@@ -407,6 +419,7 @@ class Service:
             self._open.clear()
         for conversation in conversations:
             conversation.close()
+        self._completing.shutdown(wait=True)
         self.engine.close()
 
     def _set_pool(self, session: Session, user: str) -> None:

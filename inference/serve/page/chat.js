@@ -69,7 +69,7 @@ async function listConversations() {
       element("button", {
         class: "open", title, "aria-current": String(one.id === state.id),
         onclick: attempt(() => openConversation(one.id)),
-      }, title),
+      }, element("span", {}, title)),
       element("button", {
         class: "small", "aria-label": `Delete ${title}`,
         onclick: attempt(() => deleteConversation(one.id, title)),
@@ -94,7 +94,9 @@ async function openConversation(id) {
 }
 
 async function newConversation() {
-  const { id } = await (await call("POST", "api/conversations")).json();
+  const known = await get("api/conversations");
+  const empty = known.find((one) => one.num_turns === 0);
+  const { id } = empty ?? await (await call("POST", "api/conversations")).json();
   await openConversation(id);
   say("");
 }
@@ -118,8 +120,9 @@ function newTurn(question) {
 }
 
 function tag(passage, turn) {
-  if (passage.source === "memory") return "remembered";
-  return passage.from_turn < turn ? `from turn ${passage.from_turn + 1}` : "new";
+  if (passage.source === "memory") return "from memory";
+  const told = passage.from_turn < turn ? `from question ${passage.from_turn + 1}` : "new";
+  return `${passage.source}, ${told}`;
 }
 
 function stepItem(step) {
@@ -142,7 +145,7 @@ function finishTurn(shown, record, isLast) {
     element("button", { class: "small", onclick: attempt(save) }, "Save"),
   ] : [];
   const passages = record.evidence.map((passage) => element("div", { class: "passage" },
-    element("span", { class: "tag" }, `${passage.source}, ${tag(passage, turn)}`),
+    element("span", { class: "tag" }, tag(passage, turn)),
     element("div", {}, passage.text)));
   const count = record.evidence.length;
   shown.more.replaceChildren(
@@ -232,7 +235,7 @@ async function restore(error) {
 function setRunning(running) {
   $("send").hidden = running;
   $("stop").hidden = !running;
-  if (running) say("…");
+  if (running) say("Answering …");
   else state.running = null;
 }
 
@@ -254,16 +257,17 @@ async function showWhy(place) {
   say("Looking for the reasons …");
   const found = await get(`api/conversations/${state.id}/why`);
   say("");
-  const passages = found.passages.filter((one) => one.share > 0)
-    .sort((a, b) => b.share - a.share).slice(0, 8);
+  const passages = found.passages.map((one, index) => ({ ...one, index }))
+    .filter((one) => one.share > 0).sort((a, b) => b.share - a.share).slice(0, 8);
+  const origins = { new: "new", memory: "from an earlier question", remembered: "from memory" };
   place.replaceChildren(element("details", { open: "" },
     element("summary", {}, "Share of each passage in the answer"),
-    drawing(found.answer, passages),
+    drawing(found.answer, passages, found.edges, place.clientWidth),
     ...passages.map((one) => element("div", { class: "passage" },
-      element("span", { class: "tag" }, `${percent(one.share)}, ${one.source}, ${one.origin}`),
+      element("span", { class: "tag" }, `${percent(one.share)} · ${origins[one.origin]}`),
       element("div", {}, one.text),
       bar(one.share)))));
-  place.scrollIntoView({ block: "nearest" });
+  place.scrollIntoView({ block: "start" });
 }
 
 function bar(share) {
@@ -272,25 +276,39 @@ function bar(share) {
   return made;
 }
 
-function drawing(answer, passages) {
-  const space = "http://www.w3.org/2000/svg";
-  const part = (name, attributes, text = "") => {
-    const made = document.createElementNS(space, name);
+// The answer, its passages, and the graph between them: an arc joins passages that name the same
+// entity. One unit is one pixel, so that its text is as large as other text.
+function drawing(answer, passages, edges, width) {
+  const part = (name, attributes, ...children) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.textContent = text;
+    made.append(...children);
     return made;
   };
-  const height = 26 * passages.length + 20;
-  const svg = part("svg", { viewBox: `0 0 460 ${height}`, role: "img" });
-  svg.append(part("title", {}, "The answer, joined to each passage by a line as thick as its share"));
-  const middle = height / 2;
-  passages.forEach((one, index) => {
-    const y = 23 + 26 * index;
-    svg.append(part("line", { x1: 130, y1: middle, x2: 190, y2: y, "stroke-width": 1 + 9 * one.share }));
-    svg.append(part("circle", { cx: 190, cy: y, r: 3 + 6 * one.share }));
-    svg.append(part("text", { x: 204, y: y + 4 }, shorten(one.text, 38)));
-  });
-  svg.append(part("text", { x: 8, y: middle + 4 }, shorten(answer || "(no answer)", 18)));
+  const step = 30, height = step * passages.length + 14, middle = height / 2;
+  const left = Math.min(130, width / 4), right = left + Math.min(80, width / 6), arc = 34;
+  const y = (row) => 22 + step * row;
+  const label = (x, at, text, room, more = {}) => part("text", { x, y: at + 4, ...more },
+    shorten(text, Math.max(4, Math.floor(room / 7.2))));
+  const svg = part("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" },
+    part("title", {}, "The answer, joined to each passage by a line as thick as its share; "
+      + "arcs join passages that name the same entity"),
+    label(left - 8, middle, answer || "(no answer)", left - 12, { "text-anchor": "end" }));
+  passages.forEach((one, row) => svg.append(
+    part("line", { x1: left, y1: middle, x2: right, y2: y(row), "stroke-width": 1 + 9 * one.share })));
+  for (const edge of edges) {
+    const [from, to] = [edge.first, edge.second]
+      .map((index) => passages.findIndex((one) => one.index === index)).sort((a, b) => a - b);
+    if (from < 0) continue;
+    const bend = right + Math.min(arc, 10 + 8 * (to - from));
+    svg.append(part("path", {
+      d: `M ${right} ${y(from)} Q ${bend} ${(y(from) + y(to)) / 2} ${right} ${y(to)}`,
+      "stroke-width": 1 + 5 * edge.share,
+    }, part("title", {}, `${edge.entity}: ${percent(edge.share)} of all edges`)));
+  }
+  passages.forEach((one, row) => svg.append(
+    part("circle", { cx: right, cy: y(row), r: 3 + 6 * one.share }),
+    label(right + arc, y(row), one.text, width - right - arc - 8)));
   return svg;
 }
 
@@ -317,12 +335,18 @@ async function listDocuments() {
 }
 
 async function upload(files) {
+  const read = [], refused = [];
   for (const file of files) {
     say(`Reading ${file.name} …`);
-    const reply = await call("PUT", `api/documents/${encodeURIComponent(file.name)}`, { body: file });
-    const { name, num_passages: num } = await reply.json();
-    say(`${name}: ${num} passage${num === 1 ? "" : "s"}`);
+    try {
+      const path = `api/documents/${encodeURIComponent(file.name)}`;
+      const { num_passages: num } = await (await call("PUT", path, { body: file })).json();
+      read.push(`${file.name}: ${num} passage${num === 1 ? "" : "s"}`);
+    } catch (error) { // the other files are read all the same
+      refused.push(error.message.includes(file.name) ? error.message : `${file.name}: ${error.message}`);
+    }
   }
+  say([...refused, ...read].join("; "), refused.length > 0);
   await listDocuments();
 }
 
@@ -340,7 +364,7 @@ async function recall() {
     ...fact.entities.slice(0, 3).map(({ name }) => element("button", {
       class: "small", onclick: attempt(() => forget(name)),
     }, `Forget ${name}`))));
-  $("facts").replaceChildren(...(facts.length ? facts : [element("li", {}, "Nothing.")]));
+  $("facts").replaceChildren(...(facts.length ? facts : [element("li", {}, "Nothing is remembered about this.")]));
 }
 
 async function recallByPlan(query) {
@@ -384,7 +408,7 @@ function times(fact) {
   if (fact.valid_from) parts.push(`from ${fact.valid_from}`);
   if (fact.valid_to) parts.push(`until ${fact.valid_to}`);
   const said = fact.provenance.at(-1)?.said;
-  if (said) parts.push(`said ${said}`);
+  if (said) parts.push(`said ${said.slice(0, 16).replace("T", " ")}`);
   return parts.join(", ");
 }
 
@@ -444,14 +468,16 @@ $("question").addEventListener("keydown", (event) => {
 });
 $("stop").addEventListener("click", () => state.running?.abort());
 $("file").addEventListener("change", attempt(async () => {
-  await upload($("file").files);
+  await upload([...$("file").files]);
   $("file").value = "";
 }));
+// Anywhere on the page: the browser would leave it for a file that is dropped beside the field.
 for (const kind of ["dragover", "dragleave", "drop"]) {
-  $("drop").addEventListener(kind, attempt(async (event) => {
+  document.addEventListener(kind, attempt(async (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
     event.preventDefault();
     $("drop").classList.toggle("over", kind === "dragover");
-    if (kind === "drop") await upload(event.dataTransfer.files);
+    if (kind === "drop") await upload([...event.dataTransfer.files]);
   }));
 }
 $("as-of-slider").addEventListener("input", slide);
