@@ -152,7 +152,10 @@ class Prompt:
         """
         if not self._marker.search(text) and not _TURN.search(text):
             return text
-        logger.warning("a prompt marker in the data was broken up: %.80r", text)
+        found = {match[0] for match in self._marker.finditer(text)}
+        found |= {QUESTION if m[0][-1] == "Q" else ANSWER for m in _TURN.finditer(text)}
+        # the rest of the text may be remembered, and such a text stands in no log
+        logger.warning("a prompt marker in the data was broken up: %s", ", ".join(sorted(found)))
         text = _TURN.sub(r"\1 ", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
