@@ -150,11 +150,12 @@ class Prompt:
         That is every marker of the chat template, every evidence tag, and ``Question:`` or
         ``Answer:`` at the start of a line, which would be a turn that nobody has said.
         """
-        found = self._marker.search(text) or _TURN.search(text)
-        if found is None:
+        if not self._marker.search(text) and not _TURN.search(text):
             return text
-        # the marker alone: logs hold nothing of what was asked or remembered
-        logger.warning("a prompt marker in the data was broken up: %r", found[0].strip())
+        found = {match[0] for match in self._marker.finditer(text)}
+        found |= {QUESTION if m[0][-1] == "Q" else ANSWER for m in _TURN.finditer(text)}
+        # the rest of the text may be remembered, and such a text stands in no log
+        logger.warning("a prompt marker in the data was broken up: %s", ", ".join(sorted(found)))
         text = _TURN.sub(r"\1 ", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 

@@ -320,7 +320,7 @@ class MemoryGraph:
         """Return what ``forget`` leaves without ``wide``; see ``forget.other_mentions``.
 
         Raises:
-            ValueError: the entity is unknown.
+            ValueError: no object has the id, or several have the name.
         """
         return other_mentions(self.store, entity)
 

@@ -158,7 +158,7 @@ class Fact:
         hypothesis: whether it was said only as a possibility.
         provenance: the episodes that state it, in order of time.
         score: similarity to the question, larger is closer; 0 without a question.
-        partly_until: for a recalled thesis, the time at which a part of its statement ended.
+        partly_until: for a thesis or a recalled episode, the time at which a part of it ended.
     """
 
     key: int

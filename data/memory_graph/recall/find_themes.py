@@ -158,7 +158,8 @@ def _closest(
         text = fact.text[first:last] if fact.type == "episodic" else fact.text
         fact = replace(fact, text=text, provenance=(place,), score=float(near[row]))
         found[key] = int(np.searchsorted(index.chunks, chunk)), fact
-    ended = view.ended_parts(found)
+    theses = (key for key, (_, fact) in found.items() if fact.type == "thesis")
+    ended = view.ended_parts(theses)
     return [
         (chunk, replace(fact, partly_until=ended.get(key))) for key, (chunk, fact) in found.items()
     ]

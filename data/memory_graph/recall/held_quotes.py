@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from turngraph.data.eigen.summaries import MAX_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.recall.question_view import ENDED_IN
+from turngraph.data.memory_graph.recall.question_view import ended_parts
 from turngraph.data.memory_graph.record.theme_rows import QuoteRow, ThemeRow, read_themes
 from turngraph.data.memory_graph.times import start
 
@@ -63,7 +63,8 @@ def held_quotes(
     """
     facts = dict(zip(quotes, store.facts([quote.fact for quote in quotes]), strict=True))
     current = [quote for quote in quotes if holds_at(facts[quote], second)]
-    ended = _ended_parts(store, (quote.fact for quote in current), second)
+    theses = [quote.fact for quote in current if facts[quote].type == "thesis"]
+    ended = ended_parts(store.db, theses, second)
     current.sort(key=lambda quote: quote.fact in ended)
     found: list[Fact] = []
     left = max_words
@@ -97,14 +98,6 @@ def holds_at(fact: Fact, second: int) -> bool:
     """Return whether a fact holds at a moment, as far as its times are known."""
     begun = fact.valid_from is None or start(fact.valid_from) <= second
     return begun and (fact.valid_to is None or second < start(fact.valid_to))
-
-
-def _ended_parts(store: Store, keys: Iterable[int], second: int) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for key, end in store.db.execute(ENDED_IN, (json.dumps([k for k in keys if not k & 1]),)):
-        if start(end) <= second:
-            found[key] = max(end, found.get(key, end))
-    return found
 
 
 def list_themes(store: Store, second: int) -> list[RecalledTheme]:

@@ -30,14 +30,32 @@ _ADJACENT = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.no
 ADJACENT = f"""SELECT e.node, {_ADJACENT.format("<", "DESC")}, {_ADJACENT.format(">", "ASC")}
     FROM episodes e WHERE e.node IN (SELECT value FROM json_each(?))"""
 SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
-ENDED_IN = """SELECT t.fact, e.valid_to FROM json_each(?) k JOIN provenance t ON t.fact = k.value
-    JOIN provenance f ON f.episode = t.episode AND f.start >= t.start AND f.stop <= t.stop
-    JOIN edges e ON f.fact % 2 = 1 AND e.id = f.fact / 2 WHERE e.valid_to IS NOT NULL"""
-"""End times of the simple triplets in the sentences of theses."""
+_ENDED = "JOIN edges e ON f.fact % 2 = 1 AND e.id = f.fact / 2 WHERE e.valid_to IS NOT NULL"
+ENDED_IN = f"""SELECT t.fact, e.valid_to FROM json_each(?1) k JOIN provenance t ON t.fact = k.value
+    JOIN provenance f ON f.episode = t.episode AND f.start >= t.start AND f.stop <= t.stop {_ENDED}
+    UNION SELECT k.value, e.valid_to FROM json_each(?1) k
+    JOIN provenance f ON f.episode = k.value / 2 {_ENDED}"""
+"""End times of the simple triplets in the sentences of theses, and in episodes."""
 HUB = 4096
 """Smallest degree of a hub, whose neighbourhood is cached."""
 EXACT = 1024
 """Number of a hub's closest facts whose cosines are computed exactly."""
+
+
+def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, str]:
+    """Return the theses and episodes of which a part has ended, with the time when the last did.
+
+    Args:
+        db: the record.
+        keys: of facts.
+        second: up to which they ended.
+    """
+    found: dict[int, str] = {}
+    texts = [key for key in keys if key % 2 == 0]
+    for key, end in db.execute(ENDED_IN, (json.dumps(texts),)):
+        if start(end) <= second:
+            found[key] = max(end, found.get(key, end))
+    return found
 
 
 class QuestionView:
@@ -170,13 +188,8 @@ class QuestionView:
         return {2 * episode for episode in set(whose.tolist()) - set(whose[held].tolist())}
 
     def ended_parts(self, keys: Iterable[int]) -> dict[int, str]:
-        """Return the theses of which a part has ended, with the time at which the last part did."""
-        theses = [key for key in keys if key % 2 == 0]
-        found: dict[int, str] = {}
-        for key, end in self._db.execute(ENDED_IN, (json.dumps(theses),)):
-            if start(end) <= self._moment.as_of:
-                found[key] = max(end, found.get(key, end))
-        return found
+        """Return the theses and episodes of which a part has ended, as ``ended_parts`` does."""
+        return ended_parts(self._db, keys, self._moment.as_of)
 
     def types(self, triplets: np.ndarray) -> np.ndarray:
         """Return the edge type of each triplet."""

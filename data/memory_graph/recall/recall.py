@@ -425,7 +425,7 @@ class Recall:
         )
         ended = view.ended_parts(key for key, _ in best)
         if is_now:  # what holds completely first; who asks about the past wants the closest
-            best.sort(key=lambda found: found[0] in ended)
+            best.sort(key=lambda found: found[0] in ended and not view.is_episode(found[0]))
         facts = self.store.facts([key for key, _ in best])
         return tuple(
             replace(fact, score=score, partly_until=ended.get(fact.key))

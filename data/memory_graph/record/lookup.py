@@ -17,6 +17,10 @@ NEAR = 60
 _ID = re.compile(r"#(\d{1,18})")
 
 
+class UnknownNameError(ValueError):
+    """No object has a name."""
+
+
 def find_object(db: Database, entity: str | int) -> int:
     """Return the id of the one object that a name or an id means.
 
@@ -25,7 +29,8 @@ def find_object(db: Database, entity: str | int) -> int:
         entity: a name in any spelling that folds to an alias; an id: 12 or "#12".
 
     Raises:
-        ValueError: no object or several; the message lists these, or similar names, with ids.
+        UnknownNameError: no object has the name; the message lists similar names with ids.
+        ValueError: several have it, which the message lists, or no object has the id.
     """
     if isinstance(entity, str) and (match := _ID.fullmatch(entity.strip())):
         entity = int(match[1])
@@ -41,7 +46,7 @@ def find_object(db: Database, entity: str | int) -> int:
         listed = "; ".join(describe(db, node) for node in found)
         raise ValueError(f"{len(found)} objects are named {entity!r}: {listed}")
     if not found:
-        raise ValueError(f"no object is named {entity!r}{_near_names(db, wanted)}")
+        raise UnknownNameError(f"no object is named {entity!r}{_near_names(db, wanted)}")
     return found[0]
 
 

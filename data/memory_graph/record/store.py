@@ -115,11 +115,11 @@ class Store:
         self, path: str | Path, read_only: bool = False, wait: float = WAIT_SECONDS
     ) -> None:
         self.path = Path(path)
-        self.derived = self.path.with_name(self.path.name + ".derived")
         self.read_only, self.wait = read_only, wait
         self.in_memory = str(path) == ":memory:"
         if not self.in_memory:
             _prepare_file(self.path, read_only)
+        self.derived = self.path.with_name(self.path.name + ".derived")  # of "." there is none
         self.absolute = self.path.resolve()
         with self.clear_errors():
             while not self._opened():

@@ -20,6 +20,8 @@ from turngraph.data.normalise import fold
 
 SHORT = 4
 """Names of fewer letters are found as separate words only: "Al" is in every other text."""
+NO_OBJECT = -1
+"""In place of an object's id, where only its name is known."""
 MAX_SPANS = 5
 """Maximum different spans of an episode that are listed."""
 _NOT_LETTERS = re.compile(r"[\W_]+")
@@ -64,7 +66,7 @@ def wide_mentions(
 
     Args:
         db: the record.
-        node: the object.
+        node: the object, or ``NO_OBJECT``.
         names: of it.
         known: episodes that are known to mention it, which are left out.
     """

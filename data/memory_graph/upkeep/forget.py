@@ -16,14 +16,14 @@ from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.names import well_formed
 from turngraph.data.memory_graph.record.damage import Damaged
 from turngraph.data.memory_graph.record.erase import Eraser
-from turngraph.data.memory_graph.record.lookup import find_object
+from turngraph.data.memory_graph.record.lookup import UnknownNameError, find_object
 from turngraph.data.memory_graph.record.select_episodes import (
     episodes_of_entity,
     episodes_of_source,
     own_names,
 )
 from turngraph.data.memory_graph.record.store import Store, tried_again
-from turngraph.data.memory_graph.record.wide_search import Mention, wide_mentions
+from turngraph.data.memory_graph.record.wide_search import NO_OBJECT, Mention, wide_mentions
 from turngraph.data.memory_graph.upkeep.purge import finish, mark
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,8 @@ def forget(
 
     An entity is deleted with every whole episode that mentions it: those joined to it, those whose
     text has one of its names as words (unless another object has that name too), and those whose
-    speaker it is; with ``wide`` also those that ``other_mentions`` lists. What other episodes say
+    speaker it is; with ``wide`` also those that ``other_mentions`` lists, and if no object has the
+    name, those alone. What other episodes say
     too stays. A fact that only deleted facts superseded is open again. The journal is emptied: no
     earlier edit can be undone. Damaged texts are forgotten as well.
 
@@ -175,27 +176,38 @@ def other_mentions(store: Store, entity: str | int) -> list[Mention]:
     """Return the episodes that ``forget`` leaves without ``wide``, with what is found in them.
 
     Found are names in other cases, forms and spellings of Unicode, as handles, in addresses, or
-    taken apart; and words that only look like it. No name that another object has is looked for.
+    taken apart; and words that only look like it. No name that another object has is looked for. If
+    no object has the name, as after it was forgotten, the name itself is looked for.
 
     Args:
         store: the graph.
         entity: name, or id if several objects have the name.
 
     Raises:
-        ValueError: the entity is unknown.
+        ValueError: no object has the id, or several have the name.
     """
     try:
         with store.reading():
-            return _mentions(store, find_object(store.db, entity))
+            return _mentions(store, entity)
     except Damaged:  # forget itself tells that
         pass
     with store.lenient(), store.reading():
-        return _mentions(store, find_object(store.db, entity))
+        return _mentions(store, entity)
 
 
-def _mentions(store: Store, node: int) -> list[Mention]:
+def _mentions(store: Store, entity: str | int) -> list[Mention]:
+    if (node := _object(store, entity)) is None:
+        return wide_mentions(store.db, NO_OBJECT, [str(entity)], ())
     known = episodes_of_entity(store.db, node)
     return wide_mentions(store.db, node, own_names(store.db, node), known)
+
+
+def _object(store: Store, entity: str | int) -> int | None:
+    """Return the id of an object; None if none has the name, as after it was forgotten."""
+    try:
+        return find_object(store.db, entity)
+    except UnknownNameError:
+        return None
 
 
 def _chosen(
@@ -208,8 +220,10 @@ def _chosen(
     """Return the episodes to delete, and the objects with all their names."""
     if entity is None:
         return _episodes(store, episode, source), []
+    others = [mention.episode for mention in _mentions(store, entity)] if wide else []
+    if others and _object(store, entity) is None:
+        return others, []
     node = find_object(store.db, entity)
-    others = [mention.episode for mention in _mentions(store, node)] if wide else []
     return sorted({*episodes_of_entity(store.db, node), *others}), [node]
 
 

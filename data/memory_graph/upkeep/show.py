@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC_EDGE,
@@ -12,6 +12,7 @@ from turngraph.data.memory_graph.memory_types import (
     Episode,
     Fact,
 )
+from turngraph.data.memory_graph.recall.question_view import ended_parts
 from turngraph.data.memory_graph.record.lookup import find_object
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import now, start
@@ -93,14 +94,17 @@ class Shown:
 def history(store: Store, entity: str | int) -> list[Fact]:
     """Return all simple triplets and theses of an object, also closed ones, in order of time.
 
-    The time is the begin, else the first mention; facts without either come first.
+    The time is the begin, else the first mention; facts without either come first. A thesis of
+    which a part no longer holds comes with ``partly_until``.
 
     Raises:
         ValueError: no object has that name or id, or several have.
     """
     with store.reading():
         node = find_object(store.db, entity)
-        return sorted(store.facts(key for (key,) in store.db.execute(_FACTS, (node,))), key=_when)
+        facts = store.facts(key for (key,) in store.db.execute(_FACTS, (node,)))
+        ended = ended_parts(store.db, (fact.key for fact in facts), start(now()))
+        return sorted((replace(f, partly_until=ended.get(f.key)) for f in facts), key=_when)
 
 
 def _when(fact: Fact) -> tuple[float, int]:

@@ -174,5 +174,13 @@ def test_the_command_lists_before_it_deletes(
     assert "a call\tzorglub" in said
     assert "episodes\t1" in said
     assert in_files(path, "@zorglub")
+    with pytest.raises(ValueError, match="no object is named 'Zorglub'"):
+        main([*command, "--yes"])
+    assert "without --wide leaves 1 episode" in capsys.readouterr().out
+    main([*command, "--wide", "--yes"])  # no object has the name any more
+    assert "episodes\t1" in capsys.readouterr().out
+    assert not in_files(path, "zorglub")
+    with pytest.raises(ValueError, match="no object is named 'Zorglub'"):
+        main([*command, "--wide", "--yes"])
     with pytest.raises(ValueError, match="--wide: given without --entity"):
         main(["forget", "--db", str(path), "--source", "a call", "--wide", "--yes"])

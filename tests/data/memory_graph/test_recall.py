@@ -304,6 +304,21 @@ def test_a_thesis_that_became_partly_untrue_ranks_below_what_holds(tmp_path: Pat
     assert old.key in {fact.key for fact in before}
 
 
+def test_what_became_partly_untrue_is_marked_wherever_it_is_shown(tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "my.db", word_vectors) as graph:
+        graph.remember("Cem lives in Rome. Cem lives in Rome and plays chess.", time="2018")
+        graph.remember("Cem lives in Oslo.", time="2020-03")
+        graph.remember("Ida lives in Rome. Ida plays chess.", time="2019")
+        found = graph.ask("Where does Cem live and what does Cem play?").facts
+        lists = [found, graph.show("Cem").facts, graph.history("Cem")]
+    for facts in lists:
+        marked = {fact.text for fact in facts if fact.partly_until == "2020-03"}
+        assert "Cem lives in Rome and plays chess." in marked
+        assert marked.isdisjoint({"Cem lives in Oslo.", "Ida lives in Rome. Ida plays chess."})
+    [episode] = [fact for fact in found if fact.text.startswith("Cem lives in Rome. Cem")]
+    assert episode.partly_until == "2020-03"
+
+
 def test_refresh_brings_all_arrays_to_the_last_write(graph: MemoryGraph) -> None:
     recall = graph._recall
     for _ in range(2):

@@ -135,6 +135,8 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path, path: Path) ->
     assert "a database of something else" in message(other)
     assert other.read_bytes() == before
     assert "a folder" in message(tmp_path)
+    with pytest.raises(ValueError, match=r"^\.: a folder, not a memory graph"):
+        Store(".")
     assert "cannot be made" in message(tmp_path / "no" / "such.db")
     assert "no such memory graph" in message(tmp_path / "none.db", read_only=True)
     assert not (tmp_path / "none.db").exists()
