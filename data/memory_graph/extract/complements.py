@@ -11,6 +11,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     PREPOSITIONS,
     Noun,
     Speakers,
+    is_amount,
     read_noun,
 )
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
@@ -62,6 +63,7 @@ _BEFORE_NUMBERS = PREPOSITIONS | frozenset("and than least most nearly almost".s
 _OPEN_PASSIVES = frozenset("named called known considered used said".split())
 _SELVES = frozenset("myself himself herself itself".split())
 _PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
+_PARTS_OF_DAY = frozenset(["", "morning", "afternoon", "evening", "night"])
 _STOPS = frozenset("instead rather".split())
 _MANNERS = {
     "by": frozenset("mistake accident chance hand surprise law default".split()),
@@ -103,7 +105,8 @@ def read_complements(
         if index >= len(words):
             break
         preposition = ""
-        if words[index].lower in PREPOSITIONS and not _is_range(words, index):
+        is_age = is_copula and not complements and is_amount(words[index:])
+        if words[index].lower in PREPOSITIONS and not (is_age or _is_range(words, index)):
             preposition, index = words[index].lower, index + 1
         elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
@@ -149,8 +152,11 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
     if not complements:
         return False
     before, last = complements[-1]
-    if preposition == "on" and noun.text.lower().removesuffix("s") in WEEKDAYS:
+    day, _, part = noun.text.lower().partition(" ")
+    if preposition == "on" and day.removesuffix("s") in WEEKDAYS and part in _PARTS_OF_DAY:
         return base not in SCHEDULED
+    if preposition == "within" and noun.text.rpartition(" ")[2].removesuffix("s") in _UNITS:
+        return True
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
         return len(noun.text) == 4 or noun.text[-5:-4] == " "
     if preposition == "near" and not before and not last.is_name:  # "a house near Oslo"
@@ -198,8 +204,9 @@ def _time_length(words: Sequence[Token], index: int) -> int:
         return at + 1 - index if is_part else 0
     if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
         return 2
-    if word.lower == "every" and following in NUMBER_WORDS and index + 2 < len(words):
-        return 3  # "every two hours"
+    if word.lower == "every" and index + 2 < len(words):
+        if following in NUMBER_WORDS or words[index + 1].kind == "number":
+            return 3  # "every two hours"
     return _frequency_length(words, index)
 
 

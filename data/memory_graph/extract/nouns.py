@@ -251,10 +251,10 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
 
 def _begins_phrase(words: Sequence[Token]) -> bool:
     """Return whether a preposition is first, but for that of an amount ("about 300")."""
-    return words[0].lower in PREPOSITIONS and not _is_amount(words)
+    return words[0].lower in PREPOSITIONS and not is_amount(words)
 
 
-def _is_amount(words: Sequence[Token]) -> bool:
+def is_amount(words: Sequence[Token]) -> bool:
     """Return whether "about 300" or "more than 80" is first."""
     is_imprecise = words[0].lower in _IMPRECISE
     return is_imprecise and any(
@@ -313,7 +313,9 @@ def _owned(words: Sequence[Token], who: Speakers) -> Noun | None:
 def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
     if not words or any(word.kind in ("mark", "date", "speech") for word in words):
         return None
-    if any(word.lower in ("a", "an") for word in words):  # "her brother a watch"
+    if any(word.lower in ("a", "an") or word.lower in _FINITE for word in words):
+        return None  # "her brother a watch"
+    if len(words) == 1 and words[0].lower == "own":
         return None
     thing = " ".join(word.text for word in words if word.kind != "name")
     is_verb = any(word.lower in ARTICLES or word.lower in VERB_FORMS for word in words[1:-1])
@@ -336,7 +338,7 @@ def _several(words: Sequence[Token], article: str) -> Noun | None:
         return Noun(words[-1].text, True, article, is_value=True)
     if words[-1].kind == "name" and len(words) == 2 and words[0].lower in _REGIONS:
         return Noun(f"{words[0].text} {words[1].text}", True, article, is_value=True)
-    first = _is_amount(words) or (words[0].lower == "one" and words[1].lower not in _NOT_ONE)
+    first = is_amount(words) or (words[0].lower == "one" and words[1].lower not in _NOT_ONE)
     for word in words[first:]:
         if word.lower in _NO_PART and word.kind == "word":
             return None

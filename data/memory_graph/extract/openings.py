@@ -32,12 +32,12 @@ _OPENINGS = frozenset(
      "after that", "good news", "ok", "okay", "wow", "recently", "these days", "nowadays", "again",
      "besides", "remember", "note", "guess what", "of course", "as of now", "that", "meanwhile",
      "previously", "formerly", "originally", "i mean", "you know", "in addition", "at the moment",
-     "right now", "since then", "apparently", "maybe", "perhaps", "thanks")
+     "right now", "since then", "apparently", "maybe", "perhaps", "thanks", "dear")
 )  # fmt: skip
 _UNMARKED = frozenset(
     ["and", "but", "so", "actually", "now", "well", "by the way", "maybe", "perhaps"]
 )
-_CALLS = frozenset("hey hi hello thanks wow yeah oh yes well ok okay no".split())
+_CALLS = frozenset("dear hey hi hello thanks wow yeah oh yes well ok okay no".split())
 _CORRECTS = re.compile(
     r"\W*(?:(?:well|oh|sorry|oops|wait|hey|hmm)\b[\W]*)*(?:actually\b|correction\b|no[,.!]\s|"
     r"i (?:was|am) (?:wrong|mistaken)|i misspoke|my mistake|scratch that|in fact\b|"

@@ -337,7 +337,9 @@ class SentenceReader:
         predicate = read_predicate(words, start, lasts, is_one) if subjects else None
         if predicate is None or (join in _BACKGROUND and predicate.is_copula):
             return None
-        if predicate.base in _TELLS or is_inverted(words, start, subjects):
+        after = words[predicate.stop].lower if predicate.stop < len(words) else ""
+        is_telling_on = predicate.base in _TELLS and after not in ("for", "about")
+        if is_telling_on or is_inverted(words, start, subjects):
             return None
         has_no = predicate.stop < len(words) and words[predicate.stop].lower == "no"
         if has_no and (predicate := without_any(predicate)) is None:
