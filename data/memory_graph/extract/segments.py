@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
 
+Segment = tuple[str, list[Token]]
+"""The mark or conjunction before a segment, and its tokens."""
+
 _ENDS = frozenset(", ; : — – ( ) . ! ? / … । 。".split())
 _JOINS = frozenset(
     "and but or so yet because while although though when whenever where whereas who which that "
@@ -18,7 +21,7 @@ _AFTER_WHOM = frozenset("named modelled modeled".split())
 _QUANTITIES = frozenset("less more fewer".split())
 
 
-def split_segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
+def split_segments(words: Sequence[Token]) -> list[Segment]:
     """Return the segments of a sentence with the mark or conjunction before each."""
     segment: list[Token] = []
     segments = [("", segment)]

@@ -46,6 +46,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     read_subject,
 )
 from turngraph.data.memory_graph.extract.polarity import Mood, moods
+from turngraph.data.memory_graph.extract.relatives import RELATIVE, described, split_relatives
 from turngraph.data.memory_graph.extract.schedules import has_only_dates, place_dates
 from turngraph.data.memory_graph.extract.segments import split_segments
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
@@ -58,8 +59,7 @@ from turngraph.data.memory_graph.extract.verbs import (
 )
 from turngraph.data.memory_graph.extract.word_lists import ADVERBS, VERB_FORMS
 
-_RELATIVE = frozenset("who which that".split())
-_CLAUSES = _RELATIVE | frozenset("whose whom where".split())
+_CLAUSES = RELATIVE | frozenset("whose whom where".split())
 _OF_WHICH = frozenset("of by".split())
 """Prepositions after which a name may be what "which" is about."""
 _BACKGROUND = frozenset("when while".split())
@@ -96,6 +96,8 @@ class SentenceReader:
         self._is_lost = False  # the sentence begins with a noun phrase that is not understood
         self._follows = False  # the segment before was read as a statement
         self._before = ""  # the mark or conjunction before that
+        self._last: Token | None = None  # the token before the segment
+        self._main: Statement | None = None  # whose object the last statement is about
 
     @property
     def thing(self) -> str | None:
@@ -104,7 +106,7 @@ class SentenceReader:
 
     def read(self, words: Sequence[Token]) -> None:
         """Read all segments into ``statements``, ``asides`` and ``roles``."""
-        segments = split_segments(words)
+        segments = split_relatives(split_segments(words))
         self._look_ahead(segments)
         ends = pairwise([*segments, ("", [])])
         for ((join, segment), (following, _)), mood in zip(ends, moods(segments), strict=True):
@@ -124,6 +126,7 @@ class SentenceReader:
             else:
                 self._attach(when)
             self._before = join
+            self._last = segment[-1] if segment else None
 
     def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
         """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
@@ -146,10 +149,15 @@ class SentenceReader:
     def _read_segment(
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> None:
+        if join in RELATIVE and self._read_object_clause(join, segment, when):
+            return
+        is_about = join in RELATIVE and bool(self.statements) and self._follows
+        main = self.statements[-1] if is_about else None
         found = None if following == "than" else self._statement(join, segment, when)
         is_limited = found and found.predicate.is_negated and following in _LIMITS
         if found and (is_limited or is_unaccounted(found)):
-            found, self._list = None, None  # "never drinks coffee after noon"
+            found = None  # "never drinks coffee after noon"
+            self._list = self._list if join in RELATIVE else None
         elif found is not None:
             is_list = join == "and" and not self.statements
             shared, roles = split_roles(self._list or []) if is_list else ([], [])
@@ -164,6 +172,7 @@ class SentenceReader:
                 self._aside(subjects[0], self._fronted, participial(self._fronted[0]), 1)
             self._fronted = ()
             self._list = [] if found.is_whole else None
+            self._main = main
             self._remember(self.statements[-1])
         elif self._read_more(join, segment, when):
             return
@@ -410,13 +419,15 @@ class SentenceReader:
     def _known_subjects(self, join: str, words: Sequence[Token]) -> Sequence[Noun]:
         """Return the subjects of a predicate without one in its own segment."""
         reduced = is_participial(words, 0)
-        if join in _RELATIVE:
-            return self._antecedent(join)
+        if join in RELATIVE:
+            return self._antecedent(join, words)
         if self._follows and join in _GOES_ON:
             last = self.statements[-1].predicate
+            if self._main is not None and self._is_of_main(words):
+                return self._main.subjects
             reduced |= last.is_copula and words[0].lower in PARTICIPLE_FORMS
             is_passive = not last.is_copula and last.text.startswith(("is ", "was "))
-            is_new = not reduced or join != "," or self._before in _RELATIVE or is_passive
+            is_new = not reduced or join != "," or self._before in RELATIVE or is_passive
             return self.statements[-1].subjects if is_new else []
         if not self._list or join != ",":
             return []
@@ -440,12 +451,46 @@ class SentenceReader:
             return second
         return first
 
-    def _antecedent(self, join: str) -> Sequence[Noun]:
+    def _is_of_main(self, words: Sequence[Token]) -> bool:
+        """Return whether a verb goes on with the main clause, by its tense: "and moved to"."""
+        main, predicate = self._main, read_predicate(words, 0)
+        if main is None or predicate is None:
+            return False
+        times = {one.time == "present" for one in (main.predicate, predicate)}
+        other = self.statements[-1].predicate.time == "present"
+        return len(times) == 1 and other not in times
+
+    def _antecedent(self, join: str, words: Sequence[Token]) -> Sequence[Noun]:
         """Return the antecedent of "who": the name before it, or the last statement's object."""
+        last = self._last
         if self._list:
-            return [noun for noun in self._list[-1:] if is_named(noun)]
+            nouns = self._list[-1:]
+            if is_named(nouns[0]) and " to " not in nouns[0].text:
+                return nouns
+            noun = described(nouns[0], join, words, last) if last and len(self._list) == 1 else None
+            return [noun] if noun else []
         if not self._follows or not self.statements[-1].is_whole:
             return []
         [(preposition, noun)] = self.statements[-1].complements[-1:]
+        if not noun.is_name:
+            common = described(noun, join, words, last) if last else None
+            return [common] if common else []
         is_near = join == "who" or not preposition or preposition in _OF_WHICH
-        return [noun] if noun.is_name and is_near else []
+        return [noun] if is_near else []
+
+    def _read_object_clause(
+        self, join: str, words: Sequence[Token], when: Sequence[Date]
+    ) -> bool:
+        """Read "that I bought" after a noun, and return whether nothing else is to be done."""
+        if begins_predicate(words, 0) or join == "who":
+            return False
+        nouns = self._antecedent(join, words)
+        start, subjects, is_one = self._subject("whom", words) if nouns else (0, [], False)
+        predicate = read_predicate(words, start, is_one=is_one) if subjects else None
+        is_read = predicate is not None and not predicate.is_copula
+        is_read = is_read and has_only_dates(words, predicate.stop)
+        if is_read and (join != "that" or not nouns[0].is_name):
+            found = Statement(tuple(subjects), predicate, (("", nouns[0]),), tuple(when))
+            self.asides.append(found)
+            return True
+        return join == "which" and bool(nouns)

@@ -114,8 +114,14 @@ def agrees(tokens: Sequence[Token], index: int) -> bool:
     if kind != "base" or base in ("be", "have", "do"):
         return True
     last = tokens[index - 1]
-    is_plural = last.lower in _MANY or (last.lower.endswith("s") and not last.owns)
-    return is_plural or PAST.get(base, base) == base
+    is_many = last.lower in _MANY or (last.lower.endswith("s") and not last.owns)
+    return is_many or PAST.get(base, base) == base
+
+
+def is_plural(noun: str) -> bool:
+    """Return whether a noun, by its last letters, is one of several."""
+    lower = noun.lower()
+    return lower in _MANY or (lower.endswith("s") and not lower.endswith(("ss", "us", "is")))
 
 
 def _is_verb(token: Token) -> bool:
