@@ -155,7 +155,7 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
     day, _, part = noun.text.lower().partition(" ")
     if preposition == "on" and day.removesuffix("s") in WEEKDAYS and part in _PARTS_OF_DAY:
         return base not in SCHEDULED
-    if preposition == "within" and noun.text.rpartition(" ")[2].removesuffix("s") in _UNITS:
+    if preposition == "within" and base != "be" and noun.text.rpartition(" ")[2].removesuffix("s") in _UNITS:
         return True
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
         return len(noun.text) == 4 or noun.text[-5:-4] == " "
@@ -229,7 +229,8 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
         if stop > index and _ends_before(words, stop, is_copula):
             break
         if word.lower in PREPOSITIONS and stop == index and not _is_range(words, index):
-            break
+            if not (is_copula and is_amount(words[index:])):
+                break
         if word.lower in _STOPS:
             break
         if _time_length(words, stop) or (word.kind == "date" and stop > index):

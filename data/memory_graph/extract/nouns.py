@@ -55,6 +55,11 @@ _NO_ENDS = frozenset("any more anymore last though tho btw lol haha tbh imo imho
 _IMPRECISE = frozenset("more over about under almost nearly between".split())
 """Words before a number that do not make it another one: "about 300", "more than 80"."""
 _VAGUE = frozenset("man woman person people thing way fact truth same other others one".split())
+_MANY_ENDINGS = tuple(
+    "ers ors ists ians ents ants ils ties ings ions ages ives oys irls ees ees ests iffs ows orts "
+    "unds ands ings ines ides ails hips".split()
+)
+"""Endings of plurals that few names have."""
 _OURS = frozenset(("my", "our"))
 _NOT_NOUNS = _NOT_OBJECTS | frozenset("i we he she they".split())
 OWNERS = frozenset("my our his her their its your".split())
@@ -174,6 +179,8 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
     if noun is None:
         return None
     if noun.is_value and not noun.is_name:
+        if _is_several(words) and who.topic is None:  # "two climbers"
+            return replace(noun, is_common=True, article="the")
         return replace(noun, is_name=True) if _is_numbered(words) else None
     if noun.is_name or noun.owner is not None:
         return noun
@@ -200,6 +207,13 @@ def _is_label(words: Sequence[Token]) -> bool:
     return has_digit and len(words) > 1 and words[-2].lower in _COUNTED_PLACES
 
 
+def _is_several(words: Sequence[Token]) -> bool:
+    """Return whether things are counted: "two climbers", "about 300,000 people"."""
+    is_number = any(w.kind == "number" or w.lower in NUMBER_WORDS for w in words[:-1])
+    last = words[-1].lower
+    return is_number and words[-1].kind == "word" and (last.endswith("s") or last == "people")
+
+
 def _is_numbered(words: Sequence[Token]) -> bool:
     """Return whether a thing is called by its number: "room 204", "Lesson three"."""
     if len(words) < 2 or not all(word.kind in ("word", "name") for word in words[:-1]):
@@ -215,11 +229,17 @@ def _inner(words: Sequence[Token]) -> int:
     return inner if inner < len(words) - 1 else 0
 
 
+def _are_people(words: Sequence[Token]) -> bool:
+    """Return whether a first word is no name, but several of a kind: "Voters in Graubund"."""
+    text = words[0].lower
+    return len(words) == 1 and text.isalpha() and text.endswith(_MANY_ENDINGS)
+
+
 def _with_phrase(words: Sequence[Token], who: Speakers) -> Noun | None:
     """Read a common noun with the phrase that belongs to it: "the old bridge in Rome"."""
     inner = _inner(words)
     head, phrase = read_noun(words[:inner], who), read_noun(words[inner + 1 :], who)
-    if head is None or phrase is None or head.is_name:
+    if head is None or phrase is None or (head.is_name and not _are_people(words[:inner])):
         return None
     tail = f"{words[inner].lower} {phrase.text}"
     text = f"{head.text} {tail}"

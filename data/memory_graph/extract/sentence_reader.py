@@ -92,7 +92,7 @@ class SentenceReader:
         self._waiting: list[Date] = []
         self._list: list[Noun] | None = []  # noun phrases in a row; None: not of this statement
         self._apposed: Sequence[Token] = ()  # the last of them, if it may describe the first
-        self._fronted: Sequence[Token] = ()  # "Built in 1911" before its subject
+        self._fronted: list[Sequence[Token]] = []  # "Built in 1911" before its subject
         self._is_lost = False  # the sentence begins with a noun phrase that is not understood
         self._follows = False  # the segment before was read as a statement
         self._before = ""  # the mark or conjunction before that
@@ -168,9 +168,10 @@ class SentenceReader:
                 found = replace(found, subjects=subjects, dates=dates)
             self.statements.append(found)
             self._waiting, self._apposed = [], ()
-            if self._fronted and join == "," and len(subjects) == 1:
-                self._aside(subjects[0], self._fronted, participial(self._fronted[0]), 1)
-            self._fronted = ()
+            if join == "," and len(subjects) == 1:
+                for words in self._fronted:
+                    self._aside(subjects[0], words, participial(words[0]), 1)
+            self._fronted = []
             self._list = [] if found.is_whole else None
             self._main = main
             self._remember(self.statements[-1])
@@ -223,8 +224,8 @@ class SentenceReader:
             if join == "whom":
                 self._read_whom(self._list[0], segment, when)
             return True  # "Brae Castle, which is old, belongs": its subject is still open
-        if not join and is_reduced(segment):
-            self._fronted, self._list = segment, None
+        if is_reduced(segment) and (not join or (join == "and" and self._fronted)):
+            self._fronted, self._list = [*self._fronted, segment], None
             return True
         if join != ",":
             return False
@@ -258,7 +259,9 @@ class SentenceReader:
         when = [self._dates[token.start] for token in words if token.kind == "date"]
         if predicate is not IS:
             complements, when = place_dates(words, predicate, noun, complements, when)
-        if complements and is_named(noun):
+        is_common = noun.article == "the" and self._who.topic is None
+        if complements and (is_named(noun) or is_common):
+            noun = noun if is_named(noun) else replace(noun, is_common=True)
             found = Statement((noun,), predicate, tuple(complements), tuple(when))
             self.asides.append(found)
 
@@ -354,7 +357,8 @@ class SentenceReader:
         if has_no and (predicate := without_any(predicate)) is None:
             return None
         first = subjects[0]
-        if first.is_common and first.article != "the" and predicate.base not in _MEASURES:
+        is_any = first.is_common and first.article != "the"
+        if is_any and predicate.base not in _MEASURES and predicate.time != "event":
             return None
         own = first.head if len(subjects) == 1 and not first.owner else None
         who = Speakers(self._who.me, own, own, self._who.topic) if own else self._who
@@ -443,7 +447,8 @@ class SentenceReader:
 
     def _appose(self, first: Noun, second: Noun) -> Noun:
         """Read an apposition, and return which of its two noun phrases is the name."""
-        if first.is_name and self._apposed and self._apposed[0].lower in ARTICLES:
+        is_role = bool(self._apposed) and self._apposed[0].lower in ARTICLES
+        if is_role and (first.is_name or not second.is_name):
             self._aside(first, self._apposed, IS, 0)
         elif second.is_name and not first.is_name:
             if first.owner is not None:
