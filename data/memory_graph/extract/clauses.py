@@ -31,6 +31,8 @@ _CAUSES = frozenset(
 )
 """Verbs whose object does the verb after "to"."""
 
+_THINKS = frozenset("think believe say suppose expect report rumour allege claim know".split())
+
 IS = Predicate("is", "be", "present", 0)
 
 
@@ -151,6 +153,22 @@ def is_prospect(words: Sequence[Token], complements: Sequence[tuple[str, Noun]])
         return False
     verbs = (w for to, w in pairwise(words) if to.lower == "to")
     return any(VERB_FORMS.get(word.lower, ("", ""))[1] == "base" for word in verbs)
+
+
+def is_compared(predicate: Predicate, complements: Sequence[tuple[str, Noun]]) -> bool:
+    """Return whether a thing is only compared or thought: "is as fast as", "was said to"."""
+    prepositions = [preposition for preposition, _ in complements]
+    if predicate.is_copula:
+        return "as" in prepositions
+    is_passive = predicate.text.startswith(("is ", "was "))
+    return is_passive and predicate.base in _THINKS and prepositions[:1] == ["to"]
+
+
+def is_of_name(words: Sequence[Token], start: int) -> bool:
+    """Return whether "his" after a name is not the subject's: "thanked Rolf for his work"."""
+    owners = (i for i in range(start, len(words)) if words[i].lower in ("his", "her"))
+    first = next(owners, start)
+    return any(word.kind == "name" for word in words[start:first])
 
 
 def doubted(statement: Statement) -> Statement:

@@ -64,6 +64,7 @@ _OPEN_PASSIVES = frozenset("named called known considered used said".split())
 _SELVES = frozenset("myself himself herself itself".split())
 _PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
 _PARTS_OF_DAY = frozenset(["", "morning", "afternoon", "evening", "night"])
+_LONG = frozenset("days weeks months years decades centuries ages".split())
 _STOPS = frozenset("instead rather".split())
 _MANNERS = {
     "by": frozenset("mistake accident chance hand surprise law default".split()),
@@ -149,6 +150,8 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
     preposition, noun = found
     if noun.text in _MANNERS.get(preposition, ()) and base != "be":
         return True
+    if preposition == "for" and noun.text in _LONG:
+        return True
     if not complements:
         return False
     before, last = complements[-1]
@@ -191,7 +194,7 @@ def _time_length(words: Sequence[Token], index: int) -> int:
     if word.kind == "date":
         return int(not word.text)
     if word.kind == "number":
-        is_score = re.fullmatch(r"\d{1,3}-\d{1,3}", word.text)
+        is_score = re.fullmatch(r"\d{1,3}[-–]\d{1,3}", word.text)
         return 1 if is_score else _frequency_length(words, index)
     if word.kind != "word":
         return 0
@@ -210,10 +213,17 @@ def _time_length(words: Sequence[Token], index: int) -> int:
     return _frequency_length(words, index)
 
 
+def _is_number(word: Token) -> bool:
+    return word.kind == "number" or word.lower in NUMBER_WORDS
+
+
 def _frequency_length(words: Sequence[Token], index: int) -> int:
     """Return the number of tokens of "twice a week" or "three times a year", else 0."""
     start = index + 1
     if words[index].lower not in ("once", "twice"):
+        is_count = _is_number(words[index]) and index + 2 == len(words)
+        if is_count and words[start].lower == "times":
+            return 2
         if start >= len(words) or words[start].lower != "times":
             return 0
         start += 1

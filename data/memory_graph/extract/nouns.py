@@ -31,8 +31,8 @@ PREPOSITIONS = frozenset(
 ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
     "it them him her me us you that this these those there here what which who everything anything "
-    "something nothing so one more lot able out up down off away myself himself herself "
-    "itself others ya em no none not good sure".split()
+    "something nothing so one more lot able out up down off away ahead aside apart myself himself herself "
+    "itself others ya em no none not good sure half".split()
 )
 _FINITE = frozenset(
     "is are was were has had have does do did will would can could may might must shall should "
@@ -60,6 +60,7 @@ _MANY_ENDINGS = tuple(
     "unds ands ings ines ides ails hips".split()
 )
 """Endings of plurals that few names have."""
+_PEOPLE = frozenset("people children men women police".split())
 _OURS = frozenset(("my", "our"))
 _NOT_NOUNS = _NOT_OBJECTS | frozenset("i we he she they".split())
 OWNERS = frozenset("my our his her their its your".split())
@@ -138,12 +139,19 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Speakers:
-    """Referents of the pronouns "I", "she" or "he", and "it"; the text's topic, if it has one."""
+    """Referents of the pronouns "I", "she" or "he", and "it"; the text's topic, if it has one.
+
+    Args:
+        me, them, it: names; None: unknown.
+        topic: of the text.
+        many: "their" is of the subject, which is several.
+    """
 
     me: str | None
     them: str | None
     it: str | None
     topic: str | None = None
+    many: bool = False
 
     def of(self, pronoun: str) -> str | None:
         """Return the name that a pronoun refers to, or None if it is unknown."""
@@ -191,6 +199,19 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
     if is_ours:
         return noun
     return replace(noun, is_common=True) if is_described and noun.text not in _VAGUE else None
+
+
+def read_bare(words: Sequence[Token], verb: Token) -> Noun | None:
+    """Return several of a kind as a subject without an article: "elderly villagers crossed"."""
+    is_lower = all(word.kind == "word" and word.text.islower() for word in words)
+    is_many = words[-1].lower.endswith(_MANY_ENDINGS) or words[-1].lower in _PEOPLE
+    if not is_lower or not is_many or len(words) > 3 or words[-1].owns:
+        return None
+    if VERB_FORMS.get(verb.lower, ("", ""))[1] == "third" and verb.lower != "has":
+        return None
+    noun = _several(words, "") if len(words) > 1 else Noun(words[0].text, False)
+    is_known = not any(w.lower in VERB_FORMS or w.lower in _NO_SUBJECT for w in words)
+    return replace(noun, is_common=True, article="the") if noun and is_known else None
 
 
 def _is_kind(words: Sequence[Token]) -> bool:
@@ -318,6 +339,8 @@ def _owned(words: Sequence[Token], who: Speakers) -> Noun | None:
         if inner is None or not (inner.is_name or inner.owner or inner.article == "the"):
             return None
         return _of_owner(inner.text, words[last_owner + 1 :])
+    if words[0].lower == "their" and who.many:
+        return read_noun(words[1:], who)
     if words[0].lower in OWNERS:
         owner = who.of(words[0].lower)
         return _of_owner(owner, words[1:]) if owner else None

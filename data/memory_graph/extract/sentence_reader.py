@@ -14,11 +14,13 @@ from turngraph.data.memory_graph.extract.clauses import (
     Statement,
     doubted,
     is_agent_only,
+    is_compared,
     is_counted,
     is_inverted,
     is_kin_of_subject,
     is_manner,
     is_named,
+    is_of_name,
     is_prospect,
     is_reduced,
     is_telling,
@@ -42,6 +44,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     PREPOSITIONS,
     Noun,
     Speakers,
+    read_bare,
     read_noun,
     read_subject,
 )
@@ -54,10 +57,11 @@ from turngraph.data.memory_graph.extract.verbs import (
     Predicate,
     agrees,
     begins_predicate,
+    is_plural,
     read_predicate,
     without_any,
 )
-from turngraph.data.memory_graph.extract.word_lists import ADVERBS, VERB_FORMS
+from turngraph.data.memory_graph.extract.word_lists import ADVERBS, NUMBER_WORDS, OPENERS, VERB_FORMS
 
 _CLAUSES = RELATIVE | frozenset("whose whom where".split())
 _OF_WHICH = frozenset("of by".split())
@@ -68,6 +72,7 @@ _AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
 _PHRASE_ENDS = ("word", "number", "date")
 _TELLS = frozenset("tell ask remind".split())
 _LIMITS = frozenset("after before unless until when if while since except".split())
+_NEW_CLAUSES = frozenset("because while whereas where so but when whom".split())
 _LISTS = frozenset(["", ",", "and", "&"])
 _MAX_SUBJECT = 9  # tokens of the longest subject
 _MEASURES = frozenset("cost weigh last take contain measure require need hold seat".split())
@@ -149,6 +154,8 @@ class SentenceReader:
     def _read_segment(
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> None:
+        if join == "whose" and self._read_whose(segment, when):
+            return
         if join in RELATIVE and self._read_object_clause(join, segment, when):
             return
         is_about = join in RELATIVE and bool(self.statements) and self._follows
@@ -265,6 +272,20 @@ class SentenceReader:
             found = Statement((noun,), predicate, tuple(complements), tuple(when))
             self.asides.append(found)
 
+    def _read_whose(self, words: Sequence[Token], when: Sequence[Date]) -> bool:
+        """Read "whose chairman is Ida" after a name, and return whether that was possible."""
+        nouns = self._antecedent("whose", words)
+        if not nouns or nouns[0].owner:
+            return False
+        who, self._who = self._who, replace(self._who, them=nouns[0].text)
+        his = words[0]._replace(text="his", lower="his", kind="word")
+        listed, self._list = self._list, None
+        found = self._statement("whose", [his, *words], when)
+        self._who, self._list = who, listed
+        if found is not None and found.is_whole and not is_unaccounted(found):
+            self.asides.append(found)
+        return True
+
     def _read_whom(self, noun: Noun, words: Sequence[Token], when: Sequence[Date]) -> None:
         """Read "whom Acme hired in 2019" after a name."""
         start, subjects, is_one = self._subject("whom", words)
@@ -305,7 +326,9 @@ class SentenceReader:
         if noun.role is not None:
             self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
         self._apposed = segment
-        if self.statements and join == "and":
+        if cut and noun.text in NUMBER_WORDS:
+            self._list = None  # "for the motion and three against"
+        elif self.statements and join == "and":
             self._extend(self._list, when, cut)
             self._list = []
         elif not self.statements:
@@ -361,10 +384,16 @@ class SentenceReader:
         if is_any and predicate.base not in _MEASURES and predicate.time != "event":
             return None
         own = first.head if len(subjects) == 1 and not first.owner else None
+        if first.is_common and is_of_name(words, predicate.stop):
+            own = None  # "The committee thanked Rolf for his work"
         who = Speakers(self._who.me, own, own, self._who.topic) if own else self._who
+        if len(subjects) > 1 or is_plural(first.text):
+            who = replace(who, many=True)
         complements, rest = read_complements(words, predicate.stop, who, predicate.base)
         is_unread = is_agent_only(predicate, complements) and start > 0
         if is_unread or (predicate.is_copula and complements and is_prospect(words, complements)):
+            return None
+        if is_compared(predicate, complements):
             return None
         if has_no and predicate.base != "have":  # "showed no interest in" is not "did not show in"
             complements = complements[:1]
@@ -404,10 +433,16 @@ class SentenceReader:
         for index in range(1, min(len(words), _MAX_SUBJECT)):
             if begins_predicate(words, index) and (is_many or agrees(words, index)):
                 noun = read_subject(words[:index], who) or self._after_phrase(join, words, index)
+                if noun is None and self._may_be_bare(join):
+                    noun = read_bare(words[:index], words[index])
                 if noun is not None:
                     is_one = not is_many and words[0].lower not in ("i", "you")
                     return index, [noun], is_one and not words[index - 1].lower.endswith("s")
         return 0, [], False
+
+    def _may_be_bare(self, join: str) -> bool:
+        """Return whether a new clause begins, so that "villagers crossed" has its subject."""
+        return join in _NEW_CLAUSES or (join == "," and not self.statements)
 
     def _after_phrase(self, join: str, words: Sequence[Token], index: int) -> Noun | None:
         """Return the pronoun or name between a phrase and its verb: "After the war he worked"."""
@@ -471,7 +506,7 @@ class SentenceReader:
         if self._list:
             nouns = self._list[-1:]
             if is_named(nouns[0]) and " to " not in nouns[0].text:
-                return nouns
+                return [] if nouns[0].text.lower() in OPENERS else nouns
             noun = described(nouns[0], join, words, last) if last and len(self._list) == 1 else None
             return [noun] if noun else []
         if not self._follows or not self.statements[-1].is_whole:
@@ -492,10 +527,17 @@ class SentenceReader:
         nouns = self._antecedent(join, words)
         start, subjects, is_one = self._subject("whom", words) if nouns else (0, [], False)
         predicate = read_predicate(words, start, is_one=is_one) if subjects else None
-        is_read = predicate is not None and not predicate.is_copula
-        is_read = is_read and has_only_dates(words, predicate.stop)
-        if is_read and (join != "that" or not nouns[0].is_name):
-            found = Statement(tuple(subjects), predicate, (("", nouns[0]),), tuple(when))
-            self.asides.append(found)
-            return True
-        return join == "which" and bool(nouns)
+        if predicate is None or predicate.is_copula or (join == "that" and nouns[0].is_name):
+            return join == "which" and bool(nouns)
+        stop = predicate.stop
+        preposition = words[stop].lower if stop < len(words) else ""
+        is_open = preposition in PREPOSITIONS and has_only_dates(words, stop + 1)
+        more, rest = read_complements(words, stop, self._who, predicate.base)
+        if is_open:  # "that she works for"
+            complements = ((preposition, nouns[0]),)
+        elif rest or any(not before for before, _ in more):
+            return join == "which"
+        else:
+            complements = (("", nouns[0]), *more)
+        self.asides.append(Statement(tuple(subjects), predicate, complements, tuple(when)))
+        return True
