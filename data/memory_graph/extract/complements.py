@@ -52,7 +52,7 @@ _COMES_FROM = frozenset(
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
 _PLACED = frozenset("in at near".split())
-_ENDS_IN_PLACE = frozenset("to into onto from".split())
+_ENDS_IN_PLACE = frozenset("to into onto from by for".split())
 """Prepositions whose noun has the place after it: "to a shelter in Bremen"."""
 _OF_NOUNS = frozenset("between per".split())
 _NEAR = frozenset("yesterday today tonight tomorrow".split())
