@@ -31,6 +31,10 @@ _CAUSES = frozenset(
 )
 """Verbs whose object does the verb after "to"."""
 
+_OF_DOING = frozenset(
+    "stop avoid prevent keep like love hate enjoy remember mind start begin spend imagine".split()
+)
+"""Verbs whose object is what somebody does: "stopped Ida leaving the house"."""
 _THINKS = frozenset("think believe say suppose expect report rumour allege claim know".split())
 
 IS = Predicate("is", "be", "present", 0)
@@ -76,10 +80,16 @@ def is_unaccounted(statement: Statement) -> bool:
     if not rest or statement.predicate.is_negated:
         return bool(rest)
     may_be_left = rest[0].lower in PREPOSITIONS | {"instead", "rather"} or is_manner(rest[0])
+    may_be_left |= _is_doing(rest) and statement.predicate.base not in _OF_DOING
     if rest[0].kind in ("word", "name") and not may_be_left:
         return True
     kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in rest if w.kind == "word"}
     return not kinds.isdisjoint(("past", "third"))
+
+
+def _is_doing(rest: Sequence[Token]) -> bool:
+    """Return whether "tying her shoe" is left, which is said of the object or the subject."""
+    return len(rest) > 1 and VERB_FORMS.get(rest[0].lower, ("", ""))[1] == "ing"
 
 
 def _has_infinitive(statement: Statement) -> bool:
@@ -169,6 +179,12 @@ def is_of_name(words: Sequence[Token], start: int) -> bool:
     owners = (i for i in range(start, len(words)) if words[i].lower in ("his", "her"))
     first = next(owners, start)
     return any(word.kind == "name" for word in words[start:first])
+
+
+def is_plain_end(words: Sequence[Token], start: int) -> bool:
+    """Return whether no other verb follows in a segment, so that its subject is sure."""
+    kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in words[start:] if w.kind == "word"}
+    return kinds.isdisjoint(("past", "third"))
 
 
 def doubted(statement: Statement) -> Statement:

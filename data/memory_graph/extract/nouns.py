@@ -60,6 +60,7 @@ _MANY_ENDINGS = tuple(
     "unds ands ings ines ides ails hips".split()
 )
 """Endings of plurals that few names have."""
+_BEFORE_NOUN = frozenset("a an the own".split())
 _PEOPLE = frozenset("people children men women police".split())
 _OURS = frozenset(("my", "our"))
 _NOT_NOUNS = _NOT_OBJECTS | frozenset("i we he she they".split())
@@ -217,7 +218,8 @@ def read_bare(words: Sequence[Token], verb: Token) -> Noun | None:
 def _is_kind(words: Sequence[Token]) -> bool:
     """Return whether nouns in lower case follow a name: "Fennel & Rye bread"."""
     return all(
-        word.kind == "name" or (word.text.islower() and word.lower not in VERB_FORMS)
+        word.kind == "name"
+        or (word.text.islower() and VERB_FORMS.get(word.lower, ("", "base"))[1] == "base")
         for word in words
     )
 
@@ -306,6 +308,8 @@ def is_amount(words: Sequence[Token]) -> bool:
 def _without_adverbs(words: Sequence[Token]) -> list[Token]:
     words = list(words)
     while words and (words[-1].lower in ADVERBS or words[-1].lower in _NO_ENDS):
+        if len(words) > 1 and words[-2].lower in _BEFORE_NOUN:  # "its own well"
+            break
         words.pop()
     while words and words[0].lower in ADVERBS:
         words.pop(0)

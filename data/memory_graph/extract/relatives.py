@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from turngraph.data.memory_graph.extract.clauses import is_named
-from turngraph.data.memory_graph.extract.nouns import ARTICLES, OWNERS, PREPOSITIONS, Noun
+from turngraph.data.memory_graph.extract.nouns import (
+    ARTICLES,
+    OWNERS,
+    PREPOSITIONS,
+    Noun,
+    Speakers,
+    read_noun,
+)
 from turngraph.data.memory_graph.extract.segments import Segment
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import (
@@ -15,7 +22,7 @@ from turngraph.data.memory_graph.extract.verbs import (
     is_plural,
     read_predicate,
 )
-from turngraph.data.memory_graph.extract.word_lists import VERB_FORMS
+from turngraph.data.memory_graph.extract.word_lists import PAST, VERB_FORMS
 
 RELATIVE = frozenset("who which that".split())
 _NO_VERB_AFTER = PREPOSITIONS | ARTICLES | OWNERS | {"to", "not", "and", "or", "no"}
@@ -30,6 +37,8 @@ _NO_ANTECEDENTS = frozenset(
     "extent point condition".split()
 )
 """Nouns after which "that" begins what they say, or a time."""
+_UNSURE = frozenset("not never no any need needs want wants seek seeks like prefer without if".split())
+"""Words that make it unsure whether there is what a clause is about."""
 _BE = {"is": False, "was": False, "has": False, "does": False}
 _BE |= {"are": True, "were": True, "have": True, "do": True}
 
@@ -73,7 +82,9 @@ def agree(verb: str, noun: str) -> bool:
     """Return whether a verb may have a noun as its subject: "runs" one, "run" several."""
     if verb in _BE:
         return _BE[verb] == is_plural(noun)
-    kind = VERB_FORMS.get(verb, ("", ""))[1]
+    base, kind = VERB_FORMS.get(verb, ("", ""))
+    if kind == "base" and PAST.get(base) == base:  # "which cost"
+        return True
     return kind not in ("base", "third") or (kind == "base") == is_plural(noun)
 
 
@@ -86,6 +97,8 @@ def described(noun: Noun, join: str, words: Sequence[Token], last: Token) -> Nou
         words: of the clause.
         last: the token before the clause.
     """
+    if join != "who" and " of " in noun.text and not noun.owner:  # "a photo of the house that"
+        noun = replace(noun, text=noun.text.rpartition(" of ")[2])
     text = noun.text.lower().split()
     if is_named(noun) or not text or text[-1] != last.lower or text[-1] in _NO_ANTECEDENTS:
         return None
@@ -101,3 +114,11 @@ def described(noun: Noun, join: str, words: Sequence[Token], last: Token) -> Nou
     if noun.owner is not None:
         return noun
     return replace(noun, is_common=not noun.is_name, article="the")
+
+
+def last_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
+    """Return the common noun with an article that ends a clause: "stayed with a farmer"."""
+    if any(word.lower in _UNSURE or word.lower in MODALS for word in words):
+        return None
+    places = [i for i, word in enumerate(words) if word.lower in ARTICLES]
+    return read_noun(words[places[-1] :], who) if places else None

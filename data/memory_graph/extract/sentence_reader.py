@@ -21,6 +21,7 @@ from turngraph.data.memory_graph.extract.clauses import (
     is_manner,
     is_named,
     is_of_name,
+    is_plain_end,
     is_prospect,
     is_reduced,
     is_telling,
@@ -49,7 +50,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     read_subject,
 )
 from turngraph.data.memory_graph.extract.polarity import Mood, moods
-from turngraph.data.memory_graph.extract.relatives import RELATIVE, described, split_relatives
+from turngraph.data.memory_graph.extract.relatives import RELATIVE, described, last_noun, split_relatives
 from turngraph.data.memory_graph.extract.schedules import has_only_dates, place_dates
 from turngraph.data.memory_graph.extract.segments import split_segments
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
@@ -103,6 +104,9 @@ class SentenceReader:
         self._before = ""  # the mark or conjunction before that
         self._last: Token | None = None  # the token before the segment
         self._main: Statement | None = None  # whose object the last statement is about
+        self._clause: Sequence[Token] = ()  # the segment before, if it was not denied
+        self._doing: Sequence[Noun] = ()  # subjects of a predicate without a complement
+        self._done: Sequence[Noun] = ()  # those of the segment before
 
     @property
     def thing(self) -> str | None:
@@ -119,6 +123,7 @@ class SentenceReader:
             when = [self._dates[token.start] for token in segment if token.kind == "date"]
             while segment and (segment[0].kind == "date" or segment[0].lower in ADVERBS):
                 segment = segment[1:]
+            self._doing, self._done = (), self._doing
             if mood is Mood.DENIED:
                 self._list, self._follows = None, False
             elif join == "or":
@@ -132,6 +137,7 @@ class SentenceReader:
                 self._attach(when)
             self._before = join
             self._last = segment[-1] if segment else None
+            self._clause = segment if mood is Mood.ASSERTED else ()
 
     def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
         """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
@@ -187,6 +193,18 @@ class SentenceReader:
         elif not self._read_aside(join, segment, when, following):
             self._read_noun(join, segment, when)
         self._follows = found is not None
+        if found is None and len(self._doing) == 1:
+            self._close(self._doing[0], join, segment)
+
+    def _close(self, noun: Noun, join: str, words: Sequence[Token]) -> None:
+        """Keep the subject of a clause that was not read, for what refers to it."""
+        if join == ",":
+            for fronted in self._fronted:
+                self._aside(noun, fronted, participial(fronted[0]), 1)
+        self._fronted = []
+        is_only = sum(word.kind == "name" for word in words) == 1
+        if noun.is_name and not noun.article and noun.text != self._who.me and is_only:
+            self._who = replace(self._who, them=noun.text)
 
     def _remember(self, statement: Statement) -> None:
         """Remember the referents of "she" and "it" in the rest of the sentence."""
@@ -372,6 +390,8 @@ class SentenceReader:
         predicate = read_predicate(words, start, lasts, is_one) if subjects else None
         if predicate is None or (join in _BACKGROUND and predicate.is_copula):
             return None
+        is_open = join not in _CLAUSES and is_plain_end(words, predicate.stop)
+        self._doing = subjects if is_open else ()
         after = words[predicate.stop].lower if predicate.stop < len(words) else ""
         is_telling_on = predicate.base in _TELLS and after not in ("for", "about")
         if is_telling_on or is_inverted(words, start, subjects):
@@ -383,7 +403,8 @@ class SentenceReader:
         is_any = first.is_common and first.article != "the"
         if is_any and predicate.base not in _MEASURES and predicate.time != "event":
             return None
-        own = first.head if len(subjects) == 1 and not first.owner else None
+        is_own = not first.owner or first.owner == self._who.me
+        own = first.head if len(subjects) == 1 and is_own else None
         if first.is_common and is_of_name(words, predicate.stop):
             own = None  # "The committee thanked Rolf for his work"
         who = Speakers(self._who.me, own, own, self._who.topic) if own else self._who
@@ -468,6 +489,8 @@ class SentenceReader:
             is_passive = not last.is_copula and last.text.startswith(("is ", "was "))
             is_new = not reduced or join != "," or self._before in RELATIVE or is_passive
             return self.statements[-1].subjects if is_new else []
+        if self._done and join in _GOES_ON and not reduced:
+            return self._done
         if not self._list or join != ",":
             return []
         if len(self._list) == 2:  # "Anna, a nurse, lives"
@@ -509,7 +532,11 @@ class SentenceReader:
                 return [] if nouns[0].text.lower() in OPENERS else nouns
             noun = described(nouns[0], join, words, last) if last and len(self._list) == 1 else None
             return [noun] if noun else []
-        if not self._follows or not self.statements[-1].is_whole:
+        if not self._follows:
+            noun = last_noun(self._clause, self._who) if last else None
+            common = described(noun, join, words, last) if noun and last else None
+            return [common] if common else []
+        if not self.statements[-1].is_whole or self.statements[-1].predicate.is_negated:
             return []
         [(preposition, noun)] = self.statements[-1].complements[-1:]
         if not noun.is_name:

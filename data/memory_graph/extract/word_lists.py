@@ -212,7 +212,7 @@ _NAMED_BY_NOUNS = (
     "struggle supply taste tie total touch track trade transfer transport treat vote warm welcome "
     "witness worry yield pair display print scan bill refund deposit fund link label audit "
     "act aim appeal approach attempt benefit blame blend bloom blossom boost cause chat chase "
-    "compromise contact contrast credit debate decline demand dispute drift drop dry echo email "
+    "compromise contact contrast count credit debate decline demand dispute drift drop dry echo email "
     "favour flavour float force glow halt harm haul heat highlight honour house interview jump "
     "kick knock laugh lift look match mention mount pick pledge press protest reform remark "
     "reply reserve respect rest resume reverse risk roast roll rush salute scare search shift "
