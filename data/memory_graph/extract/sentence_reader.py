@@ -129,10 +129,11 @@ class SentenceReader:
             elif join == "or":
                 self._be_unsure()
             elif segment:
-                num = len(self.statements)
+                num, num_asides = len(self.statements), len(self.asides)
                 self._read_segment(join, segment, when, following)
                 if mood is Mood.POSSIBLE:
                     self.statements[num:] = map(doubted, self.statements[num:])
+                    self.asides[num_asides:] = map(doubted, self.asides[num_asides:])
             else:
                 self._attach(when)
             self._before = join
