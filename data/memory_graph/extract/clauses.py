@@ -80,10 +80,12 @@ def is_unaccounted(statement: Statement) -> bool:
     if not rest or statement.predicate.is_negated:
         return bool(rest)
     may_be_left = rest[0].lower in PREPOSITIONS | {"instead", "rather"} or is_manner(rest[0])
+    may_be_left |= is_participial(rest, 0)
     may_be_left |= _is_doing(rest) and statement.predicate.base not in _OF_DOING
     if rest[0].kind in ("word", "name") and not may_be_left:
         return True
-    kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in rest if w.kind == "word"}
+    is_reduced = is_participial(rest, 0)
+    kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in rest[is_reduced:] if w.kind == "word"}
     return not kinds.isdisjoint(("past", "third"))
 
 

@@ -21,6 +21,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
     NUMBER_WORDS,
     PARTICIPLES,
     PAST,
+    UNITS,
     VERB_FORMS,
     WEEKDAYS,
 )
@@ -64,6 +65,13 @@ _OPEN_PASSIVES = frozenset("named called known considered used said".split())
 _SELVES = frozenset("myself himself herself itself".split())
 _PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
 _PARTS_OF_DAY = frozenset(["", "morning", "afternoon", "evening", "night"])
+_TO_DO = frozenset(
+    "promise try plan want need agree refuse decide hope manage begin start continue seem fail "
+    "threaten intend learn expect prefer choose attempt aim wish pledge struggle tend".split()
+)
+"""Verbs after which "to" begins what is to be done."""
+_SPANS = frozenset("day days hour hours night nights".split())
+_BESIDE = frozenset("above under behind beside below opposite outside inside".split())
 _LONG = frozenset("days weeks months years decades centuries ages".split())
 _STOPS = frozenset("instead rather".split())
 _MANNERS = {
@@ -106,6 +114,8 @@ def read_complements(
         if index >= len(words):
             break
         preposition = ""
+        if _is_about_unit(words, index):
+            index += 1  # "about an hour"
         is_age = is_copula and not complements and is_amount(words[index:])
         if words[index].lower in PREPOSITIONS and not (is_age or _is_range(words, index)):
             preposition, index = words[index].lower, index + 1
@@ -126,6 +136,7 @@ def read_complements(
         noun = (
             None
             if _is_clause(words, index, preposition)
+            or (preposition == "to" and _is_infinitive(words, index, base, bool(complements)))
             else _noun(words[index:stop], who, preposition)
         )
         if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
@@ -163,6 +174,8 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
         return len(noun.text) == 4 or noun.text[-5:-4] == " "
     if preposition == "near" and not before and not last.is_name:  # "a house near Oslo"
+        return True
+    if preposition in _BESIDE and before and not last.is_name:  # "to a view above the lake"
         return True
     return preposition in _PLACED and before in _ENDS_IN_PLACE and not last.is_name
 
@@ -213,6 +226,13 @@ def _time_length(words: Sequence[Token], index: int) -> int:
     return _frequency_length(words, index)
 
 
+def _is_about_unit(words: Sequence[Token], index: int) -> bool:
+    lowers = [word.lower for word in words[index : index + 3]]
+    if len(lowers) < 3 or lowers[0] not in ("about", "around", "over", "under"):
+        return False
+    return lowers[1] in ("a", "an") and lowers[2] in UNITS
+
+
 def _is_number(word: Token) -> bool:
     return word.kind == "number" or word.lower in NUMBER_WORDS
 
@@ -224,6 +244,9 @@ def _frequency_length(words: Sequence[Token], index: int) -> int:
         is_count = _is_number(words[index]) and index + 2 == len(words)
         if is_count and words[start].lower == "times":
             return 2
+        if _is_number(words[index]) and index + 3 < len(words) and words[start].lower in _SPANS:
+            is_rate = words[start + 1].lower in ("a", "an", "per")
+            return 4 if is_rate and words[start + 2].lower in _UNITS else 0
         if start >= len(words) or words[start].lower != "times":
             return 0
         start += 1
@@ -253,7 +276,7 @@ def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
     word, before = words[index], words[index - 1]
     if word.lower in PREPOSITIONS and (word.lower != "of" or is_copula):
         return True
-    if is_copula and is_participial(words, index):
+    if is_participial(words, index) and (is_copula or _is_reduced(words, index)):
         return True
     if _is_gerund(words, index):
         return True
@@ -261,6 +284,13 @@ def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
         return False
     is_new = word.kind == "number" or word.lower in ARTICLES or word.lower in OWNERS
     return is_new or (begins_predicate(words, index) and agrees(words, index))
+
+
+def _is_reduced(words: Sequence[Token], index: int) -> bool:
+    """Return whether "presented by Ida" follows a noun, as what was done to it."""
+    before = words[index - 1]
+    is_noun = before.kind in ("word", "name") and not before.owns
+    return is_noun and before.lower not in ARTICLES | OWNERS | ADVERBS
 
 
 def _is_gerund(words: Sequence[Token], index: int) -> bool:
@@ -326,6 +356,13 @@ def is_participial(words: Sequence[Token], index: int) -> bool:
         return False
     word = words[index]
     return word.kind == "word" and (word.lower in PARTICIPLE_FORMS or word.lower.endswith("ed"))
+
+
+def _is_infinitive(words: Sequence[Token], index: int, base: str, is_after: bool) -> bool:
+    """Return whether a verb must follow "to": "promised to plant 500 trees"."""
+    if index >= len(words) or words[index].kind != "word" or base not in _TO_DO:
+        return False
+    return not is_after and words[index].lower not in ARTICLES | OWNERS
 
 
 def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:

@@ -52,6 +52,8 @@ def split_relatives(segments: Sequence[Segment]) -> list[Segment]:
             continue
         before = segments[index - 1][1]
         following = segments[index + 1] if index + 1 < len(segments) else ("", [])
+        if before[-1].lower in _NO_ANTECEDENTS:
+            continue
         is_open = not any(begins_predicate(before, i) for i in range(1, len(before)))
         is_closed = following[0] == "," and begins_predicate(following[1], 0)
         if is_open and not is_closed and (stop := _clause_end(words, before[-1].text)):

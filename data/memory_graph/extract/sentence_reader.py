@@ -187,6 +187,8 @@ class SentenceReader:
                     self._aside(subjects[0], words, participial(words[0]), 1)
             self._fronted = []
             self._list = [] if found.is_whole else None
+            if is_participial(found.rest, 0):
+                self._read_reduced(found, segment[-len(found.rest) - 1])
             self._main = main
             self._remember(self.statements[-1])
         elif self._read_more(join, segment, when):
@@ -206,6 +208,15 @@ class SentenceReader:
         is_only = sum(word.kind == "name" for word in words) == 1
         if noun.is_name and not noun.article and noun.text != self._who.me and is_only:
             self._who = replace(self._who, them=noun.text)
+
+    def _read_reduced(self, statement: Statement, last: Token) -> None:
+        """Read "presented by Queen Sofia" after the object that it is said of."""
+        preposition, noun = statement.complements[-1]
+        rest = statement.rest
+        if noun.is_name or preposition or statement.predicate.doubtful:
+            return
+        if (one := described(noun, "that", rest, last)) is not None:
+            self._aside(one, rest, participial(rest[0]), 1)
 
     def _remember(self, statement: Statement) -> None:
         """Remember the referents of "she" and "it" in the rest of the sentence."""

@@ -211,7 +211,7 @@ _NAMED_BY_NOUNS = (
     "regret report request retreat review reward ruin sail schedule shelter speed stage store "
     "struggle supply taste tie total touch track trade transfer transport treat vote warm welcome "
     "witness worry yield pair display print scan bill refund deposit fund link label audit "
-    "act aim appeal approach attempt benefit blame blend bloom blossom boost cause chat chase "
+    "act aim appeal bark howl hum approach attempt benefit blame blend bloom blossom boost cause chat chase "
     "compromise contact contrast count credit debate decline demand dispute drift drop dry echo email "
     "favour flavour float force glow halt harm haul heat highlight honour house interview jump "
     "kick knock laugh lift look match mention mount pick pledge press protest reform remark "
