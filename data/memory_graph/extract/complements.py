@@ -114,8 +114,7 @@ def read_complements(
         if index >= len(words):
             break
         preposition = ""
-        if _is_about_unit(words, index):
-            index += 1  # "about an hour"
+        index += _is_about_unit(words, index)
         is_age = is_copula and not complements and is_amount(words[index:])
         if words[index].lower in PREPOSITIONS and not (is_age or _is_range(words, index)):
             preposition, index = words[index].lower, index + 1
@@ -135,8 +134,7 @@ def read_complements(
                 receiver = read_noun(words[first:index], who)
         noun = (
             None
-            if _is_clause(words, index, preposition)
-            or (preposition == "to" and _is_infinitive(words, index, base, bool(complements)))
+            if _is_clause(words, index, preposition, "" if complements else base)
             else _noun(words[index:stop], who, preposition)
         )
         if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
@@ -169,7 +167,8 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
     day, _, part = noun.text.lower().partition(" ")
     if preposition == "on" and day.removesuffix("s") in WEEKDAYS and part in _PARTS_OF_DAY:
         return base not in SCHEDULED
-    if preposition == "within" and base != "be" and noun.text.rpartition(" ")[2].removesuffix("s") in _UNITS:
+    unit = noun.text.rpartition(" ")[2].removesuffix("s")
+    if preposition == "within" and base != "be" and unit in _UNITS:
         return True
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
         return len(noun.text) == 4 or noun.text[-5:-4] == " "
@@ -220,13 +219,13 @@ def _time_length(words: Sequence[Token], index: int) -> int:
         return at + 1 - index if is_part else 0
     if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
         return 2
-    if word.lower == "every" and index + 2 < len(words):
-        if following in NUMBER_WORDS or words[index + 1].kind == "number":
-            return 3  # "every two hours"
+    if word.lower == "every" and index + 2 < len(words) and _is_number(words[index + 1]):
+        return 3  # "every two hours"
     return _frequency_length(words, index)
 
 
 def _is_about_unit(words: Sequence[Token], index: int) -> bool:
+    """Return whether "about an hour" is here, whose first word is no preposition."""
     lowers = [word.lower for word in words[index : index + 3]]
     if len(lowers) < 3 or lowers[0] not in ("about", "around", "over", "under"):
         return False
@@ -261,9 +260,10 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
         word = words[stop]
         if stop > index and _ends_before(words, stop, is_copula):
             break
-        if word.lower in PREPOSITIONS and stop == index and not _is_range(words, index):
-            if not (is_copula and is_amount(words[index:])):
-                break
+        is_amount_here = is_copula and is_amount(words[index:])
+        is_inside = stop > index or is_amount_here or _is_range(words, index)
+        if word.lower in PREPOSITIONS and not is_inside:
+            break
         if word.lower in _STOPS:
             break
         if _time_length(words, stop) or (word.kind == "date" and stop > index):
@@ -358,14 +358,7 @@ def is_participial(words: Sequence[Token], index: int) -> bool:
     return word.kind == "word" and (word.lower in PARTICIPLE_FORMS or word.lower.endswith("ed"))
 
 
-def _is_infinitive(words: Sequence[Token], index: int, base: str, is_after: bool) -> bool:
-    """Return whether a verb must follow "to": "promised to plant 500 trees"."""
-    if index >= len(words) or words[index].kind != "word" or base not in _TO_DO:
-        return False
-    return not is_after and words[index].lower not in ARTICLES | OWNERS
-
-
-def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:
+def _is_clause(words: Sequence[Token], index: int, preposition: str, base: str) -> bool:
     """Return whether a clause begins here: "to study medicine", "meeting Anna"."""
     if not preposition or index >= len(words):
         return False
@@ -374,6 +367,8 @@ def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:
     following = words[index + 1].lower if index + 1 < len(words) else ""
     is_object = following in ARTICLES or following in OWNERS
     if preposition == "to":
+        if base in _TO_DO and word.kind == "word" and word.lower not in ARTICLES | OWNERS:
+            return True  # "promised to plant 500 trees"
         is_new = is_object and word.kind == "word" and word.lower not in ARTICLES | OWNERS
         return form == "base" or is_new
     return form == "ing" or (is_object and word.lower.endswith("ing"))

@@ -31,8 +31,8 @@ PREPOSITIONS = frozenset(
 ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
     "it them him her me us you that this these those there here what which who everything anything "
-    "something nothing so one more lot able out up down off away ahead aside apart myself himself herself "
-    "itself others ya em no none not good sure half better worse".split()
+    "something nothing so one more lot able out up down off away ahead aside apart myself himself "
+    "herself itself others ya em no none not good sure half better worse".split()
 )
 _FINITE = frozenset(
     "is are was were has had have does do did will would can could may might must shall should "

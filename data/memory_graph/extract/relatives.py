@@ -37,7 +37,9 @@ _NO_ANTECEDENTS = frozenset(
     "extent point condition".split()
 )
 """Nouns after which "that" begins what they say, or a time."""
-_UNSURE = frozenset("not never no any need needs want wants seek seeks like prefer without if".split())
+_UNSURE = frozenset(
+    "not never no any need needs want wants seek seeks like prefer without if".split()
+)
 """Words that make it unsure whether there is what a clause is about."""
 _BE = {"is": False, "was": False, "has": False, "does": False}
 _BE |= {"are": True, "were": True, "have": True, "do": True}

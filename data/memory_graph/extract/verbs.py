@@ -50,9 +50,7 @@ _NO_ADVERBS = frozenset(
 )
 """Words in "-ly" that are no adverbs, or change the statement."""
 _TAKES_OVER = frozenset("take hand".split())
-_AUXILIARIES = MODALS | frozenset(
-    "is are was were has have had does do did cannot".split()
-)
+_AUXILIARIES = MODALS | frozenset("is are was were has have had does do did cannot".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +135,11 @@ def _after_adverbs(tokens: Sequence[Token], index: int) -> int:
         lower = tokens[index].lower
         if lower == "no" and _word(tokens, index + 1) == "longer":
             index += 2
-        elif lower in ADVERBS or lower in _NEGATIONS:
-            index += 1
-        elif lower.endswith("ly") and _is_adverb(tokens, index):
+        elif (
+            lower in ADVERBS
+            or lower in _NEGATIONS
+            or (lower.endswith("ly") and _is_adverb(tokens, index))
+        ):
             index += 1
         else:
             break
