@@ -171,7 +171,7 @@ def is_compared(predicate: Predicate, complements: Sequence[tuple[str, Noun]]) -
     """Return whether a thing is only compared or thought: "is as fast as", "was said to"."""
     prepositions = [preposition for preposition, _ in complements]
     if predicate.is_copula:
-        return "as" in prepositions
+        return prepositions[:1] == ["as"]
     is_passive = predicate.text.startswith(("is ", "was "))
     return is_passive and predicate.base in _THINKS and prepositions[:1] == ["to"]
 

@@ -58,7 +58,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
     VERB_FORMS,
 )
 
-_LIMITS = frozenset("after before unless until when if while since except".split())
+_LIMITS = frozenset("after before unless until when if while since except that who".split())
 _LISTS = frozenset(["", ",", "and", "&"])
 
 
@@ -129,7 +129,9 @@ class SentenceReader(ClauseReader):
             return
         is_about = join in RELATIVE and bool(self.statements) and self._follows
         main = self.statements[-1] if is_about else None
-        found = None if following == "than" else self._statement(join, segment, when)
+        is_as = following == "as" and any(word.lower == "as" for word in segment)
+        is_more = following == "than" or is_as
+        found = None if is_more else self._statement(join, segment, when)
         is_limited = found and found.predicate.is_negated and following in _LIMITS
         if found and (is_limited or is_unaccounted(found)):
             found = None  # "never drinks coffee after noon"
