@@ -145,7 +145,8 @@ class ClauseReader:
         first, who = subjects[0], self._who
         is_own = len(subjects) == 1 and (not first.owner or first.owner == who.me)
         if is_own and not (first.is_common and is_of_name(words, stop)):
-            who = Speakers(who.me, first.head, first.head, who.topic)
+            thing = who.it if first.owner else first.head  # "its" is rarely of "my firm's"
+            who = Speakers(who.me, first.head, thing, who.topic)
         is_many = len(subjects) > 1 or is_plural(first.text)
         return replace(who, many=True) if is_many else who
 
