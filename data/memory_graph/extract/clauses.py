@@ -31,6 +31,12 @@ _CAUSES = frozenset(
 )
 """Verbs whose object does the verb after "to"."""
 
+_OF_DOING = frozenset(
+    "stop avoid prevent keep like love hate enjoy remember mind start begin spend imagine".split()
+)
+"""Verbs whose object is what somebody does: "stopped Ida leaving the house"."""
+_THINKS = frozenset("think believe say suppose expect report rumour allege claim know".split())
+
 IS = Predicate("is", "be", "present", 0)
 
 
@@ -74,10 +80,18 @@ def is_unaccounted(statement: Statement) -> bool:
     if not rest or statement.predicate.is_negated:
         return bool(rest)
     may_be_left = rest[0].lower in PREPOSITIONS | {"instead", "rather"} or is_manner(rest[0])
+    may_be_left |= is_participial(rest, 0)
+    may_be_left |= _is_doing(rest) and statement.predicate.base not in _OF_DOING
     if rest[0].kind in ("word", "name") and not may_be_left:
         return True
-    kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in rest if w.kind == "word"}
+    is_reduced = is_participial(rest, 0)
+    kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in rest[is_reduced:] if w.kind == "word"}
     return not kinds.isdisjoint(("past", "third"))
+
+
+def _is_doing(rest: Sequence[Token]) -> bool:
+    """Return whether "tying her shoe" is left, which is said of the object or the subject."""
+    return len(rest) > 1 and VERB_FORMS.get(rest[0].lower, ("", ""))[1] == "ing"
 
 
 def _has_infinitive(statement: Statement) -> bool:
@@ -151,6 +165,28 @@ def is_prospect(words: Sequence[Token], complements: Sequence[tuple[str, Noun]])
         return False
     verbs = (w for to, w in pairwise(words) if to.lower == "to")
     return any(VERB_FORMS.get(word.lower, ("", ""))[1] == "base" for word in verbs)
+
+
+def is_compared(predicate: Predicate, complements: Sequence[tuple[str, Noun]]) -> bool:
+    """Return whether a thing is only compared or thought: "is as fast as", "was said to"."""
+    prepositions = [preposition for preposition, _ in complements]
+    if predicate.is_copula:
+        return prepositions[:1] == ["as"]
+    is_passive = predicate.text.startswith(("is ", "was "))
+    return is_passive and predicate.base in _THINKS and prepositions[:1] == ["to"]
+
+
+def is_of_name(words: Sequence[Token], start: int) -> bool:
+    """Return whether "his" after a name is not the subject's: "thanked Rolf for his work"."""
+    owners = (i for i in range(start, len(words)) if words[i].lower in ("his", "her"))
+    first = next(owners, start)
+    return any(word.kind == "name" for word in words[start:first])
+
+
+def is_plain_end(words: Sequence[Token], start: int) -> bool:
+    """Return whether no other verb follows in a segment, so that its subject is sure."""
+    kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in words[start:] if w.kind == "word"}
+    return kinds.isdisjoint(("past", "third"))
 
 
 def doubted(statement: Statement) -> Statement:

@@ -11,6 +11,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     PREPOSITIONS,
     Noun,
     Speakers,
+    is_amount,
     read_noun,
 )
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
@@ -20,6 +21,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
     NUMBER_WORDS,
     PARTICIPLES,
     PAST,
+    UNITS,
     VERB_FORMS,
     WEEKDAYS,
 )
@@ -51,7 +53,7 @@ _COMES_FROM = frozenset(
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
 _PLACED = frozenset("in at near".split())
-_ENDS_IN_PLACE = frozenset("to into onto from".split())
+_ENDS_IN_PLACE = frozenset("to into onto from by for".split())
 """Prepositions whose noun has the place after it: "to a shelter in Bremen"."""
 _OF_NOUNS = frozenset("between per".split())
 _NEAR = frozenset("yesterday today tonight tomorrow".split())
@@ -62,6 +64,15 @@ _BEFORE_NUMBERS = PREPOSITIONS | frozenset("and than least most nearly almost".s
 _OPEN_PASSIVES = frozenset("named called known considered used said".split())
 _SELVES = frozenset("myself himself herself itself".split())
 _PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
+_PARTS_OF_DAY = frozenset(["", "morning", "afternoon", "evening", "night"])
+_TO_DO = frozenset(
+    "promise try plan want need agree refuse decide hope manage begin start continue seem fail "
+    "threaten intend learn expect prefer choose attempt aim wish pledge struggle tend".split()
+)
+"""Verbs after which "to" begins what is to be done."""
+_SPANS = frozenset("day days hour hours night nights".split())
+_BESIDE = frozenset("above under behind beside below opposite outside inside".split())
+_LONG = frozenset("days weeks months years decades centuries ages".split())
 _STOPS = frozenset("instead rather".split())
 _MANNERS = {
     "by": frozenset("mistake accident chance hand surprise law default".split()),
@@ -103,7 +114,9 @@ def read_complements(
         if index >= len(words):
             break
         preposition = ""
-        if words[index].lower in PREPOSITIONS and not _is_range(words, index):
+        index += _is_about_unit(words, index)
+        is_age = is_copula and not complements and is_amount(words[index:])
+        if words[index].lower in PREPOSITIONS and not (is_age or _is_range(words, index)):
             preposition, index = words[index].lower, index + 1
         elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
@@ -121,7 +134,7 @@ def read_complements(
                 receiver = read_noun(words[first:index], who)
         noun = (
             None
-            if _is_clause(words, index, preposition)
+            if _is_clause(words, index, preposition, "" if complements else base)
             else _noun(words[index:stop], who, preposition)
         )
         if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
@@ -146,14 +159,22 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
     preposition, noun = found
     if noun.text in _MANNERS.get(preposition, ()) and base != "be":
         return True
+    if preposition == "for" and noun.text in _LONG:
+        return True
     if not complements:
         return False
     before, last = complements[-1]
-    if preposition == "on" and noun.text.lower().removesuffix("s") in WEEKDAYS:
+    day, _, part = noun.text.lower().partition(" ")
+    if preposition == "on" and day.removesuffix("s") in WEEKDAYS and part in _PARTS_OF_DAY:
         return base not in SCHEDULED
+    unit = noun.text.rpartition(" ")[2].removesuffix("s")
+    if preposition == "within" and base != "be" and unit in _UNITS:
+        return True
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
         return len(noun.text) == 4 or noun.text[-5:-4] == " "
     if preposition == "near" and not before and not last.is_name:  # "a house near Oslo"
+        return True
+    if preposition in _BESIDE and before and not last.is_name:  # "to a view above the lake"
         return True
     return preposition in _PLACED and before in _ENDS_IN_PLACE and not last.is_name
 
@@ -185,7 +206,7 @@ def _time_length(words: Sequence[Token], index: int) -> int:
     if word.kind == "date":
         return int(not word.text)
     if word.kind == "number":
-        is_score = re.fullmatch(r"\d{1,3}-\d{1,3}", word.text)
+        is_score = re.fullmatch(r"\d{1,3}[-–]\d{1,3}", word.text)
         return 1 if is_score else _frequency_length(words, index)
     if word.kind != "word":
         return 0
@@ -198,15 +219,33 @@ def _time_length(words: Sequence[Token], index: int) -> int:
         return at + 1 - index if is_part else 0
     if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
         return 2
-    if word.lower == "every" and following in NUMBER_WORDS and index + 2 < len(words):
+    if word.lower == "every" and index + 2 < len(words) and _is_number(words[index + 1]):
         return 3  # "every two hours"
     return _frequency_length(words, index)
+
+
+def _is_about_unit(words: Sequence[Token], index: int) -> bool:
+    """Return whether "about an hour" is here, whose first word is no preposition."""
+    lowers = [word.lower for word in words[index : index + 3]]
+    if len(lowers) < 3 or lowers[0] not in ("about", "around", "over", "under"):
+        return False
+    return lowers[1] in ("a", "an") and lowers[2] in UNITS
+
+
+def _is_number(word: Token) -> bool:
+    return word.kind == "number" or word.lower in NUMBER_WORDS
 
 
 def _frequency_length(words: Sequence[Token], index: int) -> int:
     """Return the number of tokens of "twice a week" or "three times a year", else 0."""
     start = index + 1
     if words[index].lower not in ("once", "twice"):
+        is_count = _is_number(words[index]) and index + 2 == len(words)
+        if is_count and words[start].lower == "times":
+            return 2
+        if _is_number(words[index]) and index + 3 < len(words) and words[start].lower in _SPANS:
+            is_rate = words[start + 1].lower in ("a", "an", "per")
+            return 4 if is_rate and words[start + 2].lower in _UNITS else 0
         if start >= len(words) or words[start].lower != "times":
             return 0
         start += 1
@@ -221,7 +260,9 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
         word = words[stop]
         if stop > index and _ends_before(words, stop, is_copula):
             break
-        if word.lower in PREPOSITIONS and stop == index and not _is_range(words, index):
+        is_amount_here = is_copula and is_amount(words[index:])
+        is_inside = stop > index or is_amount_here or _is_range(words, index)
+        if word.lower in PREPOSITIONS and not is_inside:
             break
         if word.lower in _STOPS:
             break
@@ -235,7 +276,7 @@ def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
     word, before = words[index], words[index - 1]
     if word.lower in PREPOSITIONS and (word.lower != "of" or is_copula):
         return True
-    if is_copula and is_participial(words, index):
+    if is_participial(words, index) and (is_copula or _is_reduced(words, index)):
         return True
     if _is_gerund(words, index):
         return True
@@ -243,6 +284,13 @@ def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
         return False
     is_new = word.kind == "number" or word.lower in ARTICLES or word.lower in OWNERS
     return is_new or (begins_predicate(words, index) and agrees(words, index))
+
+
+def _is_reduced(words: Sequence[Token], index: int) -> bool:
+    """Return whether "presented by Ida" follows a noun, as what was done to it."""
+    before = words[index - 1]
+    is_noun = before.kind in ("word", "name") and not before.owns
+    return is_noun and before.lower not in ARTICLES | OWNERS | ADVERBS
 
 
 def _is_gerund(words: Sequence[Token], index: int) -> bool:
@@ -310,7 +358,7 @@ def is_participial(words: Sequence[Token], index: int) -> bool:
     return word.kind == "word" and (word.lower in PARTICIPLE_FORMS or word.lower.endswith("ed"))
 
 
-def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:
+def _is_clause(words: Sequence[Token], index: int, preposition: str, base: str) -> bool:
     """Return whether a clause begins here: "to study medicine", "meeting Anna"."""
     if not preposition or index >= len(words):
         return False
@@ -319,6 +367,8 @@ def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:
     following = words[index + 1].lower if index + 1 < len(words) else ""
     is_object = following in ARTICLES or following in OWNERS
     if preposition == "to":
+        if base in _TO_DO and word.kind == "word" and word.lower not in ARTICLES | OWNERS:
+            return True  # "promised to plant 500 trees"
         is_new = is_object and word.kind == "word" and word.lower not in ARTICLES | OWNERS
         return form == "base" or is_new
     return form == "ing" or (is_object and word.lower.endswith("ing"))

@@ -31,8 +31,8 @@ PREPOSITIONS = frozenset(
 ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
     "it them him her me us you that this these those there here what which who everything anything "
-    "something nothing so one more lot able out up down off away myself himself herself "
-    "itself others ya em no none not good sure".split()
+    "something nothing so one more lot able out up down off away ahead aside apart myself himself "
+    "herself itself others ya em no none not good sure half better worse".split()
 )
 _FINITE = frozenset(
     "is are was were has had have does do did will would can could may might must shall should "
@@ -55,6 +55,13 @@ _NO_ENDS = frozenset("any more anymore last though tho btw lol haha tbh imo imho
 _IMPRECISE = frozenset("more over about under almost nearly between".split())
 """Words before a number that do not make it another one: "about 300", "more than 80"."""
 _VAGUE = frozenset("man woman person people thing way fact truth same other others one".split())
+_MANY_ENDINGS = tuple(
+    "ers ors ists ians ents ants ils ties ings ions ages ives oys irls ees ees ests iffs ows orts "
+    "unds ands ings ines ides ails hips".split()
+)
+"""Endings of plurals that few names have."""
+_BEFORE_NOUN = frozenset("a an the own".split())
+_PEOPLE = frozenset("people children men women police".split())
 _OURS = frozenset(("my", "our"))
 _NOT_NOUNS = _NOT_OBJECTS | frozenset("i we he she they".split())
 OWNERS = frozenset("my our his her their its your".split())
@@ -133,12 +140,19 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Speakers:
-    """Referents of the pronouns "I", "she" or "he", and "it"; the text's topic, if it has one."""
+    """Referents of the pronouns "I", "she" or "he", and "it"; the text's topic, if it has one.
+
+    Args:
+        me, them, it: names; None: unknown.
+        topic: of the text.
+        many: "their" is of the subject, which is several.
+    """
 
     me: str | None
     them: str | None
     it: str | None
     topic: str | None = None
+    many: bool = False
 
     def of(self, pronoun: str) -> str | None:
         """Return the name that a pronoun refers to, or None if it is unknown."""
@@ -174,6 +188,8 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
     if noun is None:
         return None
     if noun.is_value and not noun.is_name:
+        if _is_several(words) and who.topic is None:  # "two climbers"
+            return replace(noun, is_common=True, article="the")
         return replace(noun, is_name=True) if _is_numbered(words) else None
     if noun.is_name or noun.owner is not None:
         return noun
@@ -186,10 +202,24 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
     return replace(noun, is_common=True) if is_described and noun.text not in _VAGUE else None
 
 
+def read_bare(words: Sequence[Token], verb: Token) -> Noun | None:
+    """Return several of a kind as a subject without an article: "elderly villagers crossed"."""
+    is_lower = all(word.kind == "word" and word.text.islower() for word in words)
+    is_many = words[-1].lower.endswith(_MANY_ENDINGS) or words[-1].lower in _PEOPLE
+    if not is_lower or not is_many or len(words) > 3 or words[-1].owns:
+        return None
+    if VERB_FORMS.get(verb.lower, ("", ""))[1] == "third" and verb.lower != "has":
+        return None
+    noun = _several(words, "") if len(words) > 1 else Noun(words[0].text, False)
+    is_known = not any(w.lower in VERB_FORMS or w.lower in _NO_SUBJECT for w in words)
+    return replace(noun, is_common=True, article="the") if noun and is_known else None
+
+
 def _is_kind(words: Sequence[Token]) -> bool:
     """Return whether nouns in lower case follow a name: "Fennel & Rye bread"."""
     return all(
-        word.kind == "name" or (word.text.islower() and word.lower not in VERB_FORMS)
+        word.kind == "name"
+        or (word.text.islower() and VERB_FORMS.get(word.lower, ("", "base"))[1] == "base")
         for word in words
     )
 
@@ -198,6 +228,13 @@ def _is_label(words: Sequence[Token]) -> bool:
     """Return whether a name is only a number of its kind: "room B12"."""
     has_digit = any(map(str.isdigit, words[-1].text))
     return has_digit and len(words) > 1 and words[-2].lower in _COUNTED_PLACES
+
+
+def _is_several(words: Sequence[Token]) -> bool:
+    """Return whether things are counted: "two climbers", "about 300,000 people"."""
+    is_number = any(w.kind == "number" or w.lower in NUMBER_WORDS for w in words[:-1])
+    last = words[-1].lower
+    return is_number and words[-1].kind == "word" and (last.endswith("s") or last == "people")
 
 
 def _is_numbered(words: Sequence[Token]) -> bool:
@@ -215,11 +252,17 @@ def _inner(words: Sequence[Token]) -> int:
     return inner if inner < len(words) - 1 else 0
 
 
+def _are_people(words: Sequence[Token]) -> bool:
+    """Return whether a first word is no name, but several of a kind: "Voters in Graubund"."""
+    text = words[0].lower
+    return len(words) == 1 and text.isalpha() and text.endswith(_MANY_ENDINGS)
+
+
 def _with_phrase(words: Sequence[Token], who: Speakers) -> Noun | None:
     """Read a common noun with the phrase that belongs to it: "the old bridge in Rome"."""
     inner = _inner(words)
     head, phrase = read_noun(words[:inner], who), read_noun(words[inner + 1 :], who)
-    if head is None or phrase is None or head.is_name:
+    if head is None or phrase is None or (head.is_name and not _are_people(words[:inner])):
         return None
     tail = f"{words[inner].lower} {phrase.text}"
     text = f"{head.text} {tail}"
@@ -251,10 +294,10 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
 
 def _begins_phrase(words: Sequence[Token]) -> bool:
     """Return whether a preposition is first, but for that of an amount ("about 300")."""
-    return words[0].lower in PREPOSITIONS and not _is_amount(words)
+    return words[0].lower in PREPOSITIONS and not is_amount(words)
 
 
-def _is_amount(words: Sequence[Token]) -> bool:
+def is_amount(words: Sequence[Token]) -> bool:
     """Return whether "about 300" or "more than 80" is first."""
     is_imprecise = words[0].lower in _IMPRECISE
     return is_imprecise and any(
@@ -265,6 +308,8 @@ def _is_amount(words: Sequence[Token]) -> bool:
 def _without_adverbs(words: Sequence[Token]) -> list[Token]:
     words = list(words)
     while words and (words[-1].lower in ADVERBS or words[-1].lower in _NO_ENDS):
+        if len(words) > 1 and words[-2].lower in _BEFORE_NOUN:  # "its own well"
+            break
         words.pop()
     while words and words[0].lower in ADVERBS:
         words.pop(0)
@@ -298,6 +343,8 @@ def _owned(words: Sequence[Token], who: Speakers) -> Noun | None:
         if inner is None or not (inner.is_name or inner.owner or inner.article == "the"):
             return None
         return _of_owner(inner.text, words[last_owner + 1 :])
+    if words[0].lower == "their" and who.many:
+        return read_noun(words[1:], who)
     if words[0].lower in OWNERS:
         owner = who.of(words[0].lower)
         return _of_owner(owner, words[1:]) if owner else None
@@ -313,7 +360,9 @@ def _owned(words: Sequence[Token], who: Speakers) -> Noun | None:
 def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
     if not words or any(word.kind in ("mark", "date", "speech") for word in words):
         return None
-    if any(word.lower in ("a", "an") for word in words):  # "her brother a watch"
+    if any(word.lower in ("a", "an") or word.lower in _FINITE for word in words):
+        return None  # "her brother a watch"
+    if len(words) == 1 and words[0].lower == "own":
         return None
     thing = " ".join(word.text for word in words if word.kind != "name")
     is_verb = any(word.lower in ARTICLES or word.lower in VERB_FORMS for word in words[1:-1])
@@ -336,7 +385,7 @@ def _several(words: Sequence[Token], article: str) -> Noun | None:
         return Noun(words[-1].text, True, article, is_value=True)
     if words[-1].kind == "name" and len(words) == 2 and words[0].lower in _REGIONS:
         return Noun(f"{words[0].text} {words[1].text}", True, article, is_value=True)
-    first = _is_amount(words) or (words[0].lower == "one" and words[1].lower not in _NOT_ONE)
+    first = is_amount(words) or (words[0].lower == "one" and words[1].lower not in _NOT_ONE)
     for word in words[first:]:
         if word.lower in _NO_PART and word.kind == "word":
             return None

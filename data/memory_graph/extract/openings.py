@@ -14,7 +14,7 @@ _THINKING = frozenset(
     "denied".split()
 )
 _DENIES = frozenset("not never denies denied".split())
-_SECOND_WORDS = frozenset(second for _, second in PHRASES) | {"only"}
+_SECOND_WORDS = frozenset(second for _, second in PHRASES) | {"only", "cent"}
 _CONTRACTION = re.compile(r"(.+?)(n['’]t|['’](?:m|re|ve|ll|d))$")
 _LONG = {"m": "am", "re": "are", "ve": "have", "ll": "will", "d": "would"}
 _IS = frozenset("he she it that there here what who where".split())
@@ -32,12 +32,12 @@ _OPENINGS = frozenset(
      "after that", "good news", "ok", "okay", "wow", "recently", "these days", "nowadays", "again",
      "besides", "remember", "note", "guess what", "of course", "as of now", "that", "meanwhile",
      "previously", "formerly", "originally", "i mean", "you know", "in addition", "at the moment",
-     "right now", "since then", "apparently", "maybe", "perhaps", "thanks")
+     "right now", "since then", "apparently", "maybe", "perhaps", "thanks", "dear")
 )  # fmt: skip
 _UNMARKED = frozenset(
     ["and", "but", "so", "actually", "now", "well", "by the way", "maybe", "perhaps"]
 )
-_CALLS = frozenset("hey hi hello thanks wow yeah oh yes well ok okay no".split())
+_CALLS = frozenset("dear hey hi hello thanks wow yeah oh yes well ok okay no".split())
 _CORRECTS = re.compile(
     r"\W*(?:(?:well|oh|sorry|oops|wait|hey|hmm)\b[\W]*)*(?:actually\b|correction\b|no[,.!]\s|"
     r"i (?:was|am) (?:wrong|mistaken)|i misspoke|my mistake|scratch that|in fact\b|"
@@ -73,7 +73,7 @@ def _join_pair(words: list[Token]) -> None:
     """Join the last two words if they are one preposition, and drop "not only"."""
     first, second = words[-2:]
     pair = (first.lower, second.lower)
-    if pair in PHRASES:
+    if pair in PHRASES or pair == ("per", "cent"):
         words[-2:] = [first._replace(text=" ".join(pair), lower=" ".join(pair))]
     elif pair == ("not", "only"):
         del words[-2:]

@@ -25,14 +25,18 @@ class Mood(Enum):
 THINKING = frozenset(
     "think believe guess hope suppose assume doubt bet imagine feel claim say suspect hear "
     "allege report rumour rumor argue insist pretend dream predict expect fear suggest wonder "
-    "likely possible probable unlikely claimed rumoured rumored heard felt thought said".split()
+    "likely possible probable unlikely claimed rumoured rumored heard felt thought said says "
+    "believed believes pretended pretends alleged alleges doubted doubts wondered wonders supposed "
+    "supposes assumed assumes guessed guesses suspected".split()
 )
 """Verbs and adjectives whose "that" clause is not known to be so."""
 _CLAIMS = frozenset(
     "claim rumour rumor allegation suggestion theory hypothesis possibility assumption hope fear "
     "belief impression suspicion story chance idea".split()
 )
-_DENYING = frozenset("deny refuse reject dispute refute disprove denied denies".split())
+_DENYING = frozenset(
+    "deny refuse reject dispute refute refuted disprove disproved denied denies".split()
+)
 _UNTRUE = frozenset("false untrue wrong myth lie impossible incorrect fiction hoax".split())
 _NEGATIVE = frozenset("not never no nobody nothing none neither nor".split())
 _NOWHERE = frozenset(

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.verbs import agrees, begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
+
+Segment = tuple[str, list[Token]]
+"""The mark or conjunction before a segment, and its tokens."""
 
 _ENDS = frozenset(", ; : — – ( ) . ! ? / … । 。".split())
 _JOINS = frozenset(
@@ -15,26 +19,37 @@ _JOINS = frozenset(
 )
 _AFTER_WHOM = frozenset("named modelled modeled".split())
 """Verbs that "after" belongs to, as it begins no clause: "named after Ida"."""
+_PRONOUNS = frozenset("who which that whose where".split())
 _QUANTITIES = frozenset("less more fewer".split())
 
 
-def split_segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
+def split_segments(words: Sequence[Token]) -> list[Segment]:
     """Return the segments of a sentence with the mark or conjunction before each."""
     segment: list[Token] = []
     segments = [("", segment)]
     for index, word in enumerate(words):
         if word.kind == "word":
             is_end = word.lower in _JOINS and not _is_inside(words, index)
+            is_end |= word.lower == "as" and _begins_clause(words, index + 1)
         else:
             is_end = word.kind == "mark" and word.text in _ENDS
         if not is_end:
             segment.append(word)
+        elif not segment and word.lower == "then" and segments[-1][0] in _PRONOUNS:
+            continue  # "which then closed"
         elif segment:
             segment = []
             segments.append((word.lower, segment))
         else:
             segments[-1] = (word.lower, segment)
     return [segment for segment in segments if segment[1]]
+
+
+def _begins_clause(words: Sequence[Token], index: int) -> bool:
+    """Return whether a name and its verb follow: "as Ida left"."""
+    if index < 2 or index + 1 >= len(words) or words[index].kind != "name":
+        return False
+    return begins_predicate(words, index + 1) and agrees(words, index + 1)
 
 
 def _is_inside(words: Sequence[Token], index: int) -> bool:

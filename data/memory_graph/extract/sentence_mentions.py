@@ -30,7 +30,7 @@ _TOKEN = re.compile(
         |「[^」]{{1,{MAX_TITLE_CHARS}}}」|『[^』]{{1,{MAX_TITLE_CHARS}}}』
         |《[^》]{{1,{MAX_TITLE_CHARS}}}》|``[^`']{{1,{MAX_TITLE_CHARS}}}'')
     |(?P<address>https?://[^\s<>]*[^\s<>.,;:!?)]|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
-    |(?P<number>[+$€£-]?\d+(?:[.,:/-]\d+)*%?(?![\w{MARKS}]))
+    |(?P<number>\d{{1,2}}–\d{{1,2}}(?![\w{MARKS}–]|\s[A-Z])|[+$€£-]?\d+(?:[.,:/-]\d+)*%?(?![\w{MARKS}]|-[^\W\d]{{2}}))
     |(?P<word>(?:Dr|Mrs?|Ms|St|Prof|Gen|Col|Capt|Lt|Mt|Ft)\.(?!\w)|(?:[^\W\d_]\.)+(?!\w)
         |\w[\w{MARKS}]*(?:['’-]\w[\w{MARKS}]*)*)
     |(?P<mark>[^\w\s])""",

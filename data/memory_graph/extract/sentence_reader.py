@@ -5,33 +5,29 @@ A segment is a part of the sentence between marks and conjunctions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from turngraph.data.memory_graph.extract.clause_reader import (
+    AFTER_VERB,
+    CLAUSES,
+    ClauseReader,
+)
 from turngraph.data.memory_graph.extract.clauses import (
     IS,
     Statement,
     doubted,
-    is_agent_only,
     is_counted,
-    is_inverted,
     is_kin_of_subject,
     is_manner,
-    is_named,
-    is_prospect,
     is_reduced,
-    is_telling,
-    is_two_roles,
     is_unaccounted,
     participial,
-    participle,
     split_roles,
     with_year,
-    without_makers,
 )
 from turngraph.data.memory_graph.extract.complements import (
-    PARTICIPLE_FORMS,
     is_participial,
     read_complements,
 )
@@ -41,61 +37,38 @@ from turngraph.data.memory_graph.extract.nouns import (
     OWNERS,
     PREPOSITIONS,
     Noun,
-    Speakers,
     read_noun,
-    read_subject,
 )
 from turngraph.data.memory_graph.extract.polarity import Mood, moods
-from turngraph.data.memory_graph.extract.schedules import has_only_dates, place_dates
+from turngraph.data.memory_graph.extract.relatives import (
+    RELATIVE,
+    described,
+    split_relatives,
+)
+from turngraph.data.memory_graph.extract.schedules import has_only_dates
 from turngraph.data.memory_graph.extract.segments import split_segments
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import (
-    Predicate,
-    agrees,
     begins_predicate,
     read_predicate,
-    without_any,
 )
-from turngraph.data.memory_graph.extract.word_lists import ADVERBS, VERB_FORMS
+from turngraph.data.memory_graph.extract.word_lists import (
+    ADVERBS,
+    NUMBER_WORDS,
+    VERB_FORMS,
+)
 
-_RELATIVE = frozenset("who which that".split())
-_CLAUSES = _RELATIVE | frozenset("whose whom where".split())
-_OF_WHICH = frozenset("of by".split())
-"""Prepositions after which a name may be what "which" is about."""
-_BACKGROUND = frozenset("when while".split())
-_GOES_ON = frozenset(["and", "but", ",", ";", "then"])
-_AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
-_PHRASE_ENDS = ("word", "number", "date")
-_TELLS = frozenset("tell ask remind".split())
-_LIMITS = frozenset("after before unless until when if while since except".split())
+_LIMITS = frozenset("after before unless until when if while since except that who".split())
 _LISTS = frozenset(["", ",", "and", "&"])
-_MAX_SUBJECT = 9  # tokens of the longest subject
-_MEASURES = frozenset("cost weigh last take contain measure require need hold seat".split())
-"""Verbs that say what is so of anything of a kind: "a ticket costs"."""
 
 
-class SentenceReader:
+class SentenceReader(ClauseReader):
     """Reader of one sentence.
 
     Args:
         who: the pronouns' referents.
         dates: of the sentence, by their first character.
     """
-
-    def __init__(self, who: Speakers, dates: Mapping[int, Date]) -> None:
-        self.statements: list[Statement] = []
-        self.asides: list[Statement] = []
-        """Statements of appositions: "Karin, the CEO of Acme, ..."."""
-        self.roles: list[tuple[str, str, str]] = []
-        """Triplets of noun phrases alone: "my wife Anna"."""
-        self._who, self._dates = who, dates
-        self._waiting: list[Date] = []
-        self._list: list[Noun] | None = []  # noun phrases in a row; None: not of this statement
-        self._apposed: Sequence[Token] = ()  # the last of them, if it may describe the first
-        self._fronted: Sequence[Token] = ()  # "Built in 1911" before its subject
-        self._is_lost = False  # the sentence begins with a noun phrase that is not understood
-        self._follows = False  # the segment before was read as a statement
-        self._before = ""  # the mark or conjunction before that
 
     @property
     def thing(self) -> str | None:
@@ -104,7 +77,7 @@ class SentenceReader:
 
     def read(self, words: Sequence[Token]) -> None:
         """Read all segments into ``statements``, ``asides`` and ``roles``."""
-        segments = split_segments(words)
+        segments = split_relatives(split_segments(words))
         self._look_ahead(segments)
         ends = pairwise([*segments, ("", [])])
         for ((join, segment), (following, _)), mood in zip(ends, moods(segments), strict=True):
@@ -112,18 +85,22 @@ class SentenceReader:
             when = [self._dates[token.start] for token in segment if token.kind == "date"]
             while segment and (segment[0].kind == "date" or segment[0].lower in ADVERBS):
                 segment = segment[1:]
+            self._doing, self._done = (), self._doing
             if mood is Mood.DENIED:
                 self._list, self._follows = None, False
             elif join == "or":
                 self._be_unsure()
             elif segment:
-                num = len(self.statements)
+                num, num_asides = len(self.statements), len(self.asides)
                 self._read_segment(join, segment, when, following)
                 if mood is Mood.POSSIBLE:
                     self.statements[num:] = map(doubted, self.statements[num:])
+                    self.asides[num_asides:] = map(doubted, self.asides[num_asides:])
             else:
                 self._attach(when)
             self._before = join
+            self._last = segment[-1] if segment else None
+            self._clause = segment if mood is Mood.ASSERTED else ()
 
     def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
         """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
@@ -146,10 +123,19 @@ class SentenceReader:
     def _read_segment(
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> None:
-        found = None if following == "than" else self._statement(join, segment, when)
+        if join == "whose" and self._read_whose(segment, when):
+            return
+        if join in RELATIVE and self._read_object_clause(join, segment, when):
+            return
+        is_about = join in RELATIVE and bool(self.statements) and self._follows
+        main = self.statements[-1] if is_about else None
+        is_as = following == "as" and any(word.lower == "as" for word in segment)
+        is_more = following == "than" or is_as
+        found = None if is_more else self._statement(join, segment, when)
         is_limited = found and found.predicate.is_negated and following in _LIMITS
         if found and (is_limited or is_unaccounted(found)):
-            found, self._list = None, None  # "never drinks coffee after noon"
+            found = None  # "never drinks coffee after noon"
+            self._list = self._list if join in RELATIVE else None
         elif found is not None:
             is_list = join == "and" and not self.statements
             shared, roles = split_roles(self._list or []) if is_list else ([], [])
@@ -160,16 +146,41 @@ class SentenceReader:
                 found = replace(found, subjects=subjects, dates=dates)
             self.statements.append(found)
             self._waiting, self._apposed = [], ()
-            if self._fronted and join == "," and len(subjects) == 1:
-                self._aside(subjects[0], self._fronted, participial(self._fronted[0]), 1)
-            self._fronted = ()
+            if join == "," and len(subjects) == 1:
+                for words in self._fronted:
+                    self._aside(subjects[0], words, participial(words[0]), 1)
+            self._fronted = []
             self._list = [] if found.is_whole else None
+            if is_participial(found.rest, 0):
+                self._read_reduced(found, segment[-len(found.rest) - 1])
+            self._main = main
             self._remember(self.statements[-1])
         elif self._read_more(join, segment, when):
             return
         elif not self._read_aside(join, segment, when, following):
             self._read_noun(join, segment, when)
         self._follows = found is not None
+        if found is None and len(self._doing) == 1:
+            self._close(self._doing[0], join, segment)
+
+    def _close(self, noun: Noun, join: str, words: Sequence[Token]) -> None:
+        """Keep the subject of a clause that was not read, for what refers to it."""
+        if join == ",":
+            for fronted in self._fronted:
+                self._aside(noun, fronted, participial(fronted[0]), 1)
+        self._fronted = []
+        is_only = sum(word.kind == "name" for word in words) == 1
+        if noun.is_name and not noun.article and noun.text != self._who.me and is_only:
+            self._who = replace(self._who, them=noun.text)
+
+    def _read_reduced(self, statement: Statement, last: Token) -> None:
+        """Read "presented by Queen Sofia" after the object that it is said of."""
+        preposition, noun = statement.complements[-1]
+        rest = statement.rest
+        if noun.is_name or preposition or statement.predicate.doubtful:
+            return
+        if (one := described(noun, "that", rest, last)) is not None:
+            self._aside(one, rest, participial(rest[0]), 1)
 
     def _remember(self, statement: Statement) -> None:
         """Remember the referents of "she" and "it" in the rest of the sentence."""
@@ -210,12 +221,12 @@ class SentenceReader:
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> bool:
         """Read what interrupts a statement, and return whether it was such a thing."""
-        if join in _CLAUSES and self._list and len(self._list) == 1:
+        if join in CLAUSES and self._list and len(self._list) == 1:
             if join == "whom":
                 self._read_whom(self._list[0], segment, when)
             return True  # "Brae Castle, which is old, belongs": its subject is still open
-        if not join and is_reduced(segment):
-            self._fronted, self._list = segment, None
+        if is_reduced(segment) and (not join or (join == "and" and self._fronted)):
+            self._fronted, self._list = [*self._fronted, segment], None
             return True
         if join != ",":
             return False
@@ -244,14 +255,19 @@ class SentenceReader:
             return True
         return False
 
-    def _aside(self, noun: Noun, words: Sequence[Token], predicate: Predicate, start: int) -> None:
-        complements, _ = read_complements(words, start, self._who, predicate.base)
-        when = [self._dates[token.start] for token in words if token.kind == "date"]
-        if predicate is not IS:
-            complements, when = place_dates(words, predicate, noun, complements, when)
-        if complements and is_named(noun):
-            found = Statement((noun,), predicate, tuple(complements), tuple(when))
+    def _read_whose(self, words: Sequence[Token], when: Sequence[Date]) -> bool:
+        """Read "whose chairman is Ida" after a name, and return whether that was possible."""
+        nouns = self._antecedent("whose", words)
+        if not nouns or nouns[0].owner:
+            return False
+        who, self._who = self._who, replace(self._who, them=nouns[0].text)
+        his = words[0]._replace(text="his", lower="his", kind="word")
+        listed, self._list = self._list, None
+        found = self._statement("whose", [his, *words], when)
+        self._who, self._list = who, listed
+        if found is not None and found.is_whole and not is_unaccounted(found):
             self.asides.append(found)
+        return True
 
     def _read_whom(self, noun: Noun, words: Sequence[Token], when: Sequence[Date]) -> None:
         """Read "whom Acme hired in 2019" after a name."""
@@ -293,7 +309,9 @@ class SentenceReader:
         if noun.role is not None:
             self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
         self._apposed = segment
-        if self.statements and join == "and":
+        if cut and noun.text in NUMBER_WORDS:
+            self._list = None  # "for the motion and three against"
+        elif self.statements and join == "and":
             self._extend(self._list, when, cut)
             self._list = []
         elif not self.statements:
@@ -311,7 +329,7 @@ class SentenceReader:
         following = next((word for word in words[1:] if not is_manner(word)), None)
         if following is None or following is not words[1]:
             return True
-        return following.kind == "date" or following.lower in _AFTER_VERB
+        return following.kind == "date" or following.lower in AFTER_VERB
 
     def _extend(self, nouns: Sequence[Noun], when: Sequence[Date], cut: str) -> None:
         last = self.statements[-1]
@@ -329,121 +347,24 @@ class SentenceReader:
         else:
             self.statements[-1] = replace(last, complements=(*last.complements, *more))
 
-    def _statement(
-        self, join: str, words: Sequence[Token], when: Sequence[Date]
-    ) -> Statement | None:
-        start, subjects, is_one = self._subject(join, words)
-        lasts = any(date.word == "since" for date in when)
-        predicate = read_predicate(words, start, lasts, is_one) if subjects else None
-        if predicate is None or (join in _BACKGROUND and predicate.is_copula):
-            return None
-        if predicate.base in _TELLS or is_inverted(words, start, subjects):
-            return None
-        has_no = predicate.stop < len(words) and words[predicate.stop].lower == "no"
-        if has_no and (predicate := without_any(predicate)) is None:
-            return None
-        first = subjects[0]
-        if first.is_common and first.article != "the" and predicate.base not in _MEASURES:
-            return None
-        own = first.head if len(subjects) == 1 and not first.owner else None
-        who = Speakers(self._who.me, own, own, self._who.topic) if own else self._who
-        complements, rest = read_complements(words, predicate.stop, who, predicate.base)
-        is_unread = is_agent_only(predicate, complements) and start > 0
-        if is_unread or (predicate.is_copula and complements and is_prospect(words, complements)):
-            return None
-        if has_no and predicate.base != "have":  # "showed no interest in" is not "did not show in"
-            complements = complements[:1]
-        if len(complements) > 1:
-            complements = without_makers(predicate, complements)
-        complements, when = place_dates(words, predicate, first, complements, when)
-        if first.is_common and not (complements and is_telling(predicate, complements[0])):
-            return None
-        is_alone = not complements and has_only_dates(words, predicate.stop)
-        if is_alone and (found := participle(predicate)):
-            complements = [("", found)]
-            predicate = replace(predicate, text=predicate.text.rpartition(" ")[0], base="be")
-        for noun in (*subjects, *(noun for _, noun in complements)):
-            if noun.role is not None:
-                self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
-        return (
-            Statement(tuple(subjects), predicate, tuple(complements), tuple(when), tuple(rest))
-            if complements
-            else None
-        )
-
-    def _subject(self, join: str, words: Sequence[Token]) -> tuple[int, Sequence[Noun], bool]:
-        """Return where the predicate begins, its subjects, and whether it is surely one.
-
-        There are no subjects if they are unclear.
-        """
-        if begins_predicate(words, 0) and words[0].lower != "like":
-            subjects = self._known_subjects(join, words)
-            if subjects:
-                return 0, subjects, False
-        if self._list and join == "," and (self._list[0].is_name or words[0].kind != "name"):
-            return 0, [], False  # "Paris, Texas is a town": the subject is unclear
-        is_many = join == "and" and bool(self._list)
-        who = self._who
-        if is_many and self._list and self._list[-1].is_name:  # "Ana and her husband Raul"
-            who = replace(who, them=self._list[-1].text)
-        for index in range(1, min(len(words), _MAX_SUBJECT)):
-            if begins_predicate(words, index) and (is_many or agrees(words, index)):
-                noun = read_subject(words[:index], who) or self._after_phrase(join, words, index)
-                if noun is not None:
-                    is_one = not is_many and words[0].lower not in ("i", "you")
-                    return index, [noun], is_one and not words[index - 1].lower.endswith("s")
-        return 0, [], False
-
-    def _after_phrase(self, join: str, words: Sequence[Token], index: int) -> Noun | None:
-        """Return the pronoun or name between a phrase and its verb: "After the war he worked"."""
-        is_phrase = join in ("after", "before", "since") or words[0].lower in PREPOSITIONS
-        is_pronoun = index > 1 and words[index - 1].lower in ("i", "he", "she")
-        before = words[index - 2]
-        is_name = index > 2 and words[index - 1].kind == "name" and before.kind in _PHRASE_ENDS
-        is_name = is_name and before.lower not in _AFTER_VERB and not before.owns
-        if self.statements or not (is_phrase and (is_pronoun or is_name)):
-            return None
-        return read_subject(words[index - 1 : index], self._who)
-
-    def _known_subjects(self, join: str, words: Sequence[Token]) -> Sequence[Noun]:
-        """Return the subjects of a predicate without one in its own segment."""
-        reduced = is_participial(words, 0)
-        if join in _RELATIVE:
-            return self._antecedent(join)
-        if self._follows and join in _GOES_ON:
-            last = self.statements[-1].predicate
-            reduced |= last.is_copula and words[0].lower in PARTICIPLE_FORMS
-            is_passive = not last.is_copula and last.text.startswith(("is ", "was "))
-            is_new = not reduced or join != "," or self._before in _RELATIVE or is_passive
-            return self.statements[-1].subjects if is_new else []
-        if not self._list or join != ",":
-            return []
-        if len(self._list) == 2:  # "Anna, a nurse, lives"
-            return [self._appose(*self._list)]
-        if len(self._list) == 3 and self._before == "and" and is_two_roles(*self._list):
-            first, role, other = self._list  # "Anna, a nurse and poet, lives"
-            article = "an" if other.text[0] in "aeiou" else "a"
-            roles = (role, replace(other, article=article))
-            self.asides += [Statement((first,), IS, (("", one),)) for one in roles]
-            return [first]
-        return [] if reduced else self._list[:1]
-
-    def _appose(self, first: Noun, second: Noun) -> Noun:
-        """Read an apposition, and return which of its two noun phrases is the name."""
-        if first.is_name and self._apposed and self._apposed[0].lower in ARTICLES:
-            self._aside(first, self._apposed, IS, 0)
-        elif second.is_name and not first.is_name:
-            if first.owner is not None:
-                self.roles.append((first.owner, f"has {first.thing}", second.text))
-            return second
-        return first
-
-    def _antecedent(self, join: str) -> Sequence[Noun]:
-        """Return the antecedent of "who": the name before it, or the last statement's object."""
-        if self._list:
-            return [noun for noun in self._list[-1:] if is_named(noun)]
-        if not self._follows or not self.statements[-1].is_whole:
-            return []
-        [(preposition, noun)] = self.statements[-1].complements[-1:]
-        is_near = join == "who" or not preposition or preposition in _OF_WHICH
-        return [noun] if noun.is_name and is_near else []
+    def _read_object_clause(self, join: str, words: Sequence[Token], when: Sequence[Date]) -> bool:
+        """Read "that I bought" after a noun, and return whether nothing else is to be done."""
+        if begins_predicate(words, 0) or join == "who":
+            return False
+        nouns = self._antecedent(join, words)
+        start, subjects, is_one = self._subject("whom", words) if nouns else (0, [], False)
+        predicate = read_predicate(words, start, is_one=is_one) if subjects else None
+        if predicate is None or predicate.is_copula or (join == "that" and nouns[0].is_name):
+            return join == "which" and bool(nouns)
+        stop = predicate.stop
+        preposition = words[stop].lower if stop < len(words) else ""
+        is_open = preposition in PREPOSITIONS and has_only_dates(words, stop + 1)
+        more, rest = read_complements(words, stop, self._who, predicate.base)
+        if is_open:  # "that she works for"
+            complements = ((preposition, nouns[0]),)
+        elif rest or any(not before for before, _ in more):
+            return join == "which"
+        else:
+            complements = (("", nouns[0]), *more)
+        self.asides.append(Statement(tuple(subjects), predicate, complements, tuple(when)))
+        return True

@@ -30,7 +30,7 @@ _STATES = ACTIVITIES | frozenset(
 _LASTING_PASSIVES = frozenset("base locate employ know call engage".split())
 _INTENTS = frozenset("want plan hope need decide consider intend wish dream think try aim".split())
 _ENDINGS = frozenset("stop quit finish cease".split())
-_BEGINNINGS = frozenset("start begin".split())
+_BEGINNINGS = frozenset("start begin continue".split())
 _COMING = frozenset("move leave join marry get go come relocate start begin switch".split())
 _PARTICLES = frozenset("up out off together".split())
 _PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
@@ -43,6 +43,14 @@ _AFTER_PARTICIPLE = frozenset("from in to at into by with for on".split())
 _NEGATIONS = frozenset("not never".split())
 _BETWEEN = ADVERBS | _NEGATIONS | {"no"}
 """Words that may be between a subject and its verb."""
+_NO_ADVERBS = frozenset(
+    "rarely hardly scarcely barely nearly allegedly supposedly reportedly presumably possibly "
+    "probably family supply reply daily weekly monthly early lily lovely friendly elderly rally "
+    "ally bully belly jelly butterfly assembly monopoly july italy likely unlikely lonely".split()
+)
+"""Words in "-ly" that are no adverbs, or change the statement."""
+_TAKES_OVER = frozenset("take hand".split())
+_AUXILIARIES = MODALS | frozenset("is are was were has have had does do did cannot".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +93,13 @@ class Predicate:
 
 def begins_predicate(tokens: Sequence[Token], index: int) -> bool:
     """Return whether a verb, or the adverbs and negations before one, begins here."""
-    if tokens[index].lower in _BETWEEN:
+    if tokens[index].lower in _BETWEEN or tokens[index].lower.endswith("ly"):
         index = _after_adverbs(tokens, index)
-    if index >= len(tokens) or tokens[index].kind != "word":
+    if index >= len(tokens) or tokens[index].kind != "word" or not _is_verb(tokens[index]):
         return False
-    return _is_verb(tokens[index])
+    if index + 1 == len(tokens) or tokens[index + 1].lower not in _AUXILIARIES:
+        return True
+    return VERB_FORMS.get(tokens[index].lower, ("", ""))[1] != "third"  # "seats cannot be"
 
 
 def agrees(tokens: Sequence[Token], index: int) -> bool:
@@ -102,8 +112,14 @@ def agrees(tokens: Sequence[Token], index: int) -> bool:
     if kind != "base" or base in ("be", "have", "do"):
         return True
     last = tokens[index - 1]
-    is_plural = last.lower in _MANY or (last.lower.endswith("s") and not last.owns)
-    return is_plural or PAST.get(base, base) == base
+    is_many = last.lower in _MANY or (last.lower.endswith("s") and not last.owns)
+    return is_many or PAST.get(base, base) == base
+
+
+def is_plural(noun: str) -> bool:
+    """Return whether a noun, by its last letters, is one of several."""
+    lower = noun.lower()
+    return lower in _MANY or (lower.endswith("s") and not lower.endswith(("ss", "us", "is")))
 
 
 def _is_verb(token: Token) -> bool:
@@ -119,11 +135,24 @@ def _after_adverbs(tokens: Sequence[Token], index: int) -> int:
         lower = tokens[index].lower
         if lower == "no" and _word(tokens, index + 1) == "longer":
             index += 2
-        elif lower in ADVERBS or lower in _NEGATIONS:
+        elif (
+            lower in ADVERBS
+            or lower in _NEGATIONS
+            or (lower.endswith("ly") and _is_adverb(tokens, index))
+        ):
             index += 1
         else:
             break
     return index
+
+
+def _is_adverb(tokens: Sequence[Token], index: int) -> bool:
+    """Return whether a word in "-ly" is before a verb: "slowly opened", "was badly damaged"."""
+    if index + 1 >= len(tokens) or tokens[index].kind != "word":
+        return False
+    following = tokens[index + 1]
+    is_verb = following.kind == "word" and (_is_verb(following) or following.lower in _PARTICIPLES)
+    return is_verb and len(tokens[index].lower) > 4 and tokens[index].lower not in _NO_ADVERBS
 
 
 def _word(tokens: Sequence[Token], index: int) -> str:
@@ -261,6 +290,8 @@ def _being(tokens: Sequence[Token], index: int, time: Time, negation: str) -> Pr
     be += f" {negation}" if negation else ""
     ended = negation == "no longer"
     word = _word(tokens, index)
+    if word == "best" and _word(tokens, index + 1) in _PARTICIPLES:  # "is best known for"
+        index, word = index + 1, _word(tokens, index + 1)
     base, form = _base(word)
     if form == "ing":
         return _going_on(tokens, index, base, time, negation)
@@ -319,7 +350,8 @@ def _whole(
         is_end = base in _ENDINGS and not negation
         return Predicate(joined, inner, "event", second + 1, ended=is_end or ended)
     stop = index + 1
-    if after in _PARTICLES or (base == "take" and after in ("place", "part")):
+    is_over = after == "over" and base in _TAKES_OVER
+    if is_over or after in _PARTICLES or (base == "take" and after in ("place", "part")):
         text, stop = f"{text} {after}", stop + 1
     is_state = base in _STATES
     when: Time = time if time == "present" or is_state else "event"

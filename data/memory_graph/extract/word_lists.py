@@ -128,7 +128,11 @@ _IRREGULAR = (  # base, past, participle where it differs
     "bear bore borne|bend bent|bind bound|burn burnt|cast cast|forbid forbade forbidden|lay laid|"
     "let let|oversee oversaw overseen|overtake overtook overtaken|rebuild rebuilt|"
     "rewrite rewrote rewritten|ring rang rung|sew sewed sewn|shine shone|shrink shrank shrunk|"
-    "spin spun|sweep swept|undertake undertook undertaken|weave wove woven|withstand withstood"
+    "spin spun|sweep swept|undertake undertook undertaken|weave wove woven|withstand withstood|"
+    "arise arose arisen|cling clung|deal dealt|kneel knelt|outgrow outgrew outgrown|"
+    "overthrow overthrew overthrown|repay repaid|show showed shown|slide slid|sow sowed sown|"
+    "stick stuck|sting stung|strive strove striven|swell swelled swollen|swing swung|uphold upheld|"
+    "weep wept"
 )
 _REGULAR = (
     "live work move reside relocate settle stay marry divorce separate retire join found "
@@ -166,7 +170,35 @@ _REGULAR = (
     "involve modify neglect originate outlive "
     "permit pollinate populate possess predate preside provide punish qualify recommend recover "
     "recruit reduce refer regain relaunch remember reopen repaint retain secure seize submit "
-    "supervise survive suspend topple unite".split()
+    "supervise survive suspend topple unite "
+    "abolish accelerate accommodate accomplish accumulate acknowledge activate adjust advertise "
+    "advocate afford agree allocate alter amaze amuse analyse analyze annoy anticipate apologise "
+    "apologize applaud appreciate ask assert associate assure besiege betray brew browse cater "
+    "chew chop cite clarify classify collide colonise commute compensate compile compare comply "
+    "communicate conceal conceive concentrate condemn confess confine confront confuse conserve "
+    "consolidate constitute contemplate contend continue contradict converge convey cope "
+    "correspond crawl criticize cry deepen descend deserve deteriorate dictate differ digitise "
+    "diminish dine disagree disapprove discharge disembark dismantle dispose disrupt distinguish "
+    "disturb dive dredge drown dwell ease elevate embark embroider emphasise emphasize enact "
+    "endure enforce engrave enhance enlarge enrich enslave entail entertain entitle equip "
+    "evaluate evolve excavate exploit expose facilitate fade fascinate fasten fertilise fetch "
+    "flourish formulate fortify foster frighten fry fulfil fulfill garnish gaze germinate gild "
+    "greet grill hesitate hibernate hinder imitate implement imply imprison incorporate incur "
+    "indicate induce inject inscribe insert insist instruct insulate integrate intend intensify "
+    "interact interfere interpret interrupt intervene irritate isolate justify liaise mend "
+    "motivate mourn multiply notify obey obsess oblige observe ordain outnumber outperform "
+    "overhear overlap overrule overturn pause peel perceive plead please plunder pray preach "
+    "prescribe prevail proceed proclaim pronounce prosecute provoke prune ratify react realise "
+    "realize reappear recite reckon recognise recognize reconsider reconstruct recount recycle "
+    "reimburse refresh refurbish regulate rehearse reinforce relax relieve render renew repeat "
+    "reproduce resist resolve restrict retrieve reunite revise revive revolve rinse ripen roam "
+    "rob satisfy scatter scrape scratch sculpt sharpen shave shorten shout simmer simplify skip "
+    "smash sneeze snatch soak soar soothe specify spill spoil sprinkle sprout squeeze stimulate "
+    "stir stitch strengthen stroll stumble subsidise substitute sue summarise summarize surpass "
+    "sustain swallow sympathise symbolise symbolize talk tempt tend testify thaw thicken thrive "
+    "tighten tolerate transmit transplant tremble trim tuck tumble undermine unearth unfold unify "
+    "unload unpack urge utilise vacate vanish violate wade wait walk whisper whistle widen wipe "
+    "worship yell".split()
 )
 _NAMED_BY_NOUNS = (
     "head boil charge deal last fuel light rank stock pilot author captain farm fish land lease "
@@ -178,7 +210,15 @@ _NAMED_BY_NOUNS = (
     "praise recall reign seat shape span trigger "
     "regret report request retreat review reward ruin sail schedule shelter speed stage store "
     "struggle supply taste tie total touch track trade transfer transport treat vote warm welcome "
-    "witness worry yield pair display print scan bill refund deposit fund link label audit"
+    "witness worry yield pair display print scan bill refund deposit fund link label audit "
+    "act aim appeal bark howl hum approach attempt benefit blame blend bloom blossom boost cause "
+    "chat chase compromise contact contrast count credit debate decline demand dispute drift drop "
+    "dry echo email favour flavour float force glow halt harm haul heat highlight honour house "
+    "interview jump kick knock laugh lift look match mention mount pick pledge press protest "
+    "reform remark reply reserve respect rest resume reverse risk roast roll rush salute scare "
+    "search shift shock smell smile sound spot steam step stew stress strip suit supplement "
+    "suspect sweat target toss trace trip try tune twist value view wave wrap pack phone pioneer "
+    "scrub slip snap tease surge survey trap delight desire"
 ).split()
 """Verbs whose base form is mostly a noun: "the head", but "she heads"."""
 
@@ -199,7 +239,7 @@ def _past(base: str) -> str:
 
 _DOUBLING = frozenset(
     "prefer refer transfer occur commit admit cancel travel model enrol submit permit control "
-    "regret".split()
+    "regret equip overlap trim strip scrub snap".split()
 )
 
 
