@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from turngraph.data.memory_graph.extract.dates import find_dates
+from turngraph.data.memory_graph.extract.word_lists import VERB_FORMS
 from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Label, Ontology
 from turngraph.data.memory_graph.ontology.question_forms import (
     FIRST_PERSON,
@@ -48,6 +49,7 @@ _NOUNS = re.compile(
 _SUM = r"(?:price|amount|sum|figure|costs?|weight|bill|total|payment|average)"
 _ASKS_NAME = tuple(
     re.compile(one, re.IGNORECASE) for one in (
+        r"^what (?:costs?|(?:has|have|had) cost|set)\b",
         r"^(?!how\b).*\b(?:for|on)(?: (?:in|on|during|since) .+)?$",
         r"^(?!how\b).*\b(?:for|at) the (?:highest|lowest)\b",
         rf"^(?:which|whom?|what(?= (?!is\b|was\b|did\b|do\b|ha[sd]\b|have\b))) (?!{_SUM}\b)",
@@ -120,7 +122,11 @@ class PlanMaker:
         frame = ""
         for clause, terms in zip(clauses, options, strict=True):
             if terms:
-                frame = " ".join(WORD.findall(clause)[: terms[0][1].stop])
+                words, term = WORD.findall(clause), terms[0][1]
+                is_compound = len(clauses) > 1 and 0 < term.first and term.stop == len(words)
+                is_compound = is_compound and bool(self.linked(words, clause, set(term.places)))
+                first = term.first if is_compound else 0  # "my Rome and Oslo trips"
+                frame = " ".join(words[first : term.stop])
                 break
         if not any(options):
             if len(clauses) == 1 or TG + "Action" not in self.ontology.classes:
@@ -172,6 +178,9 @@ class PlanMaker:
         words = WORD.findall(clause)
         lower = [word.lower() for word in words]
         names = self._names(words, clause, term)
+        if term.is_event and lower[term.stop : term.stop + 1] in (["me"], ["us"]):
+            if not self._numbers(term.iri) and "i" not in lower:
+                raise NoPlan("the question asks who did something to somebody")
         self._check_rest(words, clause, term, names)
         subject = before if PRONOUNS & set(lower) else None
         subject = self.speaker() if FIRST_PERSON & set(lower) else subject
@@ -180,7 +189,7 @@ class PlanMaker:
         is_gerund = term.is_event and lower[term.first].endswith("ing")
         if is_gerund and subject is None and all(name.first >= term.stop for name in names):
             subject = self.speaker() if before is None else before  # "visiting Rome"
-        is_passive = term.is_event and term.first > 0 and "be" in word_forms(lower[term.first - 1])
+        is_passive = term.is_event and _is_passive(lower, term, names)
         value, fills = None, False
         for name in names:
             word = lower[name.first - 1] if name.first > 0 else ""
@@ -189,6 +198,7 @@ class PlanMaker:
             is_object = term.is_event and name.first >= term.stop and has_subject
             is_object |= term.is_event and words[name.first].islower() and has_name
             is_object |= is_passive and name.first < term.first
+            is_object |= term.is_event and _is_compound(words, name, term)
             is_object |= term.is_amount and (behind or words[name.first].islower())
             if subject is None and not behind and not is_object:
                 subject = name.node
@@ -217,11 +227,10 @@ class PlanMaker:
         for place, word in enumerate(words):
             if place in linked or word.lower() in plain:
                 continue
-            if any(
-                self.ontology.is_a(term.iri, one.iri) or self.ontology.is_a(one.iri, term.iri)
-                for one in self._named(word)
-            ):  # "pay per purchase"
-                continue
+            if any(self.ontology.is_a(term.iri, one.iri) for one in self._named(word)):
+                continue  # "pay per purchase"
+            if term.is_event and "pay" in word_forms(word) and not self._numbers(term.iri):
+                continue  # "how many visits have I paid"
             kinds = self._kinds(word)  # "the book Dune", "the city of residence"
             if not kinds or not self._fits(term.iri, term.is_event, kinds):
                 raise NoPlan(f"a word of the question is not known here: {word!r}")
@@ -338,6 +347,8 @@ class PlanMaker:
         if plan.operation in MEASURED:
             return self._measuring(plan, text)
         noun = self._noun(text)
+        if plan.operation == "list" and one.is_event and self._is_counted(one, text):
+            return self._counting(replace(plan, operation="count"), "times")
         if plan.operation in ("count", "rate"):
             return self._counting(plan, noun or "times")
         if noun and not plan.wants_date and plan.operation in ("latest", "first", "list", "most"):
@@ -365,14 +376,29 @@ class PlanMaker:
         }  # fmt: skip
         if not one.is_event:
             return tuple(iri for iri in self.ontology.below(one.term) if iri in numbers)
+        return self._numbers(one.term)
+
+    def _numbers(self, event: str) -> tuple[str, ...]:
+        """Return the roles of a class of events whose values are numbers."""
+        numbers = {
+            iri: term for iri, term in self.ontology.properties.items()
+            if term.range in (XSD + "decimal", XSD + "integer")
+        }  # fmt: skip
         is_a = self.ontology.is_a
         roles = [
             iri for iri, term in numbers.items()
             if term.domain and self.ontology.object_role(term.domain)
-            and (is_a(one.term, term.domain) or is_a(term.domain, one.term))
+            and (is_a(event, term.domain) or is_a(term.domain, event))
         ]  # fmt: skip
         tops = {up for up in roles if all(is_a(iri, up) for iri in roles)}
         return tuple(sorted(roles)) if tops else ()
+
+    def _is_counted(self, one: Selection, text: str) -> bool:
+        """Return whether a phrase is a plural noun of events and a time: "flights in 2023"."""
+        found = re.match(r"what is (?:my |the )?([a-z]+s)(?: (?:in|on|to|with|from|since) .+)?$",
+                         text, re.IGNORECASE)  # fmt: skip
+        is_noun = found is not None and not self._kinds(found[1])
+        return is_noun and not self._numbers(one.term)
 
     def _is_spending(self, one: Selection) -> bool:
         """Return whether what events of a class have as their object is an amount."""
@@ -423,7 +449,7 @@ class PlanMaker:
             NoPlan: what the facts tell is of another class, or it is not known of which.
         """
         kinds = self._kinds(noun)
-        if kinds and not self._fits(one.term, one.is_event, kinds):
+        if kinds and TG + "Thing" not in kinds and not self._fits(one.term, one.is_event, kinds):
             raise NoPlan("what is asked for is of a class that the facts do not tell")
 
     def _fits(self, term: str, is_event: bool, kinds: Sequence[str]) -> bool:
@@ -434,6 +460,27 @@ class PlanMaker:
             return False
         is_town = TG + "City" in kinds and range_ == TG + "Place"  # facts seldom tell which is one
         return is_town or any(self.ontology.is_a(range_, kind) for kind in kinds)
+
+
+def _is_passive(words: Sequence[str], term: Term, names: Sequence[LinkedName]) -> bool:
+    """Return whether the name before the verb of events is its object: "was a lamp bought"."""
+    before = {place for name in names for place in range(name.first, name.stop)}
+    place = term.first - 1
+    while place >= 0 and (place in before or words[place] in ("a", "an", "the", "ever", "my")):
+        place -= 1
+    is_participle = VERB_FORMS.get(words[term.first], ("", ""))[1] in ("past", "participle")
+    is_beside = place == term.first - 1
+    return place >= 0 and (is_participle or is_beside) and "be" in word_forms(words[place])
+
+
+def _is_compound(words: Sequence[str], name: LinkedName, term: Term) -> bool:
+    """Return whether a name stands before a noun of events: "the Rome trip", "Rome trips"."""
+    if name.stop != term.first or words[name.stop - 1].endswith(("'s", "’s")):
+        return False
+    before = words[name.first - 1].lower() if name.first > 0 else ""
+    noun = words[term.first].lower()
+    is_noun = VERB_FORMS.get(noun, (noun, "base"))[1] in ("base", "s", "")
+    return is_noun and (before in ("the", "my", "our", "a", "that", "any") or noun.endswith("s"))
 
 
 def _preposition(words: Sequence[str], place: int) -> str:
