@@ -15,7 +15,7 @@ from turngraph.data.normalise import MONTHS
 
 _FRONTED = re.compile(
     r"(on average|in total|in all|altogether|overall|"
-    r"(?:before|after|since) (?!when\b|what\b|which\b)[^,]+(?=,)),? (.+)",
+    r"(?:before|after|since|between|from) (?!when\b|what\b|which\b)[^,]+(?=,)),? (.+)",
     re.IGNORECASE,
 )
 _TOPIC = re.compile(
@@ -111,7 +111,7 @@ def _topical(text: str) -> str:
         return f"{ask.removesuffix(' apart')} between {topic}"
     if " or " in topic:
         return f"{ask}, {topic}"
-    is_name = is_named and topic.split()[0].lower() not in MONTHS and " and " not in topic
+    is_name = is_named and topic.lower().split()[0] not in ("on", "in", "at") and topic.split()[0].lower() not in MONTHS and " and " not in topic
     return f"{ask} for {topic}" if is_name else text  # "Paris: how many visits"
 
 

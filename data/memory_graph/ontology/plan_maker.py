@@ -39,6 +39,7 @@ from turngraph.data.memory_graph.turns import USER
 
 WORD = re.compile(r"#\d+|[\w'’-]+")
 MAX_NAME_WORDS = 5
+_ARTICLES = frozenset("the my our a an that any".split())
 MAX_READINGS = 32
 _NOUNS = re.compile(
     r"(?=\b(?:how many|number of(?: my)?|(?:what|which|who) (?:are|were|is|was)|which|what|who|"
@@ -162,7 +163,8 @@ class PlanMaker:
         first = found[0]
         if first.subject is None and first.value is None:
             said = {word.lower() for word in WORD.findall(clauses[0])}
-            if PRONOUNS & said or not (first.is_event or self.operation in MEASURED):
+            is_told = first.is_event or self.operation in MEASURED or "where" in said
+            if PRONOUNS & said or not is_told:
                 raise NoPlan("the question names nothing known")
             found[0] = replace(first, subject=self.speaker())  # "how many flights were there"
         return tuple(found)
@@ -333,6 +335,8 @@ class PlanMaker:
         if plan.operation == "since" and not one.is_event and self._has_dates(one.term):
             plan = replace(plan, operation="value")
         if plan.operation == "sum" and not one.is_event:
+            if not self._numbers_of(one):
+                raise NoPlan("what is asked about has no amounts")
             plan = replace(plan, operation="value")
         if (
             plan.operation in ("value", "list")
@@ -477,10 +481,12 @@ def _is_compound(words: Sequence[str], name: LinkedName, term: Term) -> bool:
     """Return whether a name stands before a noun of events: "the Rome trip", "Rome trips"."""
     if name.stop != term.first or words[name.stop - 1].endswith(("'s", "’s")):
         return False
-    before = words[name.first - 1].lower() if name.first > 0 else ""
+    first = words[name.first].lower()
+    if first not in _ARTICLES:
+        first = words[name.first - 1].lower() if name.first > 0 else ""
     noun = words[term.first].lower()
     is_noun = VERB_FORMS.get(noun, (noun, "base"))[1] in ("base", "s", "")
-    return is_noun and (before in ("the", "my", "our", "a", "that", "any") or noun.endswith("s"))
+    return is_noun and (first in _ARTICLES or noun.endswith("s"))
 
 
 def _preposition(words: Sequence[str], place: int) -> str:

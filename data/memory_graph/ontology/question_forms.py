@@ -42,7 +42,7 @@ SAYS_NOTHING = (
 SAYS_AMOUNT = frozenset(
     "little money cash amount amounts sum sums figure bill price prices cost costs priced least "
     "lowest highest peak top average altogether overall euros dollars pounds kroner paid pay spent "
-    "spend spending show shows showed".split()
+    "set spend spending show shows showed".split()
 )
 """Words that say nothing beside a measured term."""
 
@@ -215,7 +215,8 @@ def forms_of(text: str) -> list[Form]:
         if parts.get("a"):
             parted = r",(?: and\b)?|\band\b" if operation == "order" else ","
             first = [part.strip() for part in re.split(parted, parts["a"]) if part.strip()]
-            clauses = (*first, parts["b"])
+            *more, last = re.split(parted, parts["b"]) if operation == "order" else [parts["b"]]
+            clauses = (*first, *(one.strip() for one in more if one.strip()), last.strip())
         unit = parts.get("unit") or _named_unit(text)
         frame = parts.get("frame") or ""
         if (parts.get("how") or "").lower() in ("after", "follow"):

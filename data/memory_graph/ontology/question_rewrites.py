@@ -244,7 +244,7 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
      r"\1 \2 \3 "),
     (r"^(?:is|was) it (before|after) (.+?) that (.+)$", r"did \3 \1 \2"),
     (r"^(?:is|was) it (.+?) or (.+?) that (.+?) (first|earlier)$", r"which did \3 first, \1 or \2"),
-    (r"^(have|has|had|did) (.+) before$", r"\1 \2"),
+    (r"^(have|has|had|did|is it true that) (.+) before$", r"\1 \2"),
     (r"^(?:by the time|when) (.+?), (had) (.+)$", r"\2 \3 before \1"),
     (rf"^(.*?)\b({_PER})\b,? ?(.*)$", lambda m: f"{m[1]}{m[3]} a {_UNITS[m[2].lower()]}"),
     # of several, which was first: "of Rome and Oslo, which did I see first"
