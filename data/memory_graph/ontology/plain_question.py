@@ -26,6 +26,9 @@ _GROUP = re.compile(
     r"(?:of|among|out of|from)(?: all)?(?: of)?(?: the| my| our| these| those)?(?: \w+)? (\w+)",
     re.IGNORECASE,
 )
+_OPENS_TIME = frozenset(
+    "after before since until during in on at by over from to with last".split()
+)
 _POSSESSIVES = frozenset("my our his her their the a an all every".split())
 _TOPICAL = tuple(
     (re.compile(one, re.IGNORECASE), put) for one, put in (
@@ -111,7 +114,8 @@ def _topical(text: str) -> str:
         return f"{ask.removesuffix(' apart')} between {topic}"
     if " or " in topic:
         return f"{ask}, {topic}"
-    is_name = is_named and topic.lower().split()[0] not in ("on", "in", "at") and topic.split()[0].lower() not in MONTHS and " and " not in topic
+    first, words = topic.split()[0].lower(), topic.split()
+    is_name = all(word[:1].isupper() for word in words) and first not in {*_OPENS_TIME, *MONTHS}
     return f"{ask} for {topic}" if is_name else text  # "Paris: how many visits"
 
 

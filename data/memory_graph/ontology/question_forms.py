@@ -34,7 +34,8 @@ SAYS_NOTHING = (
         "altogether occasion occasions lasts lasted lasting length duration stretch period span "
         "spell interval gap elapse elapsed separate separated separates lie lies lay become "
         "became becoming turn turned chronologically chronological sequence whatever got get "
-        "getting along among amongst moment point gone having roughly approximately anybody anyone somebody someone ones single reach reached "
+        "getting along among amongst moment point gone having roughly approximately anybody "
+        "anyone somebody someone ones single reach reached "
         "whether fact record records overall rate frequency".split()
     )
 )

@@ -69,16 +69,18 @@ _TEXT_STEPS: tuple[tuple[str, str], ...] = (
      rf"as for|regarding|there|{_VOCATIVE}|"
      r"(?:a )?quick(?: one| question)|(?:one )?(?:more )?question|one more thing|just to check|"
      r"(?:just )?(?:curious|wondering|checking)|out of (?:curiosity|interest)|"
-     r"by the way|for (?:the record|my records)|let me think|let us see|if i remember (?:right|rightly|"
-     r"correctly)|if i am not mistaken|i(?: am)? (?:forget|forgot|curious|unsure|(?:not |un)sure|"
+     r"by the way|for (?:the record|my records)|let me think|let us see|"
+     r"if i remember (?:right|rightly|correctly)|if i am not mistaken|"
+     r"i(?: am)? (?:forget|forgot|curious|unsure|(?:not |un)sure|"
      r"wondering)|"
      r"i (?:can(?:['’]t|not| not)|do(?:n['’]t| not)) (?:quite )?(?:remember|recall|know))\b"
      r"[,:;]?(?: [-–—])? )+", ""),
     (r",? please\b", ""),
     (r"^list: ", "list "),
     (rf"(?:,| [-–—]) {_LATER_ASKED}(?:,? {_VOCATIVE})?$", ""),
-    (rf" (?:thanks|thank you|if you (?:can|know|remember)|do you (?:know|remember|recall))$", ""),
-    (rf"^(?:{AUX} you |(?:can|could|may|might|shall) (?:we|i|someone) |is there (?:a|any) way (?:to|you (?:can|could)) )"
+    (r" (?:thanks|thank you|if you (?:can|know|remember)|do you (?:know|remember|recall))$", ""),
+    (rf"^(?:{AUX} you |(?:can|could|may|might|shall) (?:we|i|someone) |"
+     r"is there (?:a|any) way (?:to|you (?:can|could)) )"
      rf"{_PLEASE}(?=(?:{_ASK_VERB}|{_SUM_VERB}|{_COMPUTE_VERB}|{_COUNT_VERB}|list|name|sort|put|order|"
      r"arrange|rank|average)\b)", ""),
     (rf"^{AUX} (?:you|we) {_PLEASE}(?=[a-z])", ""),
@@ -87,7 +89,7 @@ _TEXT_STEPS: tuple[tuple[str, str], ...] = (
     (r"^(?:i (?:wonder|was wondering|am wondering|am asking (?:you )?)|remember|know|recall|"
      r"any (?:idea|clue|memory of)) ", "tell me "),
     (r"^(?:get|have) (?:me )?(?=(?:a|the) list\b)", "tell me "),
-    (rf"^(?:tell|remind|show|give|find|let|read)(?: (?:me|us)\b)?"
+    (r"^(?:tell|remind|show|give|find|let|read)(?: (?:me|us)\b)?"
      r"(?: (?:again|of|know|about|out|once more)\b)? ", "tell me "),
     (rf"^(?:check|find out|look up|see|say|count up|{_COMPUTE_VERB})(?: for me)? "
      r"(?=if\b|wh|how\b|on wh|in wh)", "tell me "),
@@ -95,7 +97,7 @@ _TEXT_STEPS: tuple[tuple[str, str], ...] = (
     (rf"^(?:tell me )?{_SUM_VERB} ", "what is the total of "),
     (r"^average ", "what is the average of "),
     (rf"^tell me (?={WH})", ""),
-    (rf"^tell me (?=did\b|was\b|were\b|had\b|have\b|is\b|am\b)", ""),
+    (r"^tell me (?=did\b|was\b|were\b|had\b|have\b|is\b|am\b)", ""),
     (r"^(?:(?:tell me|confirm|verify) (?:if|whether|that)|whether|"
      r"(?:is it|is that) (?:correct|right|a fact|the case|so|true) that|"
      r"(?:am i|would i be|was i) (?:right|correct|wrong)(?: in (?:thinking|saying))?(?: that)?|"
@@ -129,10 +131,11 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\b(?:make|made) (?:the acquaintance of (.+)|(.+?)['’]s acquaintance)",
      lambda m: f"first meet {m[1] or m[2]}"),
     (r"\b(?:can|could|may|would|might) (?=.+ be found\b)(.+) be found\b", r"does \1"),
-    (r"\b(how old|how many years old|what age|age) (?:would|might|could|must|may|will) (.+?) (?:have been|be)\b",
-     r"\1 was \2"),
+    (r"\b(how old|how many years old|what age|age) (?:would|might|could|must|may|will) (.+?) "
+     r"(?:have been|be)\b", r"\1 was \2"),
     (r"\b(have|has|had) (\w+) just (?=\w)", r"\1 \2 last "),
-    (r"\b(?:each other|one another|even once|at least once|ever once|so much as once|for me)\b", ""),
+    (r"\b(?:each other|one another|even once|at least once|ever once|so much as once|for me)\b",
+     ""),
     (r"\bonce (?=i\b|we\b|he\b|she\b|they\b)", "after "),
     (r"\b(?:only|not) (?=.*\bafter\b)(?=.+ (?:after|until after)\b)", ""),
     (r"^having\b", "after"),
@@ -192,7 +195,8 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^(?:the )?(?:names?|titles?) of (?=(?:all |the |every)*[a-z]+s\b)", "list "),
     (r"([a-z]s) (?=(?:19|20)\d\d\b)(?<!years )", r"\1 in "),
     (r"\bhow (?:frequent|regular)\b", "how often"),
-    (r"^how (?:high|large|big) (?:is|was|were|are) (?=.*\b(?:spending|expenditures?|expenses|bills?|"
+    (r"^how (?:high|large|big) (?:is|was|were|are) "
+     r"(?=.*\b(?:spending|expenditures?|expenses|bills?|"
      r"total|sum|outlays?)\b)", "what is the total of "),
     (r"^how (?:early|soon)\b", "when"),
     (r"^how (?:high|low)\b", lambda m: f"what {m[0][4:].lower()}est"),
@@ -204,7 +208,8 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^(how much time|(?:for )?how (?:long|many (?:day|week|month|year)s)) "
      r"(.*?)\bspen[dt](?: living| working)? in\b", r"\1 \2 live in"),
     (r"^how much time (.*?)\bspen[dt] (?:working )?(?=at\b|with\b|for\b)", r"how long \1 work "),
-    (r"\bhow much (?:money )?(?=(?:went|goes|has gone) (?:on|to|for|into|out)\b)", "how much money "),
+    (r"\bhow much (?:money )?(?=(?:went|goes|has gone) (?:on|to|for|into|out)\b)",
+     "how much money "),
     (r"\b(highest|lowest)[- ]priced\b", r"\1 priced"),
     (r"\b(?:biggest|largest|greatest) (?=purchases?\b|buys?\b)", "most expensive "),
     (r"\b(?:smallest|tiniest) (?=purchases?\b|buys?\b)", "least expensive "),
@@ -226,7 +231,8 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
      "most often"),
     (r"\bbefore (?:any|all|every)(?:thing|one|body)?(?: (?:else|others?(?: (?!in\b)[a-z]+)?))\b",
      "first"),
-    (r"\bmost (?:frequent|common|usual|popular|regular)\b|\b(?:the )?most of(?= in\b|$)", "most often"),
+    (r"\bmost (?:frequent|common|usual|popular|regular)\b|\b(?:the )?most of(?= in\b|$)",
+     "most often"),
     (r"\b(?:my|the) most (\w+ed|bought|seen|read|met|flown) (\w+)", r"\2 I \1 most often"),
     (r"\b(?:the )?(?:most|greatest|highest|largest) (?:number of )?(?:times|of all|of the time)\b",
      "most often"),
