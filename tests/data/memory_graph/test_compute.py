@@ -287,7 +287,7 @@ def test_whole_units(first: str, second: str, unit: str, units: int) -> None:
         ("Last year I read how many books?", "how many books I read in 2023"),
         ("Who did I work for two years ago?", "Who did I work for in 2022"),
         ("May I ask who I met in May 2020?", "May I ask who I met in May 2020"),
-        ("Give me all the trips of 2020.", "list all the trips of 2020"),
+        ("Give me all the trips of 2020.", "list all the trips in 2020"),
         ("Count my trips to Rome.", "what is the number of my trips to Rome"),
         ("My trip to Rome, when was that?", "when was my trip to Rome"),
         ("Of all my books, which was the last one?", "which was the last book"),
