@@ -60,7 +60,7 @@ def questions(life: Life, part: str, seed: int) -> list[Question]:
         return [Question(**one) for one in unseen_questions(part)]
     rng = random.Random(seed)
     wordings = wordings_of(part)
-    if part.startswith("fresh"):
+    if part == "more" or part.startswith("fresh"):
         return [
             _question(life, operation, kind, wording, rng)
             for operation, kinds in wordings.items()

@@ -4,7 +4,8 @@ Those of ``dev`` may be used to extend the rules, those of ``test`` were written
 ``life_wordings_fresh.json`` has wordings that were written later, without a look at the rules, in
 two halves by their hash: the rules were extended with ``fresh_dev``, and ``fresh_test`` was asked
 once before and once after that. ``life_questions_unseen.jsonl`` has whole questions by an author
-who had not seen the rules, in halves in the same way.
+who had not seen the rules, in halves in the same way; both halves were read since, first
+``unseen_dev``. ``life_wordings_more.json`` has wordings by the author of the rules.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any
 
 WORDINGS = Path(__file__).with_name("life_wordings.json")
 FRESH = Path(__file__).with_name("life_wordings_fresh.json")
+MORE = Path(__file__).with_name("life_wordings_more.json")
 UNSEEN = Path(__file__).with_name("life_questions_unseen.jsonl")
-WORDING_PARTS = ("dev", "test", "fresh_dev", "fresh_test", "unseen_dev", "unseen_test")
+WORDING_PARTS = ("dev", "test", "fresh_dev", "fresh_test", "unseen_dev", "unseen_test", "more")
 Wordings = dict[str, dict[str, list[str]]]
 
 
@@ -33,7 +35,7 @@ def wordings_of(part: str) -> Wordings:
             operation: {kind: _half(texts, part) for kind, texts in kinds.items()}
             for operation, kinds in _read(FRESH)["questions"].items()
         }
-    found: Wordings = _read(WORDINGS)[part]
+    found: Wordings = _read(MORE)["questions"] if part == "more" else _read(WORDINGS)[part]
     return found
 
 
@@ -43,7 +45,7 @@ def unanswerable(part: str = "dev") -> list[str]:
         return _half(_read(FRESH)["unanswerable"], part)
     if part.startswith("unseen"):
         return [one["question"] for one in _unseen(part) if one["gold"] is None]
-    found: list[str] = _read(WORDINGS)["unanswerable"]
+    found: list[str] = _read(MORE if part == "more" else WORDINGS)["unanswerable"]
     return found
 
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, product
 
 from turngraph.data.memory_graph.extract.dates import find_dates
+from turngraph.data.memory_graph.ontology.clause_words import (
+    ASKS_NAME,
+    LEFT,
+    NOUNS,
+    WORD,
+    LinkedName,
+    date_words,
+    is_compound,
+    is_passive,
+    preposition,
+)
 from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Label, Ontology
 from turngraph.data.memory_graph.ontology.question_forms import (
     FIRST_PERSON,
@@ -36,40 +47,8 @@ from turngraph.data.memory_graph.record.lookup import describe
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.turns import USER
 
-WORD = re.compile(r"#\d+|[\w'’-]+")
 MAX_NAME_WORDS = 5
 MAX_READINGS = 32
-_NOUNS = re.compile(
-    r"(?=\b(?:how many|number of(?: my)?|(?:what|which|who) (?:are|were|is|was)|which|what|who|"
-    r"last|first|all|list|name|(?:highest|lowest) (?!cost)\w+)"
-    r"(?: all)?(?: different)?(?: the)? (\w+))",
-    re.IGNORECASE,
-)
-_SUM = r"(?:price|amount|sum|figure|costs?|weight|bill|total|payment|average)"
-_ASKS_NAME = tuple(
-    re.compile(one, re.IGNORECASE) for one in (
-        r"^(?!how\b).*\b(?:for|on)(?: (?:in|on|during|since) .+)?$",
-        r"^(?!how\b).*\b(?:for|at) the (?:highest|lowest)\b",
-        rf"^(?:which|whom?|what(?= (?!is\b|was\b|did\b|do\b|ha[sd]\b|have\b))) (?!{_SUM}\b)",
-        rf"^(?!how\b).*\b(?:highest|lowest) \w+ (?!(?:{_SUM}|i|{'|'.join(PREPOSITIONS)})\b)[a-z]",
-    )
-)  # fmt: skip
-"""Questions for the thing that has the least or the greatest amount, and not for the amount."""
-_LEFT = re.compile(
-    rf"\b({'|'.join(sorted(PREPOSITIONS))})(?: the| in \d{{4}})*"
-    r"(?: (?:most|least|first|last|often|frequently|recently))*$",
-    re.IGNORECASE,
-)
-"""Preposition at the end of a question, which says the role that is asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkedName:
-    """Linked name of a question: its place in the words, and the object."""
-
-    first: int
-    stop: int
-    node: int
 
 
 class PlanMaker:
@@ -120,7 +99,11 @@ class PlanMaker:
         frame = ""
         for clause, terms in zip(clauses, options, strict=True):
             if terms:
-                frame = " ".join(WORD.findall(clause)[: terms[0][1].stop])
+                words, term = WORD.findall(clause), terms[0][1]
+                compound = len(clauses) > 1 and term.first > 0 and term.stop == len(words)
+                compound = compound and bool(self.linked(words, clause, set(term.places)))
+                first = term.first if compound else 0  # "my Rome and Oslo trips"
+                frame = " ".join(words[first : term.stop])
                 break
         if not any(options):
             if len(clauses) == 1 or TG + "Action" not in self.ontology.classes:
@@ -156,7 +139,8 @@ class PlanMaker:
         first = found[0]
         if first.subject is None and first.value is None:
             said = {word.lower() for word in WORD.findall(clauses[0])}
-            if PRONOUNS & said or not (first.is_event or self.operation in MEASURED):
+            is_told = first.is_event or self.operation in MEASURED or "where" in said
+            if PRONOUNS & said or not is_told:
                 raise NoPlan("the question names nothing known")
             found[0] = replace(first, subject=self.speaker())  # "how many flights were there"
         return tuple(found)
@@ -172,6 +156,9 @@ class PlanMaker:
         words = WORD.findall(clause)
         lower = [word.lower() for word in words]
         names = self._names(words, clause, term)
+        is_done_to = term.is_event and lower[term.stop : term.stop + 1] in (["me"], ["us"])
+        if is_done_to and "i" not in lower and not self._numbers(term.iri):
+            raise NoPlan("the question asks who did something to somebody")
         self._check_rest(words, clause, term, names)
         subject = before if PRONOUNS & set(lower) else None
         subject = self.speaker() if FIRST_PERSON & set(lower) else subject
@@ -180,7 +167,7 @@ class PlanMaker:
         is_gerund = term.is_event and lower[term.first].endswith("ing")
         if is_gerund and subject is None and all(name.first >= term.stop for name in names):
             subject = self.speaker() if before is None else before  # "visiting Rome"
-        is_passive = term.is_event and term.first > 0 and "be" in word_forms(lower[term.first - 1])
+        passive = term.is_event and is_passive(lower, term, names)
         value, fills = None, False
         for name in names:
             word = lower[name.first - 1] if name.first > 0 else ""
@@ -188,13 +175,14 @@ class PlanMaker:
             behind = behind and self.operation != "age"
             is_object = term.is_event and name.first >= term.stop and has_subject
             is_object |= term.is_event and words[name.first].islower() and has_name
-            is_object |= is_passive and name.first < term.first
+            is_object |= passive and name.first < term.first
+            is_object |= term.is_event and is_compound(words, name, term)
             is_object |= term.is_amount and (behind or words[name.first].islower())
             if subject is None and not behind and not is_object:
                 subject = name.node
             elif value is None:
                 value = name.node
-                fills = self._is_object(term, _preposition(lower, name.first))
+                fills = self._is_object(term, preposition(lower, name.first))
             else:
                 raise NoPlan("the question names more than two things")
         subject = before if subject is None else subject
@@ -211,17 +199,16 @@ class PlanMaker:
     ) -> None:
         """Check that every word is linked or says nothing, so that none is left out silently."""
         linked = {*term.places, *(p for name in names for p in range(name.first, name.stop))}
-        plain = SAYS_NOTHING | self._nouns(clause) | {w.lower() for w in _date_words(clause)}
+        plain = SAYS_NOTHING | self._nouns(clause) | {w.lower() for w in date_words(clause)}
         if self.operation in MEASURED:
             plain |= SAYS_AMOUNT
         for place, word in enumerate(words):
             if place in linked or word.lower() in plain:
                 continue
-            if any(
-                self.ontology.is_a(term.iri, one.iri) or self.ontology.is_a(one.iri, term.iri)
-                for one in self._named(word)
-            ):  # "pay per purchase"
-                continue
+            if any(self.ontology.is_a(term.iri, one.iri) for one in self._named(word)):
+                continue  # "pay per purchase"
+            if term.is_event and "pay" in word_forms(word) and not self._numbers(term.iri):
+                continue  # "how many visits have I paid"
             kinds = self._kinds(word)  # "the book Dune", "the city of residence"
             if not kinds or not self._fits(term.iri, term.is_event, kinds):
                 raise NoPlan(f"a word of the question is not known here: {word!r}")
@@ -249,7 +236,7 @@ class PlanMaker:
         Raises:
             NoPlan: several objects have one name.
         """
-        dates, nouns = _date_words(clause), self._nouns(clause)
+        dates, nouns = date_words(clause), self._nouns(clause)
         found: list[LinkedName] = []
         for size in range(min(MAX_NAME_WORDS, len(words)), 0, -1):
             for first in range(len(words) - size + 1):
@@ -269,11 +256,11 @@ class PlanMaker:
 
     def _nouns(self, clause: str) -> set[str]:
         """Return the nouns that say what is asked for by its class: "books" of "how many books"."""
-        return {noun for noun in _NOUNS.findall(clause) if noun.islower() and self._kinds(noun)}
+        return {noun for noun in NOUNS.findall(clause) if noun.islower() and self._kinds(noun)}
 
     def _noun(self, text: str) -> str | None:
         """Return the first noun of a question that names a class of things."""
-        return next((noun for noun in _NOUNS.findall(text) if self._kinds(noun)), None)
+        return next((noun for noun in NOUNS.findall(text) if self._kinds(noun)), None)
 
     def _kinds(self, noun: str) -> list[str]:
         """Return the classes of things that a noun names, in singular or plural."""
@@ -323,13 +310,9 @@ class PlanMaker:
             raise NoPlan("events have no duration here")
         if plan.operation == "since" and not one.is_event and self._has_dates(one.term):
             plan = replace(plan, operation="value")
-        if plan.operation == "sum" and not one.is_event:
+        if plan.operation == "sum" and not one.is_event and self._numbers_of(one):
             plan = replace(plan, operation="value")
-        if (
-            plan.operation in ("value", "list")
-            and self._is_spending(one)
-            and not _LEFT.search(text)
-        ):
+        if plan.operation in ("value", "list") and self._is_spending(one) and not LEFT.search(text):
             plan = replace(plan, operation="sum")  # "what did I spend in 2020"
         if plan.operation in ("value", "list", "most", "first", "latest") and not plan.wants_date:
             self._check_asked(one, text)
@@ -338,6 +321,8 @@ class PlanMaker:
         if plan.operation in MEASURED:
             return self._measuring(plan, text)
         noun = self._noun(text)
+        if self._is_counted(plan, text):
+            return self._counting(replace(plan, operation="count"), "times")
         if plan.operation in ("count", "rate"):
             return self._counting(plan, noun or "times")
         if noun and not plan.wants_date and plan.operation in ("latest", "first", "list", "most"):
@@ -349,7 +334,7 @@ class PlanMaker:
         one = plan.selections[0]
         noun = self._noun(text)
         names = one.is_event and plan.operation in ("min", "max") and not one.fills
-        names = names and any(pattern.search(text) for pattern in _ASKS_NAME)
+        names = names and any(pattern.search(text) for pattern in ASKS_NAME)
         if names and noun is not None:
             self._check_kind(one, noun)
         measures = self._numbers_of(one)
@@ -365,14 +350,31 @@ class PlanMaker:
         }  # fmt: skip
         if not one.is_event:
             return tuple(iri for iri in self.ontology.below(one.term) if iri in numbers)
+        return self._numbers(one.term)
+
+    def _numbers(self, event: str) -> tuple[str, ...]:
+        """Return the roles of a class of events whose values are numbers."""
+        numbers = {
+            iri: term for iri, term in self.ontology.properties.items()
+            if term.range in (XSD + "decimal", XSD + "integer")
+        }  # fmt: skip
         is_a = self.ontology.is_a
         roles = [
             iri for iri, term in numbers.items()
             if term.domain and self.ontology.object_role(term.domain)
-            and (is_a(one.term, term.domain) or is_a(term.domain, one.term))
+            and (is_a(event, term.domain) or is_a(term.domain, event))
         ]  # fmt: skip
         tops = {up for up in roles if all(is_a(iri, up) for iri in roles)}
         return tuple(sorted(roles)) if tops else ()
+
+    def _is_counted(self, plan: Plan, text: str) -> bool:
+        """Return whether a phrase is a plural noun of events and a time: "flights in 2023"."""
+        found = re.match(r"what is (?:my |the )?([a-z]+s)(?: (?:in|on|to|with|from|since) .+)?$",
+                         text, re.IGNORECASE)  # fmt: skip
+        one = plan.selections[0]
+        is_noun = found is not None and not self._kinds(found[1])
+        is_list = plan.operation == "list" and one.is_event
+        return is_list and is_noun and not self._numbers(one.term)
 
     def _is_spending(self, one: Selection) -> bool:
         """Return whether what events of a class have as their object is an amount."""
@@ -401,7 +403,7 @@ class PlanMaker:
         )
         if re.match(r"who(?:m|se)?\b", text, re.IGNORECASE) and one.is_event and not is_person:
             raise NoPlan("such an event has no person at its other end")
-        left = _LEFT.search(text)
+        left = LEFT.search(text)
         if left is not None and one.is_event:
             word = left[1].lower()
             if self.ontology.role(one.term, word) != role:
@@ -423,7 +425,7 @@ class PlanMaker:
             NoPlan: what the facts tell is of another class, or it is not known of which.
         """
         kinds = self._kinds(noun)
-        if kinds and not self._fits(one.term, one.is_event, kinds):
+        if kinds and TG + "Thing" not in kinds and not self._fits(one.term, one.is_event, kinds):
             raise NoPlan("what is asked for is of a class that the facts do not tell")
 
     def _fits(self, term: str, is_event: bool, kinds: Sequence[str]) -> bool:
@@ -434,15 +436,3 @@ class PlanMaker:
             return False
         is_town = TG + "City" in kinds and range_ == TG + "Place"  # facts seldom tell which is one
         return is_town or any(self.ontology.is_a(range_, kind) for kind in kinds)
-
-
-def _preposition(words: Sequence[str], place: int) -> str:
-    """Return the preposition before a name and its article; "": there is none."""
-    while place > 0 and words[place - 1] in ("a", "an", "the", "my", "our", "this", "that"):
-        place -= 1
-    return words[place - 1] if place > 0 and words[place - 1] in PREPOSITIONS else ""
-
-
-def _date_words(clause: str) -> set[str]:
-    dates = find_dates(clause, None)
-    return {word for date in dates for word in WORD.findall(clause[date.start : date.stop])}

@@ -34,7 +34,8 @@ SAYS_NOTHING = (
         "altogether occasion occasions lasts lasted lasting length duration stretch period span "
         "spell interval gap elapse elapsed separate separated separates lie lies lay become "
         "became becoming turn turned chronologically chronological sequence whatever got get "
-        "getting along among amongst anybody anyone somebody someone ones single reach reached "
+        "getting along among amongst moment point gone having roughly approximately anybody "
+        "anyone somebody someone ones single reach reached "
         "whether fact record records overall rate frequency".split()
     )
 )
@@ -42,7 +43,7 @@ SAYS_NOTHING = (
 SAYS_AMOUNT = frozenset(
     "little money cash amount amounts sum sums figure bill price prices cost costs priced least "
     "lowest highest peak top average altogether overall euros dollars pounds kroner paid pay spent "
-    "spend spending".split()
+    "set spend spending show shows showed".split()
 )
 """Words that say nothing beside a measured term."""
 
@@ -65,13 +66,20 @@ _UNSAID = re.compile(
 )
 """Words that turn what was into what was not, may be or is compared: no operation computes that."""
 _UNIT = r"(?P<unit>day|week|month|year)"
-_PAID = r"\b(?:pay|paid|spend|spent|costs?)\b"
-_WHICH = r"(?:which|what|who|whom|where)"
+_PAID = (
+    r"\b(?:pay|paid|spend|spent|costs?|set (?:me |us )?back|shell(?:ed)? out|fork(?:ed)? out|"
+    r"part(?:ed)? with|la(?:y|id) out|splash(?:ed)? out|hand(?:ed)? over)\b"
+)
+_WHICH = r"(?:(?:to|in|at|from|with|for|on|by) )?(?:which|what|whom|who|where)"
 _LATER = r"(?:after|before|later|earlier|precede|follow)"
+_APART = r"(?:(?:apart|separated?|divided|away|from each other|in time|in total|exactly)\b ?)"
+_BE = r"(?:is|are|was|were|lie|lay|do|does|did)"
+_PASSED = r"(?:pass(?:ed)?|go by|went by|gone by|elapsed?|lie|lay|(?:is|are|was|were) (?:it|there))"
 _SORT = r"(?:put|sort|arrange|order|rank|line up|place|list|give|what is|what are|is it true that)"
 _LONG = rf"(?:how (?:long|much time|many {_UNIT}s?))"
 _AND = r"(?P<a>.+?) and (?P<b>.+?)"
 _LIST = r"(?P<a>.+?)(?:,? and |, (?!.*,|.* and ))(?P<b>.+?)"
+_AND2 = r"(?P<a2>.+?) and (?P<b2>.+?)"
 _OR = r"(?P<a>.+?),? or (?P<b>.+?)"
 _DID = r"(?:did|was|were|had|have|has|is)"
 _HAPPEN = r"(?:happen|come|take place|occur|fall|lie)"
@@ -84,6 +92,12 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
      rf"{_AND}(?: (?:apart|separated|from each other|away))*", "difference"),
     (rf"(?:by )?(?:how much|{_LONG})(?: time)? (?:do |did |does )?(?:separated?s?|divides?) "
      r"(?P<a>.+?) (?:and|from) (?P<b>.+)", "difference"),
+    (rf"(?=.*\b(?:apart|separated)\b)(?:by )?(?:how far|{_LONG}) {_APART}*(?:{_BE} )?{_AND}"
+     rf"(?: (?:{_BE} )?{_APART}*)?", "difference"),
+    (rf"{_LONG} .*?\bbetween {_AND}(?: {_PASSED})?", "difference"),
+    (rf"{_LONG} (?:have |has |had |did )?(?:[a-z]+ ){{0,3}}(?:since|from) (?P<a>.+?) "
+     r"(?:to|until|till|when|before) (?P<b>(?:my|the|when|i|we|getting|\w+ing)\b.+?)"
+     rf"(?: {_PASSED})?", "difference"),
     (rf"{_LONG} (?:[a-z]+ ){{0,3}}from (?P<a>.+?) (?:to|until|till) (?P<b>.+)", "difference"),
     (rf"(?:how much|{_LONG}) {_LATER} (?P<a>.+?) (?P<b>{_DID} .+?)(?: {_HAPPEN})?", "difference"),
     (rf"(?:by how much|(?:by )?{_LONG}) (?:passed |went by |elapsed |later |earlier )?{_DID} "
@@ -93,13 +107,15 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
     # order
     (r"(?:which|what|who) (?:of (?:these|those|them|the (?:two|three)) )?"
      r"(?:came|comes|happened|was|is|took place|occurred|were) (?:the )?(?:first|earlier|before)"
-     rf"\W+{_OR}", "order"),
+     rf"(?:\W+{_OR}| between {_AND2})", "order"),
     (rf"(?:which|what|where|who) (?P<frame>.+?) (?:first|earlier)\W+{_OR}", "order"),
     (rf"{_DID} {_OR} (?:{_HAPPEN} )?(?:first|earlier)", "order"),
     (rf"in (?:what|which) (?:order|sequence) (?:did|were|was)?\W*{_LIST}(?: {_HAPPEN})?", "order"),
     (rf"(?:what|which|list) (?:is |was )?{_MY}(?:time |chronological )?"
      rf"(?:order|sequence|timeline) of {_LIST}", "order"),
-    (rf"{_SORT} {_LIST} in (?:the )?order (?:in which |that )?(?P<frame>.+?)(?: them| it)?",
+    (rf"{_SORT} {_LIST} in (?:the )?order (?!of\b)(?:in which |that )?(?P<frame>.+?)(?: them| it)?",
+     "order"),
+    (rf"{_SORT} {_LIST},? (?:by|according to) (?:when|date|time|the (?:dates?|times?|order))\b.*",
      "order"),
     (rf"{_SORT} .*?(?:\border|\b(?:dates?|time|chronologically):)\W+{_LIST}", "order"),
     (rf"{_SORT} {_LIST},? (?:chronologically|(?:in|by) .*?(?:order|dates?|time|sequence)|"
@@ -195,11 +211,13 @@ def forms_of(text: str) -> list[Form]:
         match = re.fullmatch(pattern, text, re.IGNORECASE)
         if match is None:
             continue
-        parts = match.groupdict()
+        parts = {name.rstrip("2"): part for name, part in match.groupdict().items() if part}
         clauses: tuple[str, ...] = (text,)
         if parts.get("a"):
-            first = [part.strip() for part in parts["a"].split(",") if part.strip()]
-            clauses = (*first, parts["b"])
+            parted = r",(?: and\b)?|\band\b" if operation == "order" else ","
+            first = [part.strip() for part in re.split(parted, parts["a"]) if part.strip()]
+            *more, last = re.split(parted, parts["b"]) if operation == "order" else [parts["b"]]
+            clauses = (*first, *(one.strip() for one in more if one.strip()), last.strip())
         unit = parts.get("unit") or _named_unit(text)
         frame = parts.get("frame") or ""
         if (parts.get("how") or "").lower() in ("after", "follow"):

@@ -90,6 +90,9 @@ def _labels(text: str, term: Class | Property, is_asked: bool) -> Iterator[Label
     head = words[:-1] if ending else words
     is_event = isinstance(term, Class)
     yield Label(head, ending, term.iri, is_event, is_asked)
+    if head[0].endswith("ed") and len(head[0]) > 4:  # a verb that is in no list of verbs
+        for stem in (head[0][:-2], head[0][:-1]):
+            yield Label((stem, *head[1:]), ending, term.iri, is_event, is_asked)
     if head[0] == "be" and len(head) > 1:  # "employed by"
         yield Label(head[1:], ending, term.iri, is_event, is_asked)
 

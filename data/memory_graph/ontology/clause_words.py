@@ -1,0 +1,83 @@
+"""Words of a clause: linked names, passives, nouns beside names, prepositions and dates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turngraph.data.memory_graph.extract.dates import find_dates
+from turngraph.data.memory_graph.extract.word_lists import VERB_FORMS
+from turngraph.data.memory_graph.ontology.question_forms import PREPOSITIONS
+from turngraph.data.memory_graph.ontology.question_terms import Term, word_forms
+
+WORD = re.compile(r"#\d+|[\w'’-]+")
+_ARTICLES = frozenset("the my our a an that any".split())
+NOUNS = re.compile(
+    r"(?=\b(?:how many|number of(?: my)?|(?:what|which|who) (?:are|were|is|was)|which|what|who|"
+    r"last|first|all|list|name|(?:highest|lowest) (?!cost)\w+)"
+    r"(?: all)?(?: different)?(?: the)? (\w+))",
+    re.IGNORECASE,
+)
+_SUM = r"(?:price|amount|sum|figure|costs?|weight|bill|total|payment|average)"
+ASKS_NAME = tuple(
+    re.compile(one, re.IGNORECASE) for one in (
+        r"^what (?:costs?|(?:has|have|had) cost|set)\b",
+        r"^(?!how\b).*\b(?:for|on)(?: (?:in|on|during|since) .+)?$",
+        r"^(?!how\b).*\b(?:for|at) the (?:highest|lowest)\b",
+        rf"^(?:which|whom?|what(?= (?!is\b|was\b|did\b|do\b|ha[sd]\b|have\b))) (?!{_SUM}\b)",
+        rf"^(?!how\b).*\b(?:highest|lowest) \w+ (?!(?:{_SUM}|i|{'|'.join(PREPOSITIONS)})\b)[a-z]",
+    )
+)  # fmt: skip
+"""Questions for the thing that has the least or the greatest amount, and not for the amount."""
+LEFT = re.compile(
+    rf"\b({'|'.join(sorted(PREPOSITIONS))})(?: the| in \d{{4}})*"
+    r"(?: (?:most|least|first|last|often|frequently|recently))*$",
+    re.IGNORECASE,
+)
+"""Preposition at the end of a question, which says the role that is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedName:
+    """Linked name of a question: its place in the words, and the object."""
+
+    first: int
+    stop: int
+    node: int
+
+
+def is_passive(words: Sequence[str], term: Term, names: Sequence[LinkedName]) -> bool:
+    """Return whether the name before the verb of events is its object: "was a lamp bought"."""
+    before = {place for name in names for place in range(name.first, name.stop)}
+    place = term.first - 1
+    while place >= 0 and (place in before or words[place] in ("a", "an", "the", "ever", "my")):
+        place -= 1
+    is_participle = VERB_FORMS.get(words[term.first], ("", ""))[1] in ("past", "participle")
+    is_beside = place == term.first - 1
+    return place >= 0 and (is_participle or is_beside) and "be" in word_forms(words[place])
+
+
+def is_compound(words: Sequence[str], name: LinkedName, term: Term) -> bool:
+    """Return whether a name stands before a noun of events: "the Rome trip", "Rome trips"."""
+    if name.stop != term.first or words[name.stop - 1].endswith(("'s", "’s")):
+        return False
+    first = words[name.first].lower()
+    if first not in _ARTICLES:
+        first = words[name.first - 1].lower() if name.first > 0 else ""
+    noun = words[term.first].lower()
+    is_noun = VERB_FORMS.get(noun, (noun, "base"))[1] in ("base", "s", "")
+    return is_noun and (first in _ARTICLES or noun.endswith("s"))
+
+
+def preposition(words: Sequence[str], place: int) -> str:
+    """Return the preposition before a name and its article; "": there is none."""
+    while place > 0 and words[place - 1] in ("a", "an", "the", "my", "our", "this", "that"):
+        place -= 1
+    return words[place - 1] if place > 0 and words[place - 1] in PREPOSITIONS else ""
+
+
+def date_words(clause: str) -> set[str]:
+    """Return the words of the dates of a clause."""
+    dates = find_dates(clause, None)
+    return {word for date in dates for word in WORD.findall(clause[date.start : date.stop])}
