@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from typing import Any, Literal
 
 from turngraph.benchmarks.memory_graph import synthetic_life as sl
-from turngraph.benchmarks.memory_graph.life_wordings import unseen_questions, wordings_of
+from turngraph.benchmarks.memory_graph.life_wordings import halved, unseen_questions, wordings_of
 from turngraph.benchmarks.memory_graph.synthetic_life import Life, Told
 from turngraph.data.normalise import MONTHS
 
@@ -47,7 +47,7 @@ Case = tuple[dict[str, str], Kind, Any, Iterable[Told]]
 
 
 def questions(life: Life, part: str, seed: int) -> list[Question]:
-    """Return 20 questions of each operation, two of each fresh wording, or the unseen ones.
+    """Return 20 questions of each operation, two of each wording of halves, or the unseen ones.
 
     Args:
         life: asked about.
@@ -60,7 +60,7 @@ def questions(life: Life, part: str, seed: int) -> list[Question]:
         return [Question(**one) for one in unseen_questions(part)]
     rng = random.Random(seed)
     wordings = wordings_of(part)
-    if part == "more" or part.startswith("fresh"):
+    if part == "more" or halved(part):
         return [
             _question(life, operation, kind, wording, rng)
             for operation, kinds in wordings.items()

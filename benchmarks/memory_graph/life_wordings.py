@@ -5,7 +5,9 @@ Those of ``dev`` may be used to extend the rules, those of ``test`` were written
 two halves by their hash: the rules were extended with ``fresh_dev``, and ``fresh_test`` was asked
 once before and once after that. ``life_questions_unseen.jsonl`` has whole questions by an author
 who had not seen the rules, in halves in the same way; both halves were read since, first
-``unseen_dev``. ``life_wordings_more.json`` has wordings by the author of the rules.
+``unseen_dev``. ``life_wordings_more.json`` has wordings by the author of the rules, and
+``life_wordings_second.json`` those of a second one who had not seen them, in halves: both were
+asked once, and nobody has read ``second_test`` or what it got.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ WORDINGS = Path(__file__).with_name("life_wordings.json")
 FRESH = Path(__file__).with_name("life_wordings_fresh.json")
 MORE = Path(__file__).with_name("life_wordings_more.json")
 UNSEEN = Path(__file__).with_name("life_questions_unseen.jsonl")
-WORDING_PARTS = ("dev", "test", "fresh_dev", "fresh_test", "unseen_dev", "unseen_test", "more")
+SECOND = Path(__file__).with_name("life_wordings_second.json")
+HALVED = {"fresh": FRESH, "second": SECOND}
+"""Files whose wordings are in two halves, by the beginning of the names of these parts."""
+_HALVES = [f"{name}_{half}" for name in (*HALVED, "unseen") for half in ("dev", "test")]
+WORDING_PARTS = ("dev", "test", "more", *_HALVES)
 Wordings = dict[str, dict[str, list[str]]]
 
 
@@ -30,23 +36,28 @@ def wordings_of(part: str) -> Wordings:
     Args:
         part: of ``WORDING_PARTS``.
     """
-    if part.startswith("fresh"):
+    if path := halved(part):
         return {
             operation: {kind: _half(texts, part) for kind, texts in kinds.items()}
-            for operation, kinds in _read(FRESH)["questions"].items()
+            for operation, kinds in _read(path)["questions"].items()
         }
     found: Wordings = _read(MORE)["questions"] if part == "more" else _read(WORDINGS)[part]
     return found
 
 
 def unanswerable(part: str = "dev") -> list[str]:
-    """Return questions that the life does not answer: of a fresh half, or the old ones."""
-    if part.startswith("fresh"):
-        return _half(_read(FRESH)["unanswerable"], part)
+    """Return questions that the life does not answer: of a half, or the old ones."""
+    if path := halved(part):
+        return _half(_read(path)["unanswerable"], part)
     if part.startswith("unseen"):
         return [one["question"] for one in _unseen(part) if one["gold"] is None]
     found: list[str] = _read(MORE if part == "more" else WORDINGS)["unanswerable"]
     return found
+
+
+def halved(part: str) -> Path | None:
+    """Return the file of which a part is one half."""
+    return HALVED.get(part.partition("_")[0])
 
 
 def unseen_questions(part: str) -> list[dict[str, Any]]:
