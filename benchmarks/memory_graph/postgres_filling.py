@@ -33,6 +33,11 @@ class OutOfTimeError(Exception):
     """The time that was given has passed; the same call goes on."""
 
 
+def shape_of(nodes: int, seed: int) -> Shape:
+    """Return the shape of a graph with four edges a node and a hub of a fiftieth of the nodes."""
+    return Shape(nodes, EDGES_PER_NODE * nodes, nodes // 50, seed)
+
+
 def made_graph(folder: Path, nodes: int, seed: int) -> Path:
     """Return the file of a synthetic graph, which is made if it is not there."""
     path = folder / f"{nodes}-{seed}.db"
@@ -41,7 +46,7 @@ def made_graph(folder: Path, nodes: int, seed: int) -> Path:
         partial = folder / f"{nodes}-{seed}.partial.db"
         for left in folder.glob(f"{partial.name}*"):
             left.unlink()
-        make_graph(partial, Shape(nodes, EDGES_PER_NODE * nodes, nodes // 50, seed))
+        make_graph(partial, shape_of(nodes, seed))
         partial.rename(path)
     return path
 
@@ -65,14 +70,15 @@ def fill(db: Any, tenant: str, path: Path, until: float) -> None:
             return
         for table in (*schema.TABLES, *schema.THEME_TABLES):
             if table not in ("meta", "counters", "stamps", "changes", *INDEXED):
-                _in_time(until)
+                in_time(until)
                 _copy_table(db, store.db, table, number)
         sizes = {table: _copy_words(db, store.db, table, number, until) for table in INDEXED}
         with db.transaction():
             _count(db, store, sizes, number)
 
 
-def _in_time(until: float) -> None:
+def in_time(until: float) -> None:
+    """Raise ``OutOfTimeError`` after a second of ``time.monotonic``."""
     if time.monotonic() > until:
         raise OutOfTimeError
 
@@ -124,8 +130,8 @@ def _copy_words(
             part = [(id_, index_words(text)) for id_, text in texts[begin : begin + PART]]
             num_texts += len(part)
             num_words += sum(len(text.split()) for _, text in part)
-            if (new := [pair for pair in part if pair[0] > last]):
-                _in_time(until)
+            if new := [pair for pair in part if pair[0] > last]:
+                in_time(until)
                 _copy(db, table, *_columns(table, new, types), tenant)
             bar.update(len(part))
     return num_texts, num_words
@@ -157,3 +163,26 @@ def _count(db: Any, store: Store, sizes: dict[str, tuple[int, int]], tenant: int
     db.execute(sql, (str(store.revision), tenant))
     stamps = store.db.execute("SELECT revision, stamp FROM stamps").fetchall()
     _copy(db, "stamps", ["revision", "stamp"], stamps, tenant)
+
+
+def copy_tenant(db: Any, source: str, name: str) -> None:
+    """Make a tenant with the rows of another one, in one transaction.
+
+    Args:
+        db: a connection of a superuser.
+        source: name of the tenant that is copied.
+        name: of the new one.
+    """
+    with db.transaction():
+        new, old = (schema.make_tenant(db, one).rpartition("_")[2] for one in (name, source))
+        sql = """SELECT relname, string_agg(quote_ident(attname), ', ') FROM pg_attribute a
+            JOIN pg_class c ON c.oid = attrelid AND relnamespace = 'turngraph'::regnamespace
+            WHERE relname = ANY($1::text[]) AND attnum > 0 AND attidentity = ''
+            AND NOT attisdropped AND attname <> 'tenant' GROUP BY relname"""
+        tables = [*schema.TABLES, *schema.THEME_TABLES]
+        for table, names in db.execute(sql, (tables,)).fetchall():
+            db.execute(f"DELETE FROM turngraph.{table} WHERE tenant = {new}")
+            db.execute(
+                f"INSERT INTO turngraph.{table} ({names}, tenant)"
+                f" SELECT {names}, {new} FROM turngraph.{table} WHERE tenant = {old}"
+            )

@@ -1,10 +1,10 @@
 """Tables of memory graphs in PostgreSQL, tenants with their roles, and migrations up and down.
 
 All tenants share the tables of one schema. Every row has the number of its tenant, which begins
-every key, and row-level security shows a role the rows of its own tenant alone, the tables' owner none.
-A tenant's number is in the name of its role, so that the rule needs no table and no setting that a
-session could change. Names of roles are those of the whole server, so they have a random number of
-the schema. A program's role is a member of one that may take the role of each tenant.
+every key, and row-level security shows a role the rows of its own tenant alone, and the owner of
+the tables none. A tenant's number is in the name of its role, so that the rule needs no table and
+no setting that a session could change. Names of roles are those of the whole server, so they have a
+random number of the schema. A program's role is a member of one that may take each tenant's role.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.record.facts import FACT_WORDS, INDEXED, index_words
+from turngraph.data.memory_graph.record.facts import INDEXED, index_words, indexed_texts
 
 K1, B = 1.2, 0.75
 LONGEST = 200
@@ -103,8 +103,7 @@ class PostgresWords:
             return np.array(found or [], dtype=np.int64)
         different = list(set(words))
         keys = [key for (key,) in self.db.run(_WITH_ALL, [different, len(different)])]
-        listed = "{" + ",".join(map(str, keys)) + "}"
-        texts = self.db.execute(FACT_WORDS, (listed, listed)) if keys else ()
+        texts = indexed_texts(self.db, keys) if keys else ()
         there = (key for key, text in texts if f" {phrase} " in f" {index_words(text)} ")
         return np.fromiter(there, dtype=np.int64)
 
