@@ -42,7 +42,9 @@ from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
-from turngraph.data.memory_graph.recall.vectors import PROBE
+from turngraph.data.memory_graph.recall.derived_files import State
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+from turngraph.data.memory_graph.recall.vectors import FACTS, PROBE
 from turngraph.data.memory_graph.record import postgres_schema as schema
 from turngraph.data.memory_graph.record.postgres_store import administering
 from turngraph.data.outputs import whole_file
@@ -136,10 +138,13 @@ def make_large(url: str, folder: Path, nodes: int, seed: int, until: float) -> N
     in_time(until)
     shape = shape_of(nodes, seed)
     with MemoryGraph.open(url, embedder(shape), tenant=large(nodes), read_only=True) as graph:
-        if not (graph.store.derived / "facts").exists():
+        facts = VectorMatrix(graph.store.derived / FACTS)
+        if State.of(facts.manifest).revision < 0:
             with graph.store.reading():
                 make_vectors(graph.store, shape, probe(), index=True)
                 Adjacency(graph.store.db, graph.store.derived).refresh()
+        elif facts.neighbours.is_outgrown(facts.count):  # killed while it was made
+            facts.save(State.of(facts.manifest), probe(), index=True)
 
 
 def embedder(shape: Shape) -> Embed:
