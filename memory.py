@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ontology_commands.add_push(added)
     help = "change the schema of a PostgreSQL database"
     postgres_commands.add_migrate(commands.add_parser("migrate", help=help, description=help))
-    help = "list the tenants of a PostgreSQL database, or delete one"
+    help = "list the tenants of a PostgreSQL database, make or delete one"
     postgres_commands.add_tenants(commands.add_parser("tenants", help=help, description=help))
     options = vars(parser.parse_args(argv))
     command, run = options.pop("command"), options.pop("run")

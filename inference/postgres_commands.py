@@ -16,13 +16,16 @@ def add_migrate(added: argparse.ArgumentParser) -> None:
     added.add_argument(
         "--yes", action="store_true", help="go down, which deletes what a version brought"
     )
+    added.add_argument("--grant", metavar="ROLE", help="let a role of the server use the schema")
     added.set_defaults(run=migrate)
 
 
 def add_tenants(added: argparse.ArgumentParser) -> None:
     """Add the options of ``tenants``."""
     _add_url(added)
-    added.add_argument("--drop", metavar="NAME", help="delete a tenant with all its memories")
+    change = added.add_mutually_exclusive_group()
+    change.add_argument("--add", metavar="NAME", help="make a tenant, if it is not there")
+    change.add_argument("--drop", metavar="NAME", help="delete a tenant with all its memories")
     added.set_defaults(run=tenants)
 
 
@@ -30,14 +33,16 @@ def _add_url(added: argparse.ArgumentParser) -> None:
     added.add_argument("--url", required=True, metavar="postgresql://HOST/DATABASE")
 
 
-def migrate(*, url: str, to: int | None, yes: bool) -> None:
-    """Change the version of a database's schema.
+def migrate(*, url: str, to: int | None, yes: bool, grant: str | None) -> None:
+    """Change the version of a database's schema, and let a role use it.
 
     Raises:
-        ValueError: it is no URL, there is no such version, the server refuses, or ``to`` is below
-            the present version without ``yes``.
+        ValueError: it is no URL, there is no such version or role, the server refuses, ``to`` is
+            below the present version without ``yes``, or another one than ``grant`` needs.
     """
     _check(url)
+    if grant is not None and to is not None:
+        raise ValueError(f"--grant {grant}: needs this program's version, leave out --to {to}")
     from turngraph.data.memory_graph.record import postgres_schema as schema
     from turngraph.data.memory_graph.record.postgres_store import administering
 
@@ -49,23 +54,29 @@ def migrate(*, url: str, to: int | None, yes: bool) -> None:
                 f"--to {wanted}: below version {found}, deletes what that brought; --yes does it"
             )
         begun = schema.migrate(db, wanted)
-    print_line(f"{shown(url)}: version {begun}, now {wanted}")
+        print_line(f"{shown(url)}: version {begun}, now {wanted}")
+        if grant is not None:
+            print_line(f"{shown(url)}: {schema.grant(db, grant)}")
 
 
-def tenants(*, url: str, drop: str | None) -> None:
-    """Print the tenants of a database, or delete one.
+def tenants(*, url: str, add: str | None, drop: str | None) -> None:
+    """Print the tenants of a database, make or delete one.
 
     Raises:
         ValueError: it is no URL, there is no such tenant, or the server refuses.
     """
     _check(url)
+    if add is not None and not add.strip():
+        raise ValueError("--add: a tenant needs a name")
     from turngraph.data.memory_graph.record import postgres_schema as schema
-    from turngraph.data.memory_graph.record.postgres_store import administering
+    from turngraph.data.memory_graph.record.postgres_store import administering, require_version
 
     with administering(url) as db:
-        if schema.found_version(db) == 0:
-            raise ValueError(f"{shown(url)}: has no memory graphs")
-        if drop is None:
+        require_version(db, shown(url))
+        if add is not None:
+            schema.make_tenant(db, add)
+            print_line(f"{add}: there")
+        elif drop is None:
             for name in (names := schema.tenants(db)):
                 print_line(name)
             print_line(plural(len(names), "tenant"))

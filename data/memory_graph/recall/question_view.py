@@ -30,11 +30,17 @@ _ADJACENT = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.no
 ADJACENT = f"""SELECT e.node, {_ADJACENT.format("<", "DESC")}, {_ADJACENT.format(">", "ASC")}
     FROM episodes e WHERE e.node IN (SELECT value FROM json_each(?))"""
 SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
-_ENDED = "JOIN edges e ON f.fact % 2 = 1 AND e.id = f.fact / 2 WHERE e.valid_to IS NOT NULL"
-ENDED_IN = f"""SELECT t.fact, e.valid_to FROM json_each(?1) k JOIN provenance t ON t.fact = k.value
-    JOIN provenance f ON f.episode = t.episode AND f.start >= t.start AND f.stop <= t.stop {_ENDED}
-    UNION SELECT k.value, e.valid_to FROM json_each(?1) k
-    JOIN provenance f ON f.episode = k.value / 2 {_ENDED}"""
+ENDED_IN = """WITH said AS MATERIALIZED (SELECT t.fact, f.fact / 2 AS edge
+        FROM json_each(?1) k JOIN provenance t ON t.fact = k.value
+        JOIN provenance f ON f.episode = t.episode AND f.start >= t.start AND f.stop <= t.stop
+        WHERE f.fact % 2 = 1),
+    told AS MATERIALIZED (SELECT k.value AS fact, k.value / 2 AS episode FROM json_each(?1) k),
+    held AS MATERIALIZED (SELECT told.fact, f.fact / 2 AS edge
+        FROM told JOIN provenance f ON f.episode = told.episode WHERE f.fact % 2 = 1)
+    SELECT said.fact, e.valid_to FROM said JOIN edges e ON e.id = said.edge
+    WHERE e.valid_to IS NOT NULL
+    UNION SELECT held.fact, e.valid_to FROM held JOIN edges e ON e.id = held.edge
+    WHERE e.valid_to IS NOT NULL"""
 """End times of the simple triplets in the sentences of theses, and in episodes."""
 HUB = 4096
 """Smallest degree of a hub, whose neighbourhood is cached."""

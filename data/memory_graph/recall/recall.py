@@ -48,10 +48,9 @@ if TYPE_CHECKING:  # themes need scipy, which takes long to import
 
 NodeLetter = Literal["E", "T", "O"]
 LETTERS: dict[NodeLetter, int] = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
-HISTORY = """SELECT 2 * e.node FROM json_each(?) k
-    JOIN episodes e ON k.value % 2 = 0 AND e.node = k.value / 2
+HISTORY = """SELECT 2 * e.node FROM json_each(?) k JOIN episodes e ON e.node = k.value
     WHERE json_extract(e.properties, '$.kind') IN ('question', 'answer')"""
-"""Selects the keys of a chat's questions and answers among given keys."""
+"""Selects the keys of a chat's questions and answers among given nodes."""
 STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))
     ORDER BY fact"""
 """Selects the keys of the facts that given episodes state."""
@@ -434,7 +433,8 @@ class Recall:
 
     def _history(self, keys: np.ndarray) -> list[int]:
         """Return the keys that are a chat's questions or a model's answers: no evidence."""
-        rows = self.db.execute(HISTORY, (json.dumps(keys.tolist()),))
+        nodes = keys[keys % 2 == 0] // 2
+        rows = self.db.execute(HISTORY, (json.dumps(nodes.tolist()),))
         return [key for (key,) in rows]
 
     def close(self) -> None:

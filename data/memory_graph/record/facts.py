@@ -21,7 +21,7 @@ from turngraph.data.memory_graph.memory_types import (
     edge_key,
     node_key,
 )
-from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.database import Database, Rows
 from turngraph.data.memory_graph.record.fact_texts import simple_text
 from turngraph.data.normalise import words
 
@@ -123,12 +123,12 @@ def index_words(text: str) -> str:
     return " ".join(words(text))
 
 
-FACT_WORDS = f"""
+_FACT_WORDS = f"""
 SELECT 2 * n.id, n.text FROM json_each(?) k
-JOIN nodes n ON n.id = k.value >> 1 AND k.value % 2 = 0 AND n.type IN ({THESIS}, {EPISODIC})
+JOIN nodes n ON n.id = k.value AND n.type IN ({THESIS}, {EPISODIC})
 UNION ALL
 SELECT 2 * e.id + 1, s.text || ' ' || e.relation || ' ' || o.text FROM json_each(?) k
-JOIN edges e ON e.id = k.value >> 1 AND k.value % 2 = 1 AND e.type = {SIMPLE}
+JOIN edges e ON e.id = k.value AND e.type = {SIMPLE}
 JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target"""
 _ALIAS_WORDS = "SELECT a.id, a.spelling FROM json_each(?) k JOIN aliases a ON a.id = k.value"
 
@@ -144,8 +144,14 @@ def index_facts(db: Database, keys: Iterable[int], remove: bool = False) -> int:
         remove: remove them instead. The index has no copy of its texts: to change a fact's text
             (a name at one of its ends), remove the fact, change it, and add it again.
     """
-    ids = json.dumps(list(keys))
-    return index_rows(db, "fact_words", db.execute(FACT_WORDS, (ids, ids)), remove)
+    return index_rows(db, "fact_words", indexed_texts(db, keys), remove)
+
+
+def indexed_texts(db: Database, keys: Iterable[int]) -> Rows:
+    """Return the keys of facts that are there, each with the text that ``fact_words`` has."""
+    keys = list(keys)
+    nodes, edges = ([key >> 1 for key in keys if key & 1 == odd] for odd in (0, 1))
+    return db.execute(_FACT_WORDS, (json.dumps(nodes), json.dumps(edges)))
 
 
 def index_aliases(db: Database, aliases: Iterable[int], remove: bool = False) -> None:

@@ -51,10 +51,11 @@ AND target < :thesis ORDER BY id DESC LIMIT {LOOK_BACK}) WHERE NOT EXISTS (
 SELECT 1 FROM nodes INDEXED BY nodes_by_end
 WHERE id = target AND valid_to IS NOT NULL AND valid_to <= :moment) LIMIT {MAX_KNOWN}"""
 _PAIRED = f"""
-SELECT t.fact FROM provenance f JOIN provenance t ON t.episode = f.episode
-AND t.start < f.stop AND t.stop > f.start AND t.fact % 2 = 0
-JOIN nodes n ON n.id = t.fact >> 1 AND n.type = {THESIS}
-WHERE f.fact = :fact AND n.id < :thesis AND {_OPEN} ORDER BY t.fact"""
+WITH paired AS MATERIALIZED (SELECT t.fact, t.fact >> 1 AS node FROM provenance f
+    JOIN provenance t ON t.episode = f.episode AND t.start < f.stop AND t.stop > f.start
+    WHERE f.fact = :fact AND t.fact % 2 = 0)
+SELECT fact FROM paired JOIN nodes n ON n.id = node AND n.type = {THESIS}
+WHERE n.id < :thesis AND {_OPEN} ORDER BY fact"""
 _NAMED = f"""
 SELECT id FROM edges WHERE type = {SIMPLE} AND id < :edge AND {_OPEN}{{conditions}} ORDER BY id"""
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)

@@ -1,16 +1,17 @@
 """Tables of memory graphs in PostgreSQL, tenants with their roles, and migrations up and down.
 
 All tenants share the tables of one schema. Every row has the number of its tenant, which begins
-every key, and row-level security shows a role the rows of its own tenant alone. A tenant's number
-is in the name of its role, so that the rule needs no table and no setting that a session could
-change. Names of roles are those of the whole server, so they begin with a random number of the
-schema.
+every key, and row-level security shows a role the rows of its own tenant alone, and the owner of
+the tables none. A tenant's number is in the name of its role, so that the rule needs no table and
+no setting that a session could change. Names of roles are those of the whole server, so they have a
+random number of the schema. A program's role is a member of one that may take each tenant's role.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,8 @@ CONVERSATION_TABLES: Mapping[str, str] = {
     " FOREIGN KEY (tenant, conversation) REFERENCES {s}.conversations (tenant, id)"
     " ON DELETE CASCADE",
 }
+ALL_TABLES = (*TABLES, *THEME_TABLES, *CONVERSATION_TABLES)
+"""Tables with the rows of tenants."""
 RECORDED = ("nodes", "edges", "aliases", "sightings", "provenance", "supersessions")
 """Tables that an edit may change."""
 FUNCTIONS = (
@@ -149,6 +152,24 @@ LATE_FUNCTIONS = (
 NEXT_ID = (
     "CREATE FUNCTION {s}.next_id(kind text) RETURNS bigint LANGUAGE sql VOLATILE AS"
     " 'UPDATE {s}.counters SET value = value + 1 WHERE name = $1 RETURNING value'"
+)
+MAKE_TENANT = (
+    "CREATE FUNCTION {s}.make_tenant(called text) RETURNS integer LANGUAGE plpgsql"
+    " SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ DECLARE found integer; BEGIN"
+    " PERFORM pg_advisory_xact_lock({lock});"
+    " SELECT id INTO found FROM {s}.tenants WHERE name = called;"
+    " IF found IS NULL THEN"
+    " INSERT INTO {s}.tenants (name) VALUES (called) RETURNING id INTO found;"
+    " EXECUTE format('CREATE ROLE {group}_%s NOLOGIN IN ROLE {group}', found);"
+    " EXECUTE format('GRANT {group}_%s TO CURRENT_USER WITH INHERIT FALSE, SET TRUE', found);"
+    " EXECUTE format('GRANT {group}_%s TO {app} WITH INHERIT FALSE, SET TRUE', found);"
+    " END IF; RETURN found; END $$"
+)
+"""A program's role makes tenants by it, and so needs no right to make roles."""
+TAKE_TENANTS = (
+    "DO $$ DECLARE tenant integer; BEGIN FOR tenant IN SELECT id FROM {s}.tenants LOOP"
+    " EXECUTE format('GRANT {group}_%s TO {app} WITH INHERIT FALSE, SET TRUE', tenant);"
+    " END LOOP; END $$"
 )
 
 
@@ -210,8 +231,32 @@ MIGRATIONS: tuple[Migration, ...] = (
     ),
     Migration(up=(*_make(THEME_TABLES), *THEME_INDEXES), down=_drop(THEME_TABLES)),
     Migration(up=_make(CONVERSATION_TABLES), down=_drop(CONVERSATION_TABLES)),
+    Migration(
+        up=(
+            *(f"ALTER TABLE {{s}}.{table} FORCE ROW LEVEL SECURITY" for table in ALL_TABLES),
+            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {s} TO {group}",
+            "CREATE ROLE {app} NOLOGIN",
+            "GRANT USAGE ON SCHEMA {s} TO {app}",
+            "GRANT SELECT ON {s}.versions, {s}.tenants TO {app}",
+            "CREATE POLICY known ON {s}.tenants FOR SELECT TO {app} USING (true)",
+            TAKE_TENANTS,
+            MAKE_TENANT,
+            "REVOKE ALL ON FUNCTION {s}.make_tenant(text) FROM PUBLIC",
+            "GRANT EXECUTE ON FUNCTION {s}.make_tenant(text) TO {app}",
+        ),
+        down=(
+            "DROP FUNCTION {s}.make_tenant(text)",
+            "DROP POLICY known ON {s}.tenants",
+            "REVOKE ALL ON {s}.versions, {s}.tenants FROM {app}",
+            "REVOKE ALL ON SCHEMA {s} FROM {app}",
+            "DROP ROLE {app}",
+            "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {s} FROM {group}",
+            *(f"ALTER TABLE {{s}}.{table} NO FORCE ROW LEVEL SECURITY" for table in ALL_TABLES),
+        ),
+    ),
 )
-"""The first makes version 1 of an empty schema: the record; then themes, then conversations."""
+"""The first makes version 1 of an empty schema: the record; then themes, then conversations, then
+the role of programs."""
 VERSION = len(MIGRATIONS)
 
 
@@ -233,6 +278,27 @@ def group_role(db: Connection) -> str:
     return str(_value(db, f"SELECT role FROM {SCHEMA}.versions WHERE version = 0"))
 
 
+def program_role(group: str) -> str:
+    """Return the role of which programs' roles are members, given that of the tenants' roles."""
+    return group.replace("_", "_app_")
+
+
+def grant(db: Connection, role: str) -> str:
+    """Let a role use the schema: find and make tenants, read and write the rows of each.
+
+    Args:
+        db: of the schema's owner.
+        role: that exists.
+
+    Returns:
+        The statement that does it.
+    """
+    quoted = role.replace('"', '""')
+    statement = f'GRANT {program_role(group_role(db))} TO "{quoted}"'
+    db.execute(f"{statement} WITH INHERIT TRUE, SET TRUE")
+    return statement
+
+
 def migrate(db: Connection, to: int = VERSION) -> int:
     """Migrate the schema to a version, up or down, each step whole; return where it was.
 
@@ -247,6 +313,8 @@ def migrate(db: Connection, to: int = VERSION) -> int:
     """
     if not 0 <= to <= VERSION:
         raise ValueError(f"version {to}: this program knows 0 to {VERSION}")
+    if found_version(db) == to:  # also a role that may change nothing learns so
+        return to
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,))
         _prepare(db)
@@ -254,6 +322,8 @@ def migrate(db: Connection, to: int = VERSION) -> int:
         if version > VERSION:
             raise ValueError(f"version {version} is of a newer program; this one knows {VERSION}")
         group = group_role(db)
+        names = {"s": SCHEMA, "group": group, "app": program_role(group), "lock": LOCK,
+                 "skip": len(group) + 2}  # fmt: skip
         while version != to:
             is_up = version < to
             if is_up:
@@ -263,7 +333,6 @@ def migrate(db: Connection, to: int = VERSION) -> int:
                 if version == 1:
                     _drop_roles(db)
             for statement in statements:
-                names = {"s": SCHEMA, "group": group, "skip": len(group) + 2}
                 db.execute(statement.format(**names))
             if is_up:
                 db.execute(f"INSERT INTO {SCHEMA}.versions VALUES ($1)", (version + 1,))
@@ -314,25 +383,20 @@ def make_tenant(db: Connection, name: str) -> str:
     """Make a tenant, if it is not there, and return its role.
 
     Args:
-        db: of the schema's owner, which may create roles; outside of a transaction.
+        db: of a role that may, see ``grant``, or of the schema's owner, if it may create roles;
+            outside of a transaction.
         name: of the tenant.
     """
     with db.transaction():
-        db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,))
-        found = find_tenant(db, name)
-        if found is not None:
-            return found
-        sql = f"INSERT INTO {SCHEMA}.tenants (name) VALUES ($1) RETURNING id"
-        tenant = _value(db, sql, name)
-        group = group_role(db)
-        role = f"{group}_{tenant}"
-        db.execute(f"CREATE ROLE {role} NOLOGIN IN ROLE {group}")
-        db.execute(f"GRANT {role} TO CURRENT_USER WITH INHERIT FALSE, SET TRUE")
-        sql = f"INSERT INTO {SCHEMA}.meta (name, value, tenant) VALUES ('revision', '0', $1)"
-        db.execute(sql, (tenant,))
-        sql = f"""INSERT INTO {SCHEMA}.counters (name, value, tenant)
-            SELECT name, 0, $1 FROM unnest($2::text[]) AS k(name)"""
-        db.execute(sql, (tenant, list(COUNTERS)))
+        tenant = _value(db, f"SELECT {SCHEMA}.make_tenant($1)", name)
+        role = f"{group_role(db)}_{tenant}"
+        with _acting_as(db, role):
+            sql = f"""INSERT INTO {SCHEMA}.meta (name, value) VALUES ('revision', '0')
+                ON CONFLICT DO NOTHING"""
+            db.execute(sql)
+            sql = f"""INSERT INTO {SCHEMA}.counters (name, value)
+                SELECT name, 0 FROM unnest($1::text[]) AS k(name) ON CONFLICT DO NOTHING"""
+            db.execute(sql, (list(COUNTERS),))
         return role
 
 
@@ -344,11 +408,20 @@ def drop_tenant(db: Connection, name: str) -> bool:
         if role is None:
             return False
         tenant = int(role.rpartition("_")[2])
-        for table in (*TABLES, *THEME_TABLES, *CONVERSATION_TABLES):
-            db.execute(f"DELETE FROM {SCHEMA}.{table} WHERE tenant = $1", (tenant,))
         db.execute(f"DELETE FROM {SCHEMA}.tenants WHERE id = $1", (tenant,))
+        with _acting_as(db, role):
+            for table in ALL_TABLES:
+                db.execute(f"DELETE FROM {SCHEMA}.{table} WHERE tenant = $1", (tenant,))
         db.execute(f"DROP ROLE {role}")
         return True
+
+
+@contextmanager
+def _acting_as(db: Connection, role: str) -> Iterator[None]:
+    """Take the role of a tenant, the only one that sees its rows, within a transaction."""
+    db.execute(f"SET LOCAL ROLE {role}")
+    yield
+    db.execute("RESET ROLE")
 
 
 def tenants(db: Connection) -> list[str]:

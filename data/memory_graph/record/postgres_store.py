@@ -30,6 +30,10 @@ with extra("postgres", "memory graphs in PostgreSQL need"):
     from psycopg_pool import PoolTimeout
 
 LOST = "the connection to the server was lost"
+OWNER = (
+    "the schema's owner makes and migrates it, drops tenants, and by `turngraph memory migrate"
+    " --grant ROLE` lets a role do all else"
+)
 REASONS: Mapping[str, str] = {
     "55P03": "another process is writing to it",
     "57014": "a statement took longer than the server's statement_timeout allows",
@@ -37,7 +41,7 @@ REASONS: Mapping[str, str] = {
     "53100": "the server's disk is full",
     "53200": "the server has no memory left",
     "53300": "the server has no connections left",
-    "42501": "the server's role may not do that",
+    "42704": "the server has no such role",
     "25006": "the server, or the role, may not be written",
     "54000": "a name, a source or an origin is too long: an index of PostgreSQL has 2,704 bytes",
 }
@@ -90,15 +94,9 @@ class PostgresStore(Store):
     def _role(self, conninfo: str) -> str:
         """Return the role of the tenant, which is made if need be."""
         with _connected(conninfo, str(self)) as db:
-            version = postgres_schema.found_version(db)
-            if version == 0 and not self.read_only:
+            if postgres_schema.found_version(db) == 0 and not self.read_only:
                 postgres_schema.migrate(db)
-                version = postgres_schema.VERSION
-            if version != postgres_schema.VERSION:
-                raise ValueError(
-                    f"{self}: its schema has version {version}, this program needs"
-                    f" {postgres_schema.VERSION}; `turngraph memory migrate` changes it"
-                )
+            require_version(db, str(self))
             role = postgres_schema.find_tenant(db, self.tenant)
             if role is None and self.read_only:
                 raise ValueError(f"{self}: no such memory graph")
@@ -168,6 +166,16 @@ class PostgresStore(Store):
             raise ValueError(f"{self}: {reason}{waited}") from None
 
 
+def require_version(db: Connection, name: str) -> None:
+    """Refuse a database whose schema has another version than this program's, or none."""
+    version = postgres_schema.found_version(db)
+    if version != postgres_schema.VERSION:
+        raise ValueError(
+            f"{name}: its schema has version {version}, this program needs"
+            f" {postgres_schema.VERSION}; `turngraph memory migrate` changes it"
+        )
+
+
 def _reason(error: psycopg.Error) -> str | None:
     """Return what an error means to a user; None: it is one of this program.
 
@@ -176,6 +184,8 @@ def _reason(error: psycopg.Error) -> str | None:
     state = error.sqlstate or ""
     if state in REASONS:
         return REASONS[state]
+    if state == "42501":  # names what it refuses, never a value
+        return f"the server refuses: {printable(error.diag.message_primary or '')}; {OWNER}"
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
         return "a text has a NUL character, which PostgreSQL cannot keep"
     if isinstance(error, PoolTimeout):

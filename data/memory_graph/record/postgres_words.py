@@ -16,7 +16,7 @@ import numpy as np
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.record.facts import FACT_WORDS, INDEXED, index_words
+from turngraph.data.memory_graph.record.facts import INDEXED, index_words, indexed_texts
 
 K1, B = 1.2, 0.75
 LONGEST = 200
@@ -61,7 +61,7 @@ class PostgresWords:
 
     def add(self, table: str, rows: Sequence[tuple[int, str]]) -> None:
         """Add rows."""
-        found = list(_counted(rows))
+        found = list(counted(rows))
         columns: list[list[object]] = [list(column) for column in zip(*found, strict=True)]
         if table == "fact_words" and found:
             nodes = [row_id // 2 for row_id, _ in rows if row_id % 2 == 0]
@@ -74,7 +74,7 @@ class PostgresWords:
 
     def remove(self, table: str, rows: Sequence[tuple[int, str]]) -> None:
         """Remove rows by their words."""
-        found = [(word, row_id) for word, row_id, *_ in _counted(rows)]
+        found = [(word, row_id) for word, row_id, *_ in counted(rows)]
         sql = f"""DELETE FROM {table} f USING unnest($1::text[], $2::bigint[]) AS w(word, id)
             WHERE f.word = w.word AND f.{IDS[table]} = w.id"""
         self.db.run(sql, [[word for word, _ in found], [row_id for _, row_id in found]])
@@ -103,8 +103,7 @@ class PostgresWords:
             return np.array(found or [], dtype=np.int64)
         different = list(set(words))
         keys = [key for (key,) in self.db.run(_WITH_ALL, [different, len(different)])]
-        listed = "{" + ",".join(map(str, keys)) + "}"
-        texts = self.db.execute(FACT_WORDS, (listed, listed)) if keys else ()
+        texts = indexed_texts(self.db, keys) if keys else ()
         there = (key for key, text in texts if f" {phrase} " in f" {index_words(text)} ")
         return np.fromiter(there, dtype=np.int64)
 
@@ -165,11 +164,11 @@ class PostgresWords:
         rows = words = right = 0
         for row_id, text in texts:
             rows, words = rows + 1, words + len(text.split())
-            right += sum(map(hash, _counted([(row_id, text)])))
+            right += sum(map(hash, counted([(row_id, text)])))
         return found == right and self._sizes(table) == (rows, words)
 
 
-def _counted(rows: Sequence[tuple[int, str]]) -> Iterator[tuple[str, int, int, int]]:
+def counted(rows: Sequence[tuple[int, str]]) -> Iterator[tuple[str, int, int, int]]:
     """Yield each word of each text with the row's id, how often it is there, and the length."""
     for row_id, text in rows:
         words = text.split()

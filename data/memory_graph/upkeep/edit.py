@@ -49,13 +49,13 @@ def merge(store: Store, keep: str | int, other: str | int) -> int:
 
 
 _EDGES_TO_JOIN = """
+WITH e AS MATERIALIZED (SELECT *, 2 * id + 1 AS fact FROM edges WHERE source = ?1 OR target = ?1)
 SELECT DISTINCT e.id, e.said, e.type, e.source, e.target, e.relation, e.valid_from, e.valid_to,
     e.hypothesis, CASE WHEN b.new IS NULL THEN e.valid_from ELSE b.new_valid_from END,
     CASE WHEN c.old IS NULL THEN e.valid_to ELSE c.old_valid_to END
-FROM edges e
-LEFT JOIN supersessions b ON e.type = 0 AND b.new = 2 * e.id + 1
-LEFT JOIN supersessions c ON e.type = 0 AND c.old = 2 * e.id + 1
-WHERE e.source = ?1 OR e.target = ?1 ORDER BY e.id"""
+FROM e
+LEFT JOIN supersessions b ON e.type = 0 AND b.new = e.fact
+LEFT JOIN supersessions c ON e.type = 0 AND c.old = e.fact ORDER BY e.id"""
 """Edges of an object. Two are equal if all columns from the third on are; the last two columns are
 the validity by the edge's own text."""
 

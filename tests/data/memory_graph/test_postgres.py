@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -232,27 +233,23 @@ def test_a_tenant_is_deleted_with_all_that_is_its_own(postgres: Server) -> None:
 
 
 def test_migrations_go_up_and_down(postgres: Server) -> None:
-    import psycopg
-
     from turngraph.data.memory_graph.record import postgres_schema as schema
     from turngraph.data.memory_graph.record.postgres_store import administering
 
-    with psycopg.connect(postgres.url, autocommit=True) as admin:
-        admin.execute("CREATE DATABASE moves")
-    url = postgres.url.replace("/postgres?", "/moves?")
+    url = owned(postgres, "moves")
     with pytest.raises(ValueError, match="version 0"):
         open_store(url, tenant="a", read_only=True)
     with administering(url) as db:
-        for version in (2, 0, 3):
+        for version in (2, 0, 4):
             schema.migrate(db, version)
             assert schema.found_version(db) == version
-        with pytest.raises(ValueError, match="version 4: this program knows 0 to 3"):
-            schema.migrate(db, 4)
+        with pytest.raises(ValueError, match="version 5: this program knows 0 to 4"):
+            schema.migrate(db, 5)
     filled(url, "a").close()
     with administering(url) as db:
         before = _catalogue(db)
         schema.migrate(db, 2)
-        with pytest.raises(ValueError, match=r"version 2, this program needs 3.*memory migrate"):
+        with pytest.raises(ValueError, match=r"version 2, this program needs 4.*memory migrate"):
             open_store(url, tenant="a")
         assert schema.migrate(db) == 2
         assert _catalogue(db) == before
@@ -265,10 +262,81 @@ def test_migrations_go_up_and_down(postgres: Server) -> None:
         roles = db.execute("SELECT rolname FROM pg_roles").fetchall()
     with administering(postgres.url) as db:
         group = schema.group_role(db)
-        assert {role for (role,) in roles if role.startswith("turngraph_")} == {
-            role for (role,) in db.execute("SELECT rolname FROM pg_roles")
-            if role.startswith(group)
-        }  # fmt: skip
+        left = {role for (role,) in roles if role.startswith("turngraph_")}
+        own = group.rpartition("_")[2]
+        assert left
+        assert all(own in role for role in left)
+
+
+def owned(server: Server, name: str) -> str:
+    """Return the URL of a new database for a role that may make schemas and roles, as DBAs do."""
+    import psycopg
+
+    with psycopg.connect(server.url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name}_owner LOGIN CREATEROLE")
+        admin.execute(f"CREATE DATABASE {name}")
+        admin.execute(f"GRANT CREATE ON DATABASE {name} TO {name}_owner")
+    return server.url.replace("postgres@/postgres?", f"{name}_owner@/{name}?")
+
+
+def test_a_program_needs_no_right_but_to_rows(
+    postgres: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import psycopg
+
+    from turngraph.inference.serve.shared_conversations import SharedConversations
+
+    owner = owned(postgres, "usual")
+    with psycopg.connect(owner, autocommit=True) as db:
+        # as some servers are set up
+        db.execute("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
+        db.execute('CREATE ROLE "the program" LOGIN')
+    program = owner.replace("usual_owner@", "the%20program@")
+    place = ["--db", program, "--tenant", "ada"]
+    text, lines = tmp_path / "a.txt", str(tmp_path / "a.jsonl")
+    text.write_text("Anna lives in Oslo. Bo met Cy.\n\nAnna moved to Bergen.")
+    refused = "permission denied for {}; the schema's owner"
+    fails = (
+        (["remember", *place, "--input", str(text)], refused.format("database usual")),
+        (["migrate", "--url", owner, "--grant", "nobody"], "no such role"),
+        (["ask", *place, "--no_embed", "Where?"], refused.format("schema turngraph")),
+        (["tenants", "--url", program], refused.format("schema turngraph")),
+    )
+    for words, message in fails:
+        with pytest.raises(ValueError, match=message):
+            memory.main(words)
+    for words, told in (
+        (["migrate", "--url", owner, "--grant", "the program"], 'GRANT turngraph_app_.* TO "the'),
+        (["migrate", "--url", program], "version 4, now 4"),
+        (["remember", *place, "--input", str(text)], "2 episodes"),
+        (["ask", *place, "--no_embed", "Where does Anna live?"], "Bergen"),
+        (["ask", *place, "--no_embed", "--over", "episodes", "Where does Anna live?"], "Bergen"),
+        (["ask", *place, "--no_embed", "--plan", "rules", "Where does Anna live?"], "Bergen"),
+        (["themes", *place, "--no_embed"], "chunks"),
+        (["merge", *place, "Bo", "Cy"], "merged"),
+        (["undo", *place], "undone"),
+        (["rename", *place, "Oslo", "Kristiania"], "renamed"),
+        (["show", *place, "Anna"], "Bergen"),
+        (["history", *place, "Anna"], "Kristiania"),
+        (["stats", *place], "schema_version\t4"),
+        (["export", *place, "--jsonl", lines], "lines written"),
+        (["import", "--db", program, "--tenant", "bo", "--input", lines], "lines read"),
+        (["forget", *place, "--entity", "Anna", "--yes"], "episodes"),
+        (["check", *place, "--rebuild"], "sound"),
+        (["tenants", "--url", program, "--add", "cy"], "cy: there"),
+        (["tenants", "--url", program], "3 tenants"),
+        (["tenants", "--url", owner, "--drop", "bo"], "bo: deleted"),
+    ):
+        memory.main(words)
+        assert re.search(told, capsys.readouterr().out), words
+    with pytest.raises(ValueError, match=refused.format("table tenants")):
+        memory.main(["tenants", "--url", program, "--drop", "ada"])
+    talk = SharedConversations(of_tenant(program, "ada"))  # type: ignore[arg-type]
+    assert talk.state("1") is None
+    with psycopg.connect(program) as db, pytest.raises(psycopg.Error, match="denied for table"):
+        db.execute("SELECT text FROM turngraph.nodes")
+    with psycopg.connect(owner) as db:
+        assert db.execute("SELECT count(*) FROM turngraph.nodes").fetchone() == (0,)
 
 
 def _catalogue(db: Connection) -> list[Any]:
@@ -474,7 +542,7 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
         (["check", *place], "sound"),
         (["export", *place, "--jsonl", str(tmp_path / "a.jsonl")], "a.jsonl"),
         (["tenants", *url], "told\n"),
-        (["migrate", *url], "version 3, now 3"),
+        (["migrate", *url], "version 4, now 4"),
         (["tenants", *url, "--drop", "told"], "told: deleted"),
         (["import", *place, "--input", str(tmp_path / "a.jsonl")], "lines read"),
     ):
@@ -483,10 +551,43 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
     for words, message in (
         (["backup", *place, "--output", str(tmp_path / "b")], "pg_dump"),
         (["restore", *place, "--backup", str(text)], "only files are restored"),
-        (["migrate", *url, "--to", "0"], "below version 3"),
+        (["migrate", *url, "--to", "0"], "below version 4"),
         (["tenants", *url, "--drop", "nobody"], "no tenant 'nobody'"),
         (["tenants", "--url", "my.db"], "must begin with postgresql://"),
         (["show", "--db", postgres.url, "Anna"], "needs a tenant"),
     ):
         with pytest.raises(ValueError, match=message):
             memory.main(words)
+
+
+def test_bulk_filling_goes_on_and_gives_the_graph_of_the_file(
+    postgres: Server, tmp_path: Path
+) -> None:
+    from turngraph.benchmarks.memory_graph.postgres_filling import (
+        OutOfTimeError,
+        copy_tenant,
+        fill,
+        made_graph,
+    )
+    from turngraph.data.memory_graph.record import postgres_schema as schema
+    from turngraph.data.memory_graph.record.postgres_store import administering
+
+    path = made_graph(tmp_path, nodes=100, seed=0)
+    with administering(postgres.url) as db:
+        schema.migrate(db)
+        with pytest.raises(OutOfTimeError):
+            fill(db, "bulk", path, until=0.0)
+        for _ in range(2):  # the second finds all there
+            fill(db, "bulk", path, until=float("inf"))
+        copy_tenant(db, "bulk", "copied")
+    with MemoryGraph.open(path, word_vectors) as lite:
+        # a synthetic graph lacks some provenance
+        expected = [(problem.what, problem.count) for problem in lite.check()]
+        question = f"What about {lite.show(5).name}?"
+        facts = lite.ask(question).facts
+        assert facts
+        for tenant in ("bulk", "copied"):
+            with MemoryGraph.open(postgres.url, word_vectors, tenant=tenant) as graph:
+                assert [(found.what, found.count) for found in graph.check()] == expected
+                assert graph.ask(question).facts == facts
+                assert lines(graph, tmp_path) == lines(lite, tmp_path)
