@@ -405,6 +405,8 @@ def test_refusals_are_logged_without_their_text(
         client.get("/api/memory/ask", params={"question": "secret", "as_of": "secret"})
         client.post(f"/api/conversations/{id_}/ask", json={"question": ["secret"]})
         client.get("/secret")
+        monkeypatch.setattr(Service, "is_ready", False)
+        assert client.get("/readyz").status_code == 503  # which is asked often: not logged
         failed = client.post(f"/api/conversations/{id_}/ask", json={"question": "secret"})
     assert failed.json()["error"]["message"] == "the server could not answer"
     assert [record.message for record in caplog.records if record.name == "serve"] == [

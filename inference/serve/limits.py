@@ -96,9 +96,10 @@ class RefusalLog:
         """Handle one request."""
 
         async def logged(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] >= 400:
-                # the route's own path: the request's has names of documents, and the query
-                route = getattr(scope.get("route"), "path", "a path")
+            # the route's own path: the request's has names of documents, and the query
+            route = getattr(scope.get("route"), "path", "a path")
+            refused = message["type"] == "http.response.start" and message["status"] >= 400
+            if refused and route != "/readyz":  # which is asked each second at the start
                 logger.info("%s %s: %d", scope["method"], route, message["status"])
             await send(message)
 
