@@ -44,7 +44,10 @@ _NOUNS_IN_LY = frozenset(
     "melancholy doily dragonfly firefly homily".split()
 )
 _PLACES = frozenset("here there back twice".split())
-_GIVES = frozenset("pay cost charge lend give send owe offer award teach show tell buy".split())
+_GIVES = frozenset(
+    "pay cost charge lend give send owe offer award teach show tell buy prescribe bring".split()
+)
+_RECEIVERS = frozenset("me us you him them".split())
 _COMES_FROM = frozenset(
     "move come travel buy return receive graduate borrow get steal order resign retire relocate "
     "emigrate immigrate escape date range descend hear learn fly drive change take be purchase "
@@ -58,7 +61,7 @@ _ENDS_IN_PLACE = frozenset("to into onto from by for".split())
 _OF_NOUNS = frozenset("between per".split())
 _NEAR = frozenset("yesterday today tonight tomorrow".split())
 _WHICH = frozenset("last next this past every each".split())
-_UNITS = frozenset("day week weekend month year morning evening afternoon night".split())
+_UNITS = frozenset("day week weekend month quarter year morning evening afternoon night".split())
 _UNITS |= frozenset(WEEKDAYS) | frozenset(MONTHS) | frozenset("summer autumn winter spring".split())
 _BEFORE_NUMBERS = PREPOSITIONS | frozenset("and than least most nearly almost".split())
 _OPEN_PASSIVES = frozenset("named called known considered used said".split())
@@ -73,6 +76,7 @@ _TO_DO = frozenset(
 _SPANS = frozenset("day days hour hours night nights".split())
 _BESIDE = frozenset("above under behind beside below opposite outside inside".split())
 _LONG = frozenset("days weeks months years decades centuries ages".split())
+_LASTS = frozenset("be last stay remain".split())
 _STOPS = frozenset("instead rather".split())
 _MANNERS = {
     "by": frozenset("mistake accident chance hand surprise law default".split()),
@@ -82,12 +86,20 @@ _MANNERS = {
         "private full part turn addition time".split()
     ),
     "on": frozenset("purpose time".split()),
-    "for": frozenset("now sure example instance free good fun".split()),
+    "for": frozenset(
+        "now sure example instance free good fun living hobby while moment time change".split()
+    ),
     "without": frozenset("warning success".split()),
 }
 """Nouns that say with their preposition how something is done, not to what."""
-_RECEIVED = frozenset("give send lend offer award owe sell pay".split())
+_RECEIVED = frozenset("give send lend offer award owe sell pay prescribe bring".split())
 """Verbs of giving whose receiver is one "to" whom."""
+_LINKS = frozenset("connection relation response addition comparison accordance".split())
+"""Nouns that make one preposition with "in" before them and another after them."""
+_OTHERS = frozenset("us you them it him her me".split())
+_OF_OBJECTS = frozenset("found establish open run drop add provide have lead head attend".split())
+"""Verbs after whose object "for" belongs to it: "founded a school for the deaf"."""
+_PREPOSED = frozenset("with at in".split())
 _DATED = frozenset("to for until till".split())
 
 
@@ -121,6 +133,9 @@ def read_complements(
         elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
             index += 2
+        if preposition and _is_pronoun(words, index, who):
+            index = end = index + 1
+            continue
         is_over = not preposition and bool(complements or index > at)
         is_other = preposition == "from" and _is_days(words, index)
         is_other |= preposition == "to" and receiver is not None
@@ -138,6 +153,8 @@ def read_complements(
             else _noun(words[index:stop], who, preposition)
         )
         if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
+            break
+        if preposition == "in" and noun.text in _LINKS:
             break
         index = end = stop
         if not _is_left_out((preposition, noun), complements, base):
@@ -159,11 +176,13 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
     preposition, noun = found
     if noun.text in _MANNERS.get(preposition, ()) and base != "be":
         return True
-    if preposition == "for" and noun.text in _LONG:
+    if preposition == "for" and noun.text.rpartition(" ")[2] in _LONG and base not in _LASTS:
         return True
     if not complements:
         return False
     before, last = complements[-1]
+    if preposition == "in" and last.text.lower().startswith(("best ", "most ", "only ")):
+        return True  # "makes the best pudding in the world"
     day, _, part = noun.text.lower().partition(" ")
     if preposition == "on" and day.removesuffix("s") in WEEKDAYS and part in _PARTS_OF_DAY:
         return base not in SCHEDULED
@@ -184,6 +203,11 @@ def _is_apart(preposition: str, complements: Sequence[Complement], base: str) ->
     if not complements:
         return False
     before, noun = complements[-1]
+    if preposition == "for":
+        is_of_object = not before and base in _OF_OBJECTS
+        return is_of_object or (before in _PREPOSED and noun.article in ("a", "an"))
+    if preposition == "with" and before == "for":
+        return True
     is_origin = preposition == "from" and base not in _COMES_FROM
     return preposition in _OF_NOUNS or (is_origin and (bool(before) or not noun.is_name))
 
@@ -191,7 +215,16 @@ def _is_apart(preposition: str, complements: Sequence[Complement], base: str) ->
 def _after_places(words: Sequence[Token], index: int) -> int:
     while index < len(words) and (words[index].lower in ADVERBS or words[index].lower in _PLACES):
         index += 1
-    return index
+    is_adverb = index + 1 < len(words) and words[index].lower.endswith("ly")
+    return index + (is_adverb and words[index + 1].lower in PREPOSITIONS)
+
+
+def _is_pronoun(words: Sequence[Token], index: int, who: Speakers) -> bool:
+    """Return whether a phrase is only a pronoun whose referent is not known: "to us"."""
+    if index >= len(words) or words[index].lower not in _OTHERS or who.of(words[index].lower):
+        return False
+    following = words[index + 1 : index + 2]
+    return not following or following[0].kind == "date" or following[0].lower in PREPOSITIONS
 
 
 def _after_times(words: Sequence[Token], index: int) -> int:
@@ -206,8 +239,9 @@ def _time_length(words: Sequence[Token], index: int) -> int:
     if word.kind == "date":
         return int(not word.text)
     if word.kind == "number":
-        is_score = re.fullmatch(r"\d{1,3}[-–]\d{1,3}", word.text)
-        return 1 if is_score else _frequency_length(words, index)
+        if re.fullmatch(r"\d{1,3}[-–]\d{1,3}", word.text):
+            return 1
+        return 3 if _is_score(words, index) else _frequency_length(words, index)
     if word.kind != "word":
         return 0
     if word.lower in _NEAR:
@@ -219,9 +253,22 @@ def _time_length(words: Sequence[Token], index: int) -> int:
         return at + 1 - index if is_part else 0
     if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
         return 2
-    if word.lower == "every" and index + 2 < len(words) and _is_number(words[index + 1]):
-        return 3  # "every two hours"
+    if word.lower == "every" and index + 2 < len(words):
+        is_rate = _is_number(words[index + 1]) or following in ("second", "third", "other")
+        if is_rate and words[index + 2].lower.removesuffix("s") in _UNITS | {"hour", "minute"}:
+            return 3  # "every two hours"
+    if word.lower == "of" and following in OWNERS and index + 2 < len(words):
+        return 3 if words[index + 2].lower == "own" else 0  # "a station of its own"
+    if word.lower in NUMBER_WORDS and _is_score(words, index):
+        return 3
     return _frequency_length(words, index)
+
+
+def _is_score(words: Sequence[Token], index: int) -> bool:
+    """Return whether "five to three" ends a segment after a noun phrase."""
+    if index + 3 != len(words) or not index or words[index - 1].lower in PREPOSITIONS:
+        return False
+    return words[index + 1].lower == "to" and _is_number(words[index + 2])
 
 
 def _is_about_unit(words: Sequence[Token], index: int) -> bool:
@@ -275,7 +322,8 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
 def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
     word, before = words[index], words[index - 1]
     if word.lower in PREPOSITIONS and (word.lower != "of" or is_copula):
-        return True
+        is_ratio = word.lower == "over" and before.kind == "number" and index + 1 < len(words)
+        return not (is_ratio and words[index + 1].kind == "number")  # "145 over 90"
     if is_participial(words, index) and (is_copula or _is_reduced(words, index)):
         return True
     if _is_gerund(words, index):
@@ -307,6 +355,9 @@ def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
     """Return where the second of two noun phrases is: "paid Anna | 20 euros"."""
     if start < len(words) and words[start].kind == "number":
         return start, stop
+    if start + 1 < len(words) and words[start].lower in _RECEIVERS:
+        is_given = words[start + 1].kind != "date" and words[start + 1].lower not in PREPOSITIONS
+        return (start + 1, _complement_end(words, start + 1, False)) if is_given else (start, stop)
     for index in range(start + 1, len(words)):
         word = words[index]
         is_counted = word.kind == "number" and index + 1 < len(words)

@@ -155,8 +155,11 @@ class Speakers:
     many: bool = False
 
     def of(self, pronoun: str) -> str | None:
-        """Return the name that a pronoun refers to, or None if it is unknown."""
-        if pronoun in ("i", "my", "me"):
+        """Return the name that a pronoun refers to, or None if it is unknown.
+
+        "We" is the speaker with others, of whom it is true as well.
+        """
+        if pronoun in ("i", "my", "me", "we", "our"):
             return self.me
         if pronoun in ("he", "she", "his", "her"):
             return self.them if self.them != self.me else None

@@ -13,7 +13,7 @@ _ENDS = re.compile(
     r"[;:—–]|\b(?:and|but|so|because|while|which|who|whose|where|when|that|before|after|than)\b"
 )
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
-_FUTURE = frozenset("will shall going tomorrow next soon he'll she'll it'll we'll they'll".split())
+_FUTURE = frozenset("will shall going tomorrow he'll she'll it'll we'll they'll".split())
 _PRESENT = frozenset(
     "is are am has have do does can could may might must should would every each usually always "
     "i'm you're we're they're he's she's it's that's there's don't doesn't isn't aren't if".split()
@@ -32,7 +32,7 @@ def tense_at(text: str, index: int) -> Tense:
 
 
 def _tense(text: str) -> Tense:
-    words = {word.lower().replace("’", "'") for word in _WORD.findall(text)}
+    words = _words(text)
     if not words.isdisjoint(_FUTURE):
         return "future"
     return "past" if words.isdisjoint(_PRESENT) and any(map(_is_past, words)) else ""
@@ -40,8 +40,12 @@ def _tense(text: str) -> Tense:
 
 def _is_told(text: str) -> bool:
     """Return whether a clause has a verb."""
-    words = {word.lower().replace("’", "'") for word in _WORD.findall(text)}
+    words = _words(text)
     return not words.isdisjoint(_PRESENT) or any(word in VERB_FORMS for word in words)
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower().replace("’", "'") for word in _WORD.findall(text) if word != "May"}
 
 
 def _is_past(word: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Literal
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
+    NUMBER_WORDS,
     PARTICIPLES,
     PAST,
     VERB_FORMS,
@@ -25,12 +26,13 @@ ACTIVITIES = frozenset(
 """Verbs of what goes on for a while; with an object it is done once ("ran the marathon")."""
 _STATES = ACTIVITIES | frozenset(
     "be have live reside stay own know belong love like hate prefer need want cost weigh contain "
-    "measure remain exist lack last border lie".split()
+    "measure remain exist lack last border lie stand hang sit".split()
 )
 _LASTING_PASSIVES = frozenset("base locate employ know call engage".split())
 _INTENTS = frozenset("want plan hope need decide consider intend wish dream think try aim".split())
 _ENDINGS = frozenset("stop quit finish cease".split())
 _BEGINNINGS = frozenset("start begin continue".split())
+_TO_DO = _BEGINNINGS | {"learn", "manage"}
 _COMING = frozenset("move leave join marry get go come relocate start begin switch".split())
 _PARTICLES = frozenset("up out off together".split())
 _PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
@@ -219,6 +221,8 @@ def _is_participle(tokens: Sequence[Token], index: int) -> bool:
     """Return whether "has" is an auxiliary: in "has dropped the", not in "has limited access"."""
     word, following = _word(tokens, index), _word(tokens, index + 1)
     is_before = following in _DETERMINERS or following in _AFTER_PARTICIPLE
+    is_before |= following in NUMBER_WORDS or following in ("my", "our", "their", "all", "both")
+    is_before |= index + 1 < len(tokens) and tokens[index + 1].kind in ("name", "number")
     is_verb = len(word) > 4 and word.endswith("ed") and is_before
     return word in _PARTICIPLES or is_verb
 
@@ -342,9 +346,12 @@ def _whole(
     if base in _INTENTS and form in ("base", "ing") and (second > index + 1 or form == "ing"):
         joined = " ".join([text, *(token.lower for token in tokens[index + 1 : second + 1])])
         return Predicate(joined, inner, "present", second + 1, doubtful=True)
-    if base in _BEGINNINGS and after == "to" and form == "base":
+    is_done = base in _BEGINNINGS or (base in _TO_DO and time != "present")
+    if is_done and after == "to" and form == "base":
         joined = f"{text} to {inner}"
         return Predicate(joined, inner, "event", second + 1, ended=ended)
+    if form == "ing" and base == "keep" and second == index + 1:
+        return Predicate(f"{text} {_word(tokens, second)}", inner, time, second + 1, ended=ended)
     if form == "ing" and second == index + 1 and base in _ENDINGS | _BEGINNINGS:
         joined = f"{text} {_word(tokens, second)}"
         is_end = base in _ENDINGS and not negation
