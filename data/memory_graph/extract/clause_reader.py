@@ -52,6 +52,8 @@ from turngraph.data.memory_graph.extract.verbs import (
 )
 from turngraph.data.memory_graph.extract.word_lists import (
     OPENERS,
+    PAST,
+    VERB_FORMS,
 )
 
 CLAUSES = RELATIVE | frozenset("whose whom where".split())
@@ -157,7 +159,7 @@ class ClauseReader:
         """
         if begins_predicate(words, 0) and words[0].lower != "like":
             subjects = self._known_subjects(join, words)
-            if subjects:
+            if subjects and _may_share(words[0], subjects, self._who.me):
                 return 0, subjects, False
         if self._list and join == "," and (self._list[0].is_name or words[0].kind != "name"):
             return 0, [], False  # "Paris, Texas is a town": the subject is unclear
@@ -269,6 +271,14 @@ class ClauseReader:
             noun = noun if is_named(noun) else replace(noun, is_common=True)
             found = Statement((noun,), predicate, tuple(complements), tuple(when))
             self.asides.append(found)
+
+
+def _may_share(verb: Token, subjects: Sequence[Noun], me: str | None) -> bool:
+    """Return whether a verb may go on with subjects: not "thank goodness" with "the test"."""
+    base, kind = VERB_FORMS.get(verb.lower, ("", ""))
+    if kind != "base" or PAST.get(base) == base or len(subjects) > 1 or base in ("be", "have"):
+        return True
+    return subjects[0].text == me or is_plural(subjects[0].text)
 
 
 def _is_unread(

@@ -31,7 +31,7 @@ _CAUSES = frozenset(
 )
 """Verbs whose object does the verb after "to"."""
 
-_OF_DOING = frozenset(
+OF_DOING = frozenset(
     "stop avoid prevent keep like love hate enjoy remember mind start begin spend imagine".split()
 )
 """Verbs whose object is what somebody does: "stopped Ida leaving the house"."""
@@ -81,7 +81,7 @@ def is_unaccounted(statement: Statement) -> bool:
         return bool(rest)
     may_be_left = rest[0].lower in PREPOSITIONS | {"instead", "rather"} or is_manner(rest[0])
     may_be_left |= is_participial(rest, 0)
-    may_be_left |= _is_doing(rest) and statement.predicate.base not in _OF_DOING
+    may_be_left |= _is_doing(rest) and statement.predicate.base not in OF_DOING
     if rest[0].kind in ("word", "name") and not may_be_left:
         return True
     is_reduced = is_participial(rest, 0)

@@ -45,6 +45,12 @@ def split_segments(words: Sequence[Token]) -> list[Segment]:
     return [segment for segment in segments if segment[1]]
 
 
+def _is_between(words: Sequence[Token], index: int) -> bool:
+    """Return whether "and" belongs to "between us and the school"."""
+    nearby = [word.lower for word in words[max(0, index - 4) : index]]
+    return "between" in nearby and _ENDS.isdisjoint(nearby) and "and" not in nearby
+
+
 def _begins_clause(words: Sequence[Token], index: int) -> bool:
     """Return whether a name and its verb follow: "as Ida left"."""
     if index < 2 or index + 1 >= len(words) or words[index].kind != "name":
@@ -59,6 +65,8 @@ def _is_inside(words: Sequence[Token], index: int) -> bool:
         return before == "not"
     if words[index].lower == "after":
         return before in _AFTER_WHOM
+    if words[index].lower == "and" and _is_between(words, index):
+        return True
     if not 0 < index < len(words) - 1:
         return False
     following = words[index + 1]

@@ -16,6 +16,7 @@ from turngraph.data.memory_graph.extract.clause_reader import (
 )
 from turngraph.data.memory_graph.extract.clauses import (
     IS,
+    OF_DOING,
     Statement,
     doubted,
     is_counted,
@@ -49,6 +50,8 @@ from turngraph.data.memory_graph.extract.schedules import has_only_dates
 from turngraph.data.memory_graph.extract.segments import split_segments
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import (
+    MODALS,
+    agrees,
     begins_predicate,
     read_predicate,
 )
@@ -60,6 +63,15 @@ from turngraph.data.memory_graph.extract.word_lists import (
 
 _LIMITS = frozenset("after before unless until when if while since except that who".split())
 _LISTS = frozenset(["", ",", "and", "&"])
+
+
+def _may_be_noun(words: Sequence[Token], index: int) -> bool:
+    """Return whether a verb's form may be a noun or a participle here: "new works by Hals"."""
+    word = words[index].lower
+    if VERB_FORMS.get(word, ("", ""))[1] == "third":
+        following = words[index + 1].lower if index + 1 < len(words) else ""
+        return following not in AFTER_VERB - {"of", "for", "in", "at", "from", "with", "by"}
+    return word not in MODALS and VERB_FORMS.get(word, ("", "past"))[0] not in ("be", "have")
 
 
 class SentenceReader(ClauseReader):
@@ -158,7 +170,7 @@ class SentenceReader(ClauseReader):
         elif self._read_more(join, segment, when):
             return
         elif not self._read_aside(join, segment, when, following):
-            self._read_noun(join, segment, when)
+            self._read_noun(join, segment, when, following)
         self._follows = found is not None
         if found is None and len(self._doing) == 1:
             self._close(self._doing[0], join, segment)
@@ -277,13 +289,19 @@ class SentenceReader(ClauseReader):
             return
         self.asides.append(Statement(tuple(subjects), predicate, (("", noun),), tuple(when)))
 
-    def _read_noun(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> None:
+    def _read_noun(
+        self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
+    ) -> None:
         """Read a noun phrase that continues a list: "has a dog", "a parrot" and "a cat"."""
         is_named = self._is_lost and join == "," and len(segment) == 1
         if is_named and segment[0].kind == "name" and not self.statements:
             self._list, self._is_lost = [], False  # "her grandson, Emil, became"
-        if join not in _LISTS or self._list is None or self._is_new_clause(segment):
+        is_clause = self._is_new_clause(segment) or self._has_verb(segment)
+        if join not in _LISTS or self._list is None or is_clause:
             self._list = None
+            return
+        if self.statements and following == "," and segment[0].lower in OWNERS:
+            self._list = None  # "and its last owner, Ida, left"
             return
         owner = self._list[-1].text if self._list and self._list[-1].is_name else self._who.them
         while len(segment) > 1 and segment[-1].kind == "date":
@@ -316,6 +334,23 @@ class SentenceReader(ClauseReader):
             self._list = []
         elif not self.statements:
             self._waiting += when
+
+    def _has_verb(self, words: Sequence[Token]) -> bool:
+        """Return whether a clause that was not read begins here, after a statement."""
+        if not self.statements:
+            return False
+        first = words[0].lower
+        if first in ("never", "not") or (VERB_FORMS.get(first, ("", ""))[1] == "ing" and words[1:]):
+            return self.statements[-1].predicate.base not in OF_DOING
+        is_gap = len(words) > 1 and words[0].kind == "name" and words[1].lower in PREPOSITIONS
+        last = self.statements[-1].complements[-1]
+        if is_gap and (words[1].lower == last[0] or f" {words[1].lower} " in last[1].text):
+            return True  # "is in charge of stores and Ulf of the fleet"
+        subject = 1 + (first in ARTICLES or first in OWNERS)
+        return any(
+            begins_predicate(words, i) and agrees(words, i) and not _may_be_noun(words, i)
+            for i in range(subject, len(words))
+        )
 
     def _is_new_clause(self, words: Sequence[Token]) -> bool:
         """Return whether a list ends here: "and ended on Monday", ", starring Ida Falk"."""

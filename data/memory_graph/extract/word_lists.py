@@ -9,8 +9,12 @@ WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 NUMBER_WORDS = {
     word: number
     for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve".split()
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+        "fifteen sixteen seventeen eighteen nineteen twenty".split()
     )
+} | {
+    word: 10 * number
+    for number, word in enumerate("thirty forty fifty sixty seventy eighty ninety".split(), 3)
 }
 
 NOT_NAMES = frozenset(
@@ -239,7 +243,7 @@ def _past(base: str) -> str:
 
 _DOUBLING = frozenset(
     "prefer refer transfer occur commit admit cancel travel model enrol submit permit control "
-    "regret equip overlap trim strip scrub snap".split()
+    "regret equip overlap trim strip scrub snap forget".split()
 )
 
 
