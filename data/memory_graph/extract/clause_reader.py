@@ -146,7 +146,9 @@ class ClauseReader:
         """Return the pronouns' referents after a predicate, which may be its subject."""
         first, who = subjects[0], self._who
         is_own = len(subjects) == 1 and (not first.owner or first.owner == who.me)
-        if is_own and not (first.is_common and is_of_name(words, stop)):
+        if first.is_common and (name := is_of_name(words, stop)):
+            who = replace(who, them=name)
+        elif is_own:
             thing = who.it if first.owner else first.head  # "its" is rarely of "my firm's"
             who = Speakers(who.me, first.head, thing, who.topic)
         is_many = len(subjects) > 1 or is_plural(first.text)
@@ -276,7 +278,7 @@ class ClauseReader:
 def _may_share(verb: Token, subjects: Sequence[Noun], me: str | None) -> bool:
     """Return whether a verb may go on with subjects: not "thank goodness" with "the test"."""
     base, kind = VERB_FORMS.get(verb.lower, ("", ""))
-    if kind != "base" or PAST.get(base) == base or len(subjects) > 1 or base in ("be", "have"):
+    if kind != "base" or PAST.get(base, base) == base or len(subjects) > 1 or base in ("be", "have"):
         return True
     return subjects[0].text == me or is_plural(subjects[0].text)
 

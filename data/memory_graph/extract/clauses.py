@@ -71,6 +71,8 @@ def is_unaccounted(statement: Statement) -> bool:
     goes on ("140 by 70"). Only a phrase with a preposition, an adverb or a date can be left.
     """
     rest = statement.rest
+    if statement.predicate.base == "measure" and rest and rest[0].lower == "by":
+        return True
     following = [*(preposition for preposition, _ in statement.complements[1:]), bool(rest)]
     for (_, noun), more in zip(statement.complements, following, strict=True):
         if more in ("by", True) and _is_number(noun.text.rpartition(" ")[2]):
@@ -176,11 +178,11 @@ def is_compared(predicate: Predicate, complements: Sequence[tuple[str, Noun]]) -
     return is_passive and predicate.base in _THINKS and prepositions[:1] == ["to"]
 
 
-def is_of_name(words: Sequence[Token], start: int) -> bool:
-    """Return whether "his" after a name is not the subject's: "thanked Rolf for his work"."""
+def is_of_name(words: Sequence[Token], start: int) -> str | None:
+    """Return the name whose "his" is, as it is not the subject's: "was worn by Ida at her"."""
     owners = (i for i in range(start, len(words)) if words[i].lower in ("his", "her"))
     first = next(owners, start)
-    return any(word.kind == "name" for word in words[start:first])
+    return next((word.text for word in words[start:first] if word.kind == "name"), None)
 
 
 def is_plain_end(words: Sequence[Token], start: int) -> bool:

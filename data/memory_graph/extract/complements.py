@@ -266,7 +266,9 @@ def _time_length(words: Sequence[Token], index: int) -> int:
 
 def _is_score(words: Sequence[Token], index: int) -> bool:
     """Return whether "five to three" ends a segment after a noun phrase."""
-    if index + 3 != len(words) or not index or words[index - 1].lower in PREPOSITIONS:
+    if index + 3 > len(words) or not index or words[index - 1].lower in PREPOSITIONS:
+        return False
+    if index + 3 < len(words) and words[index + 3].kind != "date":
         return False
     return words[index + 1].lower == "to" and _is_number(words[index + 2])
 

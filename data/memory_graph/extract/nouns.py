@@ -187,6 +187,10 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
             if whole and _fits(whole) and not _inner(words)
             else None
         )
+    if words[0].lower in ("all", "both") and len(words) > 1 and words[-1].lower.endswith("s"):
+        noun = _several(words[1:], "") if len(words) > 2 else Noun(words[1].text, False)
+        whole = noun and f"{words[0].lower} {noun.text}"
+        return Noun(whole, False, "the", is_common=True) if whole and not _inner(words) else None
     noun = _with_phrase(words, who) if _inner(words) else read_noun(words, who)
     if noun is None:
         return None
@@ -265,12 +269,24 @@ def _with_phrase(words: Sequence[Token], who: Speakers) -> Noun | None:
     """Read a common noun with the phrase that belongs to it: "the old bridge in Rome"."""
     inner = _inner(words)
     head, phrase = read_noun(words[:inner], who), read_noun(words[inner + 1 :], who)
-    if head is None or phrase is None or (head.is_name and not _are_people(words[:inner])):
+    if head is None or phrase is None:
         return None
+    if head.is_name and not _are_people(words[:inner]):
+        return head if _is_placed(words, inner) else None
     tail = f"{words[inner].lower} {phrase.text}"
     text = f"{head.text} {tail}"
     thing = f"{head.thing} {tail}" if head.thing else None
     return replace(head, text=text, thing=thing) if _fits(text) else None
+
+
+def _is_placed(words: Sequence[Token], inner: int) -> bool:
+    """Return whether a place tells which person is meant: "Mrs Gray on the third floor"."""
+    if words[inner].lower not in ("in", "on", "at", "from") or words[inner - 1].owns:
+        return False
+    first = words[0].text.partition(" ")
+    is_titled = first[0].lower in TITLES | {"miss", "aunt", "uncle"} and bool(first[2])
+    is_pair = inner == 2 and words[0].lower == "the" and words[1].text.endswith("s")
+    return is_titled or is_pair or (inner == 1 and words[inner].lower == "from")
 
 
 def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
@@ -280,6 +296,8 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
         words = words[:-1]
     if words and (words[-1].lower in PREPOSITIONS or _begins_phrase(words)):
         return None
+    if len(words) > 2 and words[-2].lower in ("named", "called") and words[-1].kind == "name":
+        return _single(words[-1], who, "")  # "a dentist named Kuhl"
     article = ""
     if words and words[0].lower in ARTICLES:
         article, words = words[0].lower, words[1:]
@@ -325,7 +343,8 @@ def _single(word: Token, who: Speakers, article: str) -> Noun | None:
     if word.lower in TITLES:
         return None
     if word.kind in ("name", "quote"):
-        return Noun(word.text, True, article, is_value=True) if _fits(word.text) else None
+        text = f"{word.text}'s" if word.owns else word.text  # "St Anne's"
+        return Noun(text, True, article, is_value=True) if _fits(text) else None
     if word.kind in ("number", "address") or word.lower in NUMBER_WORDS:
         return Noun(word.text, False, article, is_value=True)
     if name := who.of(word.lower):

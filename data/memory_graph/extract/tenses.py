@@ -50,4 +50,4 @@ def _words(text: str) -> set[str]:
 
 def _is_past(word: str) -> bool:
     base, kind = VERB_FORMS.get(word, (word, "past" if word.endswith("ed") else ""))
-    return kind in ("past", "participle") or (kind == "base" and PAST.get(base) == base)
+    return kind in ("past", "participle") or (kind == "base" and PAST.get(base, base) == base)
