@@ -33,6 +33,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     Noun,
     Speakers,
     read_bare,
+    read_noun,
     read_subject,
 )
 from turngraph.data.memory_graph.extract.relatives import (
@@ -51,6 +52,7 @@ from turngraph.data.memory_graph.extract.verbs import (
     without_any,
 )
 from turngraph.data.memory_graph.extract.word_lists import (
+    ADVERBS,
     OPENERS,
     PAST,
     VERB_FORMS,
@@ -62,6 +64,7 @@ _OF_WHICH = frozenset("of by".split())
 _BACKGROUND = frozenset("when while".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
+PLACES = frozenset("in at on near under behind above below outside inside beside between".split())
 _PHRASE_ENDS = ("word", "number", "date")
 _TELLS = frozenset("tell ask remind".split())
 _NEW_CLAUSES = frozenset("because while whereas where so but when whom".split())
@@ -101,6 +104,8 @@ class ClauseReader:
     def _statement(
         self, join: str, words: Sequence[Token], when: Sequence[Date]
     ) -> Statement | None:
+        if words[0].lower == "there":
+            return self._existence(words, when)
         start, subjects, is_one = self._subject(join, words)
         lasts = any(date.word == "since" for date in when)
         predicate = read_predicate(words, start, lasts, is_one) if subjects else None
@@ -146,11 +151,14 @@ class ClauseReader:
         """Return the pronouns' referents after a predicate, which may be its subject."""
         first, who = subjects[0], self._who
         is_own = len(subjects) == 1 and (not first.owner or first.owner == who.me)
-        if first.is_common and (name := is_of_name(words, stop)):
-            who = replace(who, them=name)
+        if not first.is_name and is_of_name(words, stop):
+            maker = words[stop + 1] if words[stop].lower == "by" and words[stop + 1 :] else None
+            if maker and maker.kind == "name":  # "was worn by Ida at her wedding"
+                who = replace(who, them=maker.text)
         elif is_own:
             thing = who.it if first.owner else first.head  # "its" is rarely of "my firm's"
-            who = Speakers(who.me, first.head, thing, who.topic)
+            that = who.it if who.it not in (who.topic, first.head) else None
+            who = Speakers(who.me, first.head, thing, who.topic, that=that)
         is_many = len(subjects) > 1 or is_plural(first.text)
         return replace(who, many=True) if is_many else who
 
@@ -178,6 +186,21 @@ class ClauseReader:
                     is_one = not is_many and words[0].lower not in ("i", "you")
                     return index, [noun], is_one and not words[index - 1].lower.endswith("s")
         return 0, [], False
+
+    def _existence(self, words: Sequence[Token], when: Sequence[Date]) -> Statement | None:
+        """Read "there was a ferry at Hohenau" as the place of a thing."""
+        start = next((i for i in range(2, len(words)) if words[i].lower not in ADVERBS), 0)
+        places = (i for i, word in enumerate(words) if i > start and word.lower in PLACES)
+        stop = next(places, 0)
+        if words[0].lower != "there" or not (start and stop):
+            return None
+        be = read_predicate(words, 1)
+        noun = read_noun(words[start:stop], self._who)
+        if noun is None or be is None or not be.is_copula or be.doubtful or be.is_negated:
+            return None
+        complements, _ = read_complements(words, stop, self._who, "be")
+        noun = replace(noun, is_common=not noun.is_name)
+        return Statement((noun,), be, tuple(complements[:1]), tuple(when)) if complements else None
 
     def _may_be_bare(self, join: str) -> bool:
         """Return whether a new clause begins, so that "villagers crossed" has its subject."""

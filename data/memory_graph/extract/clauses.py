@@ -71,9 +71,9 @@ def is_unaccounted(statement: Statement) -> bool:
     goes on ("140 by 70"). Only a phrase with a preposition, an adverb or a date can be left.
     """
     rest = statement.rest
-    if statement.predicate.base == "measure" and rest and rest[0].lower == "by":
-        return True
     following = [*(preposition for preposition, _ in statement.complements[1:]), bool(rest)]
+    if statement.predicate.base == "measure" and "by" in following:
+        return True
     for (_, noun), more in zip(statement.complements, following, strict=True):
         if more in ("by", True) and _is_number(noun.text.rpartition(" ")[2]):
             return True
@@ -155,7 +155,7 @@ def without_makers(
     is_active = not predicate.text.startswith(("is ", "was ", "can be ", "used to be "))
     for index, (preposition, noun) in enumerate(complements):
         is_maker = preposition == "by" and index and not complements[index - 1][0]
-        if is_maker and is_active and not any(map(str.isdigit, noun.text)):
+        if is_maker and is_active and not any(map(str.isdigit, noun.text)) and not _is_number(noun.text):
             return list(complements[:index])
     return list(complements)
 
@@ -178,11 +178,11 @@ def is_compared(predicate: Predicate, complements: Sequence[tuple[str, Noun]]) -
     return is_passive and predicate.base in _THINKS and prepositions[:1] == ["to"]
 
 
-def is_of_name(words: Sequence[Token], start: int) -> str | None:
-    """Return the name whose "his" is, as it is not the subject's: "was worn by Ida at her"."""
+def is_of_name(words: Sequence[Token], start: int) -> bool:
+    """Return whether "his" after a name is not the subject's: "thanked Rolf for his work"."""
     owners = (i for i in range(start, len(words)) if words[i].lower in ("his", "her"))
     first = next(owners, start)
-    return next((word.text for word in words[start:first] if word.kind == "name"), None)
+    return any(word.kind == "name" for word in words[start:first])
 
 
 def is_plain_end(words: Sequence[Token], start: int) -> bool:

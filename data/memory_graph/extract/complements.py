@@ -14,6 +14,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     is_amount,
     read_noun,
 )
+from turngraph.data.memory_graph.extract.segments import is_comparison
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import agrees, begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import (
@@ -128,7 +129,10 @@ def read_complements(
         preposition = ""
         index += _is_about_unit(words, index)
         is_age = is_copula and not complements and is_amount(words[index:])
-        if words[index].lower in PREPOSITIONS and not (is_age or _is_range(words, index)):
+        is_than = words[index].lower == "than" and is_copula and len(complements) == 1
+        if is_than or (
+            words[index].lower in PREPOSITIONS and not (is_age or _is_range(words, index))
+        ):
             preposition, index = words[index].lower, index + 1
         elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
@@ -326,6 +330,8 @@ def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
     if word.lower in PREPOSITIONS and (word.lower != "of" or is_copula):
         is_ratio = word.lower == "over" and before.kind == "number" and index + 1 < len(words)
         return not (is_ratio and words[index + 1].kind == "number")  # "145 over 90"
+    if word.lower == "than" and is_copula and is_comparison(words, index):
+        return True
     if is_participial(words, index) and (is_copula or _is_reduced(words, index)):
         return True
     if _is_gerund(words, index):
@@ -355,7 +361,7 @@ def _is_gerund(words: Sequence[Token], index: int) -> bool:
 
 def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
     """Return where the second of two noun phrases is: "paid Anna | 20 euros"."""
-    if start < len(words) and words[start].kind == "number":
+    if start < len(words) and _is_number(words[start]):
         return start, stop
     if start + 1 < len(words) and words[start].lower in _RECEIVERS:
         is_given = words[start + 1].kind != "date" and words[start + 1].lower not in PREPOSITIONS

@@ -146,6 +146,7 @@ class Speakers:
         me, them, it: names; None: unknown.
         topic: of the text.
         many: "their" is of the subject, which is several.
+        that: what "it" refers to as an object, where this is not ``it``.
     """
 
     me: str | None
@@ -153,6 +154,7 @@ class Speakers:
     it: str | None
     topic: str | None = None
     many: bool = False
+    that: str | None = None
 
     def of(self, pronoun: str) -> str | None:
         """Return the name that a pronoun refers to, or None if it is unknown.
@@ -163,6 +165,8 @@ class Speakers:
             return self.me
         if pronoun in ("he", "she", "his", "her"):
             return self.them if self.them != self.me else None
+        if pronoun == "it" and self.that:
+            return self.that
         return self.it if pronoun in ("it", "its") else None
 
 

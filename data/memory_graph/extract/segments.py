@@ -20,6 +20,7 @@ _JOINS = frozenset(
 _AFTER_WHOM = frozenset("named modelled modeled".split())
 """Verbs that "after" belongs to, as it begins no clause: "named after Ida"."""
 _PRONOUNS = frozenset("who which that whose where".split())
+_NOT_MORE = frozenset("other another rather either later earlier sooner longer fewer never".split())
 _QUANTITIES = frozenset("less more fewer".split())
 
 
@@ -45,6 +46,16 @@ def split_segments(words: Sequence[Token]) -> list[Segment]:
     return [segment for segment in segments if segment[1]]
 
 
+def is_comparison(words: Sequence[Token], index: int) -> bool:
+    """Return whether "than" and a noun phrase follow an adjective: "is older than the house"."""
+    before = words[index - 1].lower if index else ""
+    is_plain = before.endswith("er") and len(before) > 4 and before not in _NOT_MORE
+    if not is_plain or words[index - 1].kind != "word":
+        return False
+    rest = range(index + 1, min(len(words), index + 7))
+    return not any(words[i].kind == "word" and begins_predicate(words, i) for i in rest)
+
+
 def _is_between(words: Sequence[Token], index: int) -> bool:
     """Return whether "and" belongs to "between us and the school"."""
     nearby = [word.lower for word in words[max(0, index - 4) : index]]
@@ -66,6 +77,8 @@ def _is_inside(words: Sequence[Token], index: int) -> bool:
     if words[index].lower == "after":
         return before in _AFTER_WHOM
     if words[index].lower == "and" and _is_between(words, index):
+        return True
+    if words[index].lower == "than" and is_comparison(words, index):
         return True
     if not 0 < index < len(words) - 1:
         return False

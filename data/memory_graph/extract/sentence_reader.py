@@ -53,16 +53,24 @@ from turngraph.data.memory_graph.extract.verbs import (
     MODALS,
     agrees,
     begins_predicate,
+    is_plural,
     read_predicate,
 )
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
+    DOUBT,
     NUMBER_WORDS,
     VERB_FORMS,
 )
 
 _LIMITS = frozenset("after before unless until when if while since except that who".split())
+_DOUBTS = DOUBT & MODALS
 _LISTS = frozenset(["", ",", "and", "&"])
+
+
+def _is_thing(noun: Noun) -> bool:
+    is_plain = bool(noun.article) and not (noun.is_name or noun.is_value or noun.owner)
+    return is_plain and not is_plural(noun.text)
 
 
 def _may_be_noun(words: Sequence[Token], index: int) -> bool:
@@ -91,6 +99,7 @@ class SentenceReader(ClauseReader):
         """Read all segments into ``statements``, ``asides`` and ``roles``."""
         segments = split_relatives(split_segments(words))
         self._look_ahead(segments)
+        is_open = False  # "may" or "could" came before
         ends = pairwise([*segments, ("", [])])
         for ((join, segment), (following, _)), mood in zip(ends, moods(segments), strict=True):
             segment = list(with_year(segment))
@@ -105,7 +114,9 @@ class SentenceReader(ClauseReader):
             elif segment:
                 num, num_asides = len(self.statements), len(self.asides)
                 self._read_segment(join, segment, when, following)
-                if mood is Mood.POSSIBLE:
+                is_doubt = any(w.lower in _DOUBTS and w.text != "May" for w in segment)
+                is_open |= is_doubt and join not in CLAUSES
+                if mood is Mood.POSSIBLE or is_doubt or is_open:
                     self.statements[num:] = map(doubted, self.statements[num:])
                     self.asides[num_asides:] = map(doubted, self.asides[num_asides:])
             else:
@@ -203,6 +214,9 @@ class SentenceReader(ClauseReader):
             return
         if subject.is_name and not subject.article and subject.text != self._who.them:
             self._who = replace(self._who, them=subject.text)
+        things = [noun.text for _, noun in statement.complements if _is_thing(noun)]
+        if subject.is_name and not is_copula and len(things) == 1:
+            self._who = replace(self._who, it=things[0])
         elif (subject.is_attribute or subject.article == "the") and all(
             n.is_value or is_copula for n in direct
         ):
