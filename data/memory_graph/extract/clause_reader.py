@@ -133,12 +133,14 @@ class ClauseReader:
         if len(complements) > 1:
             complements = without_makers(predicate, complements)
         complements, when = place_dates(words, predicate, first, complements, when)
-        if first.is_common and not (complements and is_telling(predicate, complements[0])):
-            return None
         is_alone = not complements and has_only_dates(words, predicate.stop)
-        if is_alone and (found := participle(predicate)):
+        is_told = not first.is_common or (predicate.time == "present" and when)
+        if is_alone and is_told and (found := participle(predicate)):
             complements = [("", found)]
-            predicate = replace(predicate, text=predicate.text.rpartition(" ")[0], base="be")
+            text = predicate.text.rpartition(" ")[0]
+            predicate = replace(predicate, text=text, base="be")
+        elif first.is_common and not (complements and is_telling(predicate, complements[0])):
+            return None
         nouns = (*subjects, *(noun for _, noun in complements))
         self.roles += [(n.role[0], f"has {n.role[1]}", n.text) for n in nouns if n.role]
         return (

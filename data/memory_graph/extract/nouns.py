@@ -288,7 +288,7 @@ def _is_placed(words: Sequence[Token], inner: int) -> bool:
     if words[inner].lower not in ("in", "on", "at", "from") or words[inner - 1].owns:
         return False
     first = words[0].text.partition(" ")
-    is_titled = first[0].lower in TITLES | {"miss", "aunt", "uncle"} and bool(first[2])
+    is_titled = first[0].lower() in TITLES | {"miss", "aunt", "uncle"} and bool(first[2])
     is_pair = inner == 2 and words[0].lower == "the" and words[1].text.endswith("s")
     return is_titled or is_pair or (inner == 1 and words[inner].lower == "from")
 

@@ -54,7 +54,8 @@ def place_dates(
             return [_day(predicate, subject, when[0])], []
         is_passive = predicate.text.startswith("was ") and predicate.time == "event"
         is_telling = predicate.base in _HAPPENED or (is_passive and not subject.is_common)
-        if when[0].word == "at" and is_telling:
+        is_relative = when[0].label is not None  # "was stolen last week"
+        if when[0].word == "at" and is_telling and not (is_relative and is_passive):
             return [_day(predicate, subject, when[0])], list(when)
     return list(complements), list(when)
 

@@ -281,8 +281,12 @@ def _perfect(
     if base == "be" and _word(tokens, following) != "to":
         return _being(tokens, following, time, negation)
     text = PAST.get(base, _word(tokens, index))
+    after = _word(tokens, index + 1)
+    if after in _PARTICLES or (after == "over" and base in _TAKES_OVER):
+        text, index = f"{text} {after}", index + 1
     if negation:
-        return Predicate(f"has {negation} {_word(tokens, index)}", base, "event", index + 1)
+        text = _word(tokens, index)
+        return Predicate(f"has {negation} {text}", base, "event", index + 1)
     is_lasting = have != "had" and base in _STATES and lasts
     text = third_person(base) if is_lasting else text
     return Predicate(text, base, "present" if is_lasting else "event", index + 1)
