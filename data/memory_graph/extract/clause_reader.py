@@ -55,6 +55,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
     OPENERS,
     PAST,
+    UNITS,
     VERB_FORMS,
 )
 
@@ -132,6 +133,8 @@ class ClauseReader:
             complements = complements[:1]
         if len(complements) > 1:
             complements = without_makers(predicate, complements)
+        if predicate.doubtful:  # "must go back in six months"
+            complements = [c for c in complements if c[0] != "in" or not _is_span(c[1])]
         complements, when = place_dates(words, predicate, first, complements, when)
         is_alone = not complements and has_only_dates(words, predicate.stop)
         is_told = not first.is_common or (predicate.time == "present" and when)
@@ -180,6 +183,8 @@ class ClauseReader:
         if is_many and self._list and self._list[-1].is_name:  # "Ana and her husband Raul"
             who = replace(who, them=self._list[-1].text)
         for index in range(1, min(len(words), _MAX_SUBJECT)):
+            if _names(words, index):
+                continue  # "two brothers named Oltmann built"
             if begins_predicate(words, index) and (is_many or agrees(words, index)):
                 noun = read_subject(words[:index], who) or self._after_phrase(join, words, index)
                 if noun is None and self._may_be_bare(join):
@@ -298,6 +303,17 @@ class ClauseReader:
             noun = noun if is_named(noun) else replace(noun, is_common=True)
             found = Statement((noun,), predicate, tuple(complements), tuple(when))
             self.asides.append(found)
+
+
+def _is_span(noun: Noun) -> bool:
+    return noun.is_value and noun.text.rpartition(" ")[2] in UNITS
+
+
+def _names(words: Sequence[Token], index: int) -> bool:
+    """Return whether "named" gives the name of the noun before it, and its verb follows."""
+    if words[index].lower not in ("named", "called") or index + 2 >= len(words):
+        return False
+    return words[index + 1].kind == "name" and begins_predicate(words, index + 2)
 
 
 def _may_share(verb: Token, subjects: Sequence[Noun], me: str | None) -> bool:

@@ -53,7 +53,7 @@ _COMES_FROM = frozenset(
     "move come travel buy return receive graduate borrow get steal order resign retire relocate "
     "emigrate immigrate escape date range descend hear learn fly drive change take be purchase "
     "release remove separate translate migrate withdraw rent bear fall rise raise gain regain "
-    "inherit import obtain acquire recover".split()
+    "inherit import obtain acquire recover rescue free save".split()
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
 _PLACED = frozenset("in at near".split())
@@ -134,6 +134,8 @@ def read_complements(
             words[index].lower in PREPOSITIONS and not (is_age or _is_range(words, index))
         ):
             preposition, index = words[index].lower, index + 1
+            if index + 1 < len(words) and words[index].lower == "by":  # "was operated on by"
+                preposition, index = f"{preposition} by", index + 1
         elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
             index += 2

@@ -12,6 +12,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
     OPENERS,
     PARTICIPLES,
     PAST,
+    UNITS,
     VERB_FORMS,
 )
 
@@ -32,7 +33,7 @@ ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
     "it them him her me us you that this these those there here what which who everything anything "
     "something nothing so one more lot able out up down off away ahead aside apart myself himself "
-    "herself itself others ya em no none not good sure half better worse".split()
+    "herself itself others ya em no none not much good sure half better worse".split()
 )
 _FINITE = frozenset(
     "is are was were has had have does do did will would can could may might must shall should "
@@ -283,6 +284,13 @@ def _with_phrase(words: Sequence[Token], who: Speakers) -> Noun | None:
     return replace(head, text=text, thing=thing) if _fits(text) else None
 
 
+def _is_shown(words: Sequence[Token]) -> bool:
+    """Return whether "this" is said of a thing: "this clock", not "this week" or "this one"."""
+    is_plain = all(word.kind == "word" and word.text.islower() for word in words[1:])
+    last = words[-1].lower
+    return is_plain and last not in _NOT_ONE | UNITS | {"one"} and not last.endswith("s")
+
+
 def _is_placed(words: Sequence[Token], inner: int) -> bool:
     """Return whether a place tells which person is meant: "Mrs Gray on the third floor"."""
     if words[inner].lower not in ("in", "on", "at", "from") or words[inner - 1].owns:
@@ -300,11 +308,15 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
         words = words[:-1]
     if words and (words[-1].lower in PREPOSITIONS or _begins_phrase(words)):
         return None
+    if len(words) > 2 and words[0].lower == "all" and words[1].lower in OWNERS | {"the"}:
+        words = words[1:]
     if len(words) > 2 and words[-2].lower in ("named", "called") and words[-1].kind == "name":
         return _single(words[-1], who, "")  # "a dentist named Kuhl"
     article = ""
     if words and words[0].lower in ARTICLES:
         article, words = words[0].lower, words[1:]
+    elif len(words) > 1 and words[0].lower == "this" and _is_shown(words):
+        article, words = "the", words[1:]
     if not words:
         return None
     if len(words) == 1:

@@ -195,6 +195,8 @@ class SentenceReader(ClauseReader):
         is_only = sum(word.kind == "name" for word in words) == 1
         if noun.is_name and not noun.article and noun.text != self._who.me and is_only:
             self._who = replace(self._who, them=noun.text)
+        elif noun.article == "the" and not is_plural(noun.text):
+            self._who = replace(self._who, it=noun.head)
 
     def _read_reduced(self, statement: Statement, last: Token) -> None:
         """Read "presented by Queen Sofia" after the object that it is said of."""

@@ -37,7 +37,7 @@ _COMING = frozenset("move leave join marry get go come relocate start begin swit
 _PARTICLES = frozenset("up out off together".split())
 _PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
 _PARTICIPLES |= frozenset(
-    "become come overcome run cost put set cut hit read shut split spread quit hurt".split()
+    "become come overcome run cost put set cut hit read shut split spread quit hurt cast".split()
 )
 _MANY = frozenset("i you we they people parents children men women police staff team".split())
 _DETERMINERS = frozenset("the a an his her its".split())

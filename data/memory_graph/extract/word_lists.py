@@ -70,7 +70,9 @@ ADVERBS = frozenset(
 )
 """Words that may be between a subject and its verb without changing the statement."""
 
-LASTING = frozenset("open closed full empty available unavailable".split())
+LASTING = frozenset(
+    "open closed full empty available unavailable negative positive normal benign".split()
+)
 """Conditions of a thing that are no impressions of it."""
 
 MORE = frozenset("also too another second both additionally besides part-time".split())
@@ -202,7 +204,11 @@ _REGULAR = (
     "sustain swallow sympathise symbolise symbolize talk tempt tend testify thaw thicken thrive "
     "tighten tolerate transmit transplant tremble trim tuck tumble undermine unearth unfold unify "
     "unload unpack urge utilise vacate vanish violate wade wait walk whisper whistle widen wipe "
-    "worship yell".split()
+    "worship yell audition authenticate baptise bribe burgle capsize carve christen confiscate "
+    "convict crochet curate debug delete demonstrate demote deprecate derail distil encrypt evict "
+    "exhume extinguish ferment forge hatch graze improvise inaugurate inoculate knead mow "
+    "paste plummet quarrel raze refute relapse resuscitate revert scold smuggle sprain stab "
+    "strangle swerve triple uninstall vaccinate validate verify vomit weld whisk wither".split()
 )
 _NAMED_BY_NOUNS = (
     "head boil charge deal last fuel light rank stock pilot author captain farm fish land lease "
@@ -222,7 +228,8 @@ _NAMED_BY_NOUNS = (
     "reform remark reply reserve respect rest resume reverse risk roast roll rush salute scare "
     "search shift shock smell smile sound spot steam step stew stress strip suit supplement "
     "suspect sweat target toss trace trip try tune twist value view wave wrap pack phone pioneer "
-    "scrub slip snap tease surge survey trap delight desire"
+    "scrub slip snap tease surge survey trap delight desire index crash escort patrol leak cough "
+    "fracture veto glaze raid catalogue loan nest roost sail moor"
 ).split()
 """Verbs whose base form is mostly a noun: "the head", but "she heads"."""
 
