@@ -66,6 +66,8 @@ _BACKGROUND = frozenset("when while".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
 PLACES = frozenset("in at on near under behind above below outside inside beside between".split())
+_SHOWS = frozenset("show depict portray represent".split())
+"""Verbs whose "her" is of what is shown: "the figure shows a girl tying her shoe"."""
 _PHRASE_ENDS = ("word", "number", "date")
 _TELLS = frozenset("tell ask remind".split())
 _NEW_CLAUSES = frozenset("because while whereas where so but when whom".split())
@@ -125,7 +127,8 @@ class ClauseReader:
         is_any = first.is_common and first.article != "the"
         if is_any and predicate.base not in _MEASURES and predicate.time != "event":
             return None
-        who = self._within(subjects, words, predicate.stop)
+        is_shown = predicate.base in _SHOWS and not first.is_name
+        who = self._who if is_shown else self._within(subjects, words, predicate.stop)
         complements, rest = read_complements(words, predicate.stop, who, predicate.base)
         if _is_unread(words, start, predicate, complements):
             return None

@@ -184,6 +184,8 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
         return True
     if preposition == "for" and noun.text.rpartition(" ")[2] in _LONG and base not in _LASTS:
         return True
+    if preposition == "after" and noun.is_value and noun.text.rpartition(" ")[2] in UNITS:
+        return True  # "after 30 minutes"
     if not complements:
         return False
     before, last = complements[-1]
@@ -212,7 +214,7 @@ def _is_apart(preposition: str, complements: Sequence[Complement], base: str) ->
     if preposition == "for":
         is_of_object = not before and base in _OF_OBJECTS
         return is_of_object or (before in _PREPOSED and noun.article in ("a", "an"))
-    if preposition == "with" and before == "for":
+    if before == "after" or (preposition == "with" and before == "for"):
         return True
     is_origin = preposition == "from" and base not in _COMES_FROM
     return preposition in _OF_NOUNS or (is_origin and (bool(before) or not noun.is_name))

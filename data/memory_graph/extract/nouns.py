@@ -311,6 +311,9 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
     if len(words) > 2 and words[0].lower == "all" and words[1].lower in OWNERS | {"the"}:
         words = words[1:]
     if len(words) > 2 and words[-2].lower in ("named", "called") and words[-1].kind == "name":
+        if words[-3].lower.endswith("s"):
+            text = " ".join(word.text for word in words)
+            return Noun(text, False, "the", is_common=True) if _fits(text) else None
         return _single(words[-1], who, "")  # "a dentist named Kuhl"
     article = ""
     if words and words[0].lower in ARTICLES:

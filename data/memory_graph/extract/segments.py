@@ -56,6 +56,17 @@ def is_comparison(words: Sequence[Token], index: int) -> bool:
     return not any(words[i].kind == "word" and begins_predicate(words, i) for i in rest)
 
 
+def _is_phrase(words: Sequence[Token], index: int) -> bool:
+    """Return whether "after" begins no clause here: "resigned after a dispute"."""
+    for i in range(index + 1, len(words)):
+        word = words[i]
+        if word.lower in _JOINS or (word.kind == "mark" and word.text in _ENDS):
+            return i > index + 2
+        if word.kind == "date" or begins_predicate(words, i) or word.lower.endswith("ing"):
+            return False
+    return False
+
+
 def _is_between(words: Sequence[Token], index: int) -> bool:
     """Return whether "and" belongs to "between us and the school"."""
     nearby = [word.lower for word in words[max(0, index - 4) : index]]
@@ -75,7 +86,7 @@ def _is_inside(words: Sequence[Token], index: int) -> bool:
     if words[index].lower == "yet":
         return before == "not"
     if words[index].lower == "after":
-        return before in _AFTER_WHOM
+        return before in _AFTER_WHOM or _is_phrase(words, index)
     if words[index].lower == "and" and _is_between(words, index):
         return True
     if words[index].lower == "than" and is_comparison(words, index):

@@ -127,7 +127,9 @@ class SentenceReader(ClauseReader):
 
     def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
         """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
-        if self._who.them is not None or len(segments) < 2 or segments[0][0] in ("", ","):
+        if self._who.them is not None or len(segments) < 2 or segments[0][0] == ",":
+            return
+        if not segments[0][0] and segments[0][1][0].lower not in ("together", "along", "with"):
             return
         (_, clause), (_, main) = segments[:2]
         pairs = zip([None, *clause], clause, strict=False)
@@ -148,6 +150,10 @@ class SentenceReader(ClauseReader):
     ) -> None:
         if join == "whose" and self._read_whose(segment, when):
             return
+        if join in ("until", "since") and self._read_end(join, segment, when):
+            return
+        if not join and segment[0].lower in ("together", "along", "with"):
+            self._read_company(segment)
         if join in RELATIVE and self._read_object_clause(join, segment, when):
             return
         is_about = join in RELATIVE and bool(self.statements) and self._follows
@@ -185,6 +191,22 @@ class SentenceReader(ClauseReader):
         self._follows = found is not None
         if found is None and len(self._doing) == 1:
             self._close(self._doing[0], join, segment)
+
+    def _read_end(self, join: str, words: Sequence[Token], when: Sequence[Date]) -> bool:
+        """Read the date of "until his arrest in 1941", and return whether it is such."""
+        is_event = words[0].lower in OWNERS or words[0].lower in ARTICLES
+        is_event &= not any(begins_predicate(words, i) for i in range(1, len(words)))
+        if not (is_event and self._follows and len(when) == 1 and when[0].word == "at"):
+            return False
+        self._attach([replace(when[0], word=join)])
+        return True
+
+    def _read_company(self, words: Sequence[Token]) -> None:
+        """Read "with his brother Emil" before the name that it is said of."""
+        start = next((i for i, word in enumerate(words) if word.lower in OWNERS), 0)
+        noun = read_noun(words[start:], self._who) if start and words[-1].kind == "name" else None
+        if noun is not None and noun.role is not None:
+            self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
 
     def _close(self, noun: Noun, join: str, words: Sequence[Token]) -> None:
         """Keep the subject of a clause that was not read, for what refers to it."""

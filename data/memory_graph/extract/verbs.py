@@ -101,7 +101,8 @@ def begins_predicate(tokens: Sequence[Token], index: int) -> bool:
         return False
     if index + 1 == len(tokens) or tokens[index + 1].lower not in _AUXILIARIES:
         return True
-    return VERB_FORMS.get(tokens[index].lower, ("", ""))[1] != "third"  # "seats cannot be"
+    base, kind = VERB_FORMS.get(tokens[index].lower, ("", ""))
+    return kind != "third" or base == "have"  # "seats cannot be"
 
 
 def agrees(tokens: Sequence[Token], index: int) -> bool:
