@@ -62,7 +62,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
 CLAUSES = RELATIVE | frozenset("whose whom where".split())
 _OF_WHICH = frozenset("of by".split())
 """Prepositions after which a name may be what "which" is about."""
-_BACKGROUND = frozenset("when while".split())
+_BACKGROUND = frozenset("when while until before after since".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
 PLACES = frozenset("in at on near under behind above below outside inside beside between".split())

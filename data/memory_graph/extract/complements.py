@@ -19,6 +19,7 @@ from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import agrees, begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
+    NOUNS_IN_LY,
     NUMBER_WORDS,
     PARTICIPLES,
     PAST,
@@ -40,10 +41,6 @@ SCHEDULED = frozenset(
     "defer schedule shift push meet".split()
 )
 """Verbs whose day is part of what they say."""
-_NOUNS_IN_LY = frozenset(
-    "family reply supply assembly jelly belly ally bully lily butterfly monopoly anomaly "
-    "melancholy doily dragonfly firefly homily".split()
-)
 _PLACES = frozenset("here there back twice".split())
 _GIVES = frozenset(
     "pay cost charge lend give send owe offer award teach show tell buy prescribe bring".split()
@@ -56,7 +53,7 @@ _COMES_FROM = frozenset(
     "inherit import obtain acquire recover rescue free save".split()
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
-_PLACED = frozenset("in at near".split())
+_PLACED = frozenset("in at near on".split())
 _ENDS_IN_PLACE = frozenset("to into onto from by for".split())
 """Prepositions whose noun has the place after it: "to a shelter in Bremen"."""
 _OF_NOUNS = frozenset("between per".split())
@@ -160,7 +157,11 @@ def read_complements(
         )
         if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
             break
-        if preposition == "in" and noun.text in _LINKS:
+        is_done = not preposition and _is_doing_what(words[at:stop])
+        if is_done:
+            complements.append(("", noun))
+        if is_done or (preposition == "in" and noun.text in _LINKS):
+            end = stop if is_done else end
             break
         index = end = stop
         if not _is_left_out((preposition, noun), complements, base):
@@ -259,6 +260,8 @@ def _time_length(words: Sequence[Token], index: int) -> int:
         at = index + 1 + (following == "the")
         is_part = at < len(words) and words[at].lower in _PARTS
         return at + 1 - index if is_part else 0
+    if word.lower == "all" and following in _UNITS:
+        return 2
     if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
         return 2
     if word.lower == "every" and index + 2 < len(words):
@@ -363,6 +366,12 @@ def _is_gerund(words: Sequence[Token], index: int) -> bool:
     return following in PREPOSITIONS - {"of"} or following in ARTICLES or following in OWNERS
 
 
+def _is_doing_what(words: Sequence[Token]) -> bool:
+    """Return whether an object is what somebody does: "suggested moving the archive"."""
+    is_doing = len(words) > 2 and VERB_FORMS.get(words[0].lower, ("", ""))[1] == "ing"
+    return is_doing and (words[1].lower in ARTICLES or words[1].lower in OWNERS)
+
+
 def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
     """Return where the second of two noun phrases is: "paid Anna | 20 euros"."""
     if start < len(words) and _is_number(words[start]):
@@ -396,7 +405,7 @@ def _is_manner(noun: Noun, is_copula: bool) -> bool:
     text = noun.text
     if is_copula or noun.article or not text.islower() or not text.endswith(("ly", "wards")):
         return False
-    return " " not in text and len(text) > 4 and text not in _NOUNS_IN_LY
+    return " " not in text and len(text) > 4 and text not in NOUNS_IN_LY
 
 
 def _is_range(words: Sequence[Token], index: int) -> bool:

@@ -163,6 +163,8 @@ def _period_of(
     if len(said or "") < 10:
         return None
     if match["near"]:
+        if match["near"] == "Today" and not match.start() and tense_at(match.string, 0) != "past":
+            return None  # "Today it houses a library"
         return _one_day(now + timedelta(_NEAR.get(match[0].lower().split()[0], 0)))
     if match["count"]:
         return _counted(match["count"].lower(), match["unit"].lower(), match["side"], now)
@@ -198,8 +200,10 @@ def _which(which: str, what: str, now: date | None, said: str | None) -> _Period
     if what == "weekend":
         return _days(now - timedelta(now.weekday()) + timedelta(7 * step + 5), 2)
     if (weekday := what.split()[0]) in WEEKDAYS:
-        ahead = (WEEKDAYS.index(weekday) - now.weekday()) % 7
-        return _one_day(now + timedelta((ahead or 7) - (7 if which in ("last", "past") else 0)))
+        ahead = WEEKDAYS.index(weekday) - now.weekday()
+        if which in ("last", "past"):
+            return _one_day(now - timedelta(-ahead % 7 or 7))
+        return _one_day(now + timedelta(ahead % 7 or 7))
     month = _month_number(what)
     year = now.year + (step if (month - now.month) * step <= 0 else 0)
     return _labelled(f"{year:04d}-{month:02d}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
+    NOUNS_IN_LY,
     NUMBER_WORDS,
     OPENERS,
     PARTICIPLES,
@@ -44,7 +45,8 @@ _REGIONS = frozenset(
     "northern southern eastern western central upper lower inner outer mainland rural".split()
 )
 """Adjectives that make another place of a place: "northern Laos"."""
-_NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values()) | _FINITE | _REGIONS
+_PARTICLES = frozenset("off out up down away".split())
+_NO_DESCRIPTION = PREPOSITIONS | _PARTICLES | frozenset(PAST.values()) | _FINITE | _REGIONS
 _NO = frozenset("no none nobody nothing neither nor not few hardly scarcely without".split())
 _NO_SUBJECT = _NO | PREPOSITIONS
 _NOT_ONE = PREPOSITIONS | {"more", "day", "thing", "time", "another"}
@@ -351,9 +353,18 @@ def _without_adverbs(words: Sequence[Token]) -> list[Token]:
         if len(words) > 1 and words[-2].lower in _BEFORE_NOUN:  # "its own well"
             break
         words.pop()
+    while len(words) > 1 and _is_adverb(words[-1]) and words[-2].lower not in _BEFORE_NOUN:
+        words.pop()
     while words and words[0].lower in ADVERBS:
+        if words[0].lower == "first" and words[1:] and words[1].kind == "word":
+            break  # "first prize"
         words.pop(0)
     return words
+
+
+def _is_adverb(word: Token) -> bool:
+    is_plain = word.kind == "word" and word.text.islower() and len(word.text) > 4
+    return is_plain and word.lower.endswith("ly") and word.lower not in NOUNS_IN_LY
 
 
 def _single(word: Token, who: Speakers, article: str) -> Noun | None:
@@ -403,7 +414,7 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
         return None
     if any(word.lower in ("a", "an") or word.lower in _FINITE for word in words):
         return None  # "her brother a watch"
-    if len(words) == 1 and words[0].lower == "own":
+    if words[-1].lower in _PARTICLES or (len(words) == 1 and words[0].lower == "own"):
         return None
     thing = " ".join(word.text for word in words if word.kind != "name")
     is_verb = any(word.lower in ARTICLES or word.lower in VERB_FORMS for word in words[1:-1])

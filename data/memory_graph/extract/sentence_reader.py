@@ -194,12 +194,13 @@ class SentenceReader(ClauseReader):
 
     def _read_end(self, join: str, words: Sequence[Token], when: Sequence[Date]) -> bool:
         """Read the date of "until his arrest in 1941", and return whether it is such."""
-        is_event = words[0].lower in OWNERS or words[0].lower in ARTICLES
-        is_event &= not any(begins_predicate(words, i) for i in range(1, len(words)))
-        if not (is_event and self._follows and len(when) == 1 and when[0].word == "at"):
+        if not (self._follows and len(when) == 1 and when[0].word == "at"):
             return False
-        self._attach([replace(when[0], word=join)])
-        return True
+        is_clause = any(begins_predicate(words, i) for i in range(1, len(words)))
+        is_event = words[0].lower in OWNERS or words[0].lower in ARTICLES
+        if is_event and (join == "until" or not is_clause):
+            self._attach([replace(when[0], word=join)])
+        return is_event and not is_clause
 
     def _read_company(self, words: Sequence[Token]) -> None:
         """Read "with his brother Emil" before the name that it is said of."""

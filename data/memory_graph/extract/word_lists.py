@@ -70,6 +70,13 @@ ADVERBS = frozenset(
 )
 """Words that may be between a subject and its verb without changing the statement."""
 
+NOUNS_IN_LY = frozenset(
+    "family reply supply assembly jelly belly ally bully lily butterfly monopoly anomaly "
+    "melancholy doily dragonfly firefly homily daily weekly monthly friendly elderly lovely lonely "
+    "early likely unlikely italy july".split()
+)
+"""Words in "-ly" that are no adverbs."""
+
 LASTING = frozenset(
     "open closed full empty available unavailable negative positive normal benign".split()
 )
