@@ -97,6 +97,13 @@ _LINKS = frozenset("connection relation response addition comparison accordance"
 _OTHERS = frozenset("us you them it him her me".split())
 _OF_OBJECTS = frozenset("found establish open run drop add provide have lead head attend".split())
 """Verbs after whose object "for" belongs to it: "founded a school for the deaf"."""
+_ABOUT = frozenset("for against about over".split())
+_ABOUT_NOUNS = frozenset(
+    "plan petition proposal support request campaign protest demand need reason recipe ticket "
+    "application appeal bid grant contract permission licence license ban tax book film article "
+    "report law rule exhibition room space school".split()
+)
+"""Nouns that "for" or "against" belongs to: "rejected plans for a car park"."""
 _PREPOSED = frozenset("with at in".split())
 _DATED = frozenset("to for until till".split())
 
@@ -157,6 +164,10 @@ def read_complements(
         )
         if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
             break
+        if preposition == "between" and not noun.is_value:
+            break
+        if preposition in ("with", "by") and noun.text.endswith(" votes"):
+            break
         is_done = not preposition and _is_doing_what(words[at:stop])
         if is_done:
             complements.append(("", noun))
@@ -212,9 +223,12 @@ def _is_apart(preposition: str, complements: Sequence[Complement], base: str) ->
     if not complements:
         return False
     before, noun = complements[-1]
-    if preposition == "for":
-        is_of_object = not before and base in _OF_OBJECTS
-        return is_of_object or (before in _PREPOSED and noun.article in ("a", "an"))
+    if preposition == "for" and (before or base in _OF_OBJECTS):
+        return not before or (before in _PREPOSED and noun.article in ("a", "an"))
+    if base == "prefer" and preposition == "to":
+        return True
+    if not before and preposition in _ABOUT:
+        return noun.text.rpartition(" ")[2].lower().removesuffix("s") in _ABOUT_NOUNS
     if before == "after" or (preposition == "with" and before == "for"):
         return True
     is_origin = preposition == "from" and base not in _COMES_FROM

@@ -169,12 +169,21 @@ def _period_of(
     if match["count"]:
         return _counted(match["count"].lower(), match["unit"].lower(), match["side"], now)
     if match["weekday"]:
-        is_past = match[0][0].isupper() and word in _ON and _tense(match, word) == "past"
-        return _which("last", match["weekday"].lower(), now, said) if is_past else None
+        return _weekday(match, word, now, said) if match[0][0].isupper() else None
     month = _month_number(match["month"] or match["month_of"] or match["in_month"])
     ordinal = match["ordinal"]
     day = _ORDINALS[ordinal.lower()] if ordinal else int(match["day"] or match["day_of"])
     return _nearest_day(month, day, now, _tense(match, word))
+
+
+def _weekday(match: re.Match[str], word: str, now: date, said: str | None) -> _Period | None:
+    """Return the day of "on Friday" of what happened, or of "until Friday" of what lasts."""
+    name = match["weekday"].lower()
+    if word in _ON and _tense(match, word) == "past":
+        return _which("last", name, now, said)
+    if word == "until" and tense_at(match.string, match.start()) != "past":
+        return _which("next", name, now, said)
+    return None
 
 
 def _tense(match: re.Match[str], word: str) -> Tense:

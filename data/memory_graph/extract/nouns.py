@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.word_lists import (
@@ -28,7 +29,7 @@ PHRASES = frozenset(
 PREPOSITIONS = frozenset(
     "in at of for with from to on by near into onto as about under over through around across "
     "against between among during like behind via within without towards toward beneath "
-    "above below beside outside inside opposite throughout per after".split()
+    "above below along beyond beside outside inside opposite throughout per after".split()
 ) | {" ".join(words) for words in PHRASES}
 ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
@@ -446,9 +447,16 @@ def _several(words: Sequence[Token], article: str) -> Noun | None:
     lowers = [word.lower for word in words]
     if not (_ONLY_PAST.isdisjoint(lowers) and _PAST.isdisjoint(lowers[1:])):
         return None  # but "retired teacher"
-    text = " ".join(word.text + "'s" * word.owns for word in words)
+    if any(_is_said(*pair) for pair in pairwise(words)):
+        return None  # "legend says a dragon"
+    text = " ".join(word.text + "'s" * word.owns for word in words).replace("s ' ", "s' ")
     has_number = any(word.kind == "number" or word.lower in NUMBER_WORDS for word in words)
     return Noun(text, False, article, is_value=has_number) if _fits(text) else None
+
+
+def _is_said(before: Token, word: Token) -> bool:
+    is_verb = word.lower in ("a", "an") and before.lower not in UNITS
+    return is_verb and VERB_FORMS.get(before.lower, ("", ""))[1] in ("third", "past")
 
 
 def _describes(word: Token) -> bool:

@@ -40,6 +40,8 @@ def place_dates(
     """
     if predicate.base in _SHIFTS:
         return _shifted(complements, when)
+    if predicate.base == "date" and when and not complements:
+        return [("from", Noun(name_date(when[0].first), False, is_value=True))], []
     if not when or _is_yearly(predicate, complements, when):
         return list(complements), []
     is_present = predicate.time == "present"

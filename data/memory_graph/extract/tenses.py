@@ -14,8 +14,10 @@ _ENDS = re.compile(
 )
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _FUTURE = frozenset("will shall going tomorrow he'll she'll it'll we'll they'll".split())
-_PRESENT = frozenset(
-    "is are am has have do does can could may might must should would every each usually always "
+_COMING = frozenset("is are starts begins opens closes ends leaves takes meets expires".split())
+"""Verbs whose day, in the present, is one to come: "the party is on 14 June"."""
+_PRESENT = _COMING | frozenset(
+    "am has have do does can could may might must should would every each usually always "
     "i'm you're we're they're he's she's it's that's there's don't doesn't isn't aren't if".split()
 )
 
@@ -35,7 +37,10 @@ def _tense(text: str) -> Tense:
     words = _words(text)
     if not words.isdisjoint(_FUTURE):
         return "future"
-    return "past" if words.isdisjoint(_PRESENT) and any(map(_is_past, words)) else ""
+    is_past = any(map(_is_past, words))
+    if not words.isdisjoint(_COMING) and not is_past and words.isdisjoint(_PRESENT - _COMING):
+        return "future"
+    return "past" if is_past and words.isdisjoint(_PRESENT) else ""
 
 
 def _is_told(text: str) -> bool:
