@@ -32,9 +32,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     PREPOSITIONS,
     Noun,
     Speakers,
-    read_bare,
     read_noun,
-    read_subject,
 )
 from turngraph.data.memory_graph.extract.relatives import (
     RELATIVE,
@@ -43,6 +41,7 @@ from turngraph.data.memory_graph.extract.relatives import (
 )
 from turngraph.data.memory_graph.extract.schedules import has_only_dates, place_dates
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.subjects import read_bare, read_subject
 from turngraph.data.memory_graph.extract.verbs import (
     Predicate,
     agrees,
@@ -322,7 +321,12 @@ def _names(words: Sequence[Token], index: int) -> bool:
 def _may_share(verb: Token, subjects: Sequence[Noun], me: str | None) -> bool:
     """Return whether a verb may go on with subjects: not "thank goodness" with "the test"."""
     base, kind = VERB_FORMS.get(verb.lower, ("", ""))
-    if kind != "base" or PAST.get(base, base) == base or len(subjects) > 1 or base in ("be", "have"):
+    if (
+        kind != "base"
+        or PAST.get(base, base) == base
+        or len(subjects) > 1
+        or base in ("be", "have")
+    ):
         return True
     return subjects[0].text == me or is_plural(subjects[0].text)
 

@@ -155,7 +155,12 @@ def without_makers(
     is_active = not predicate.text.startswith(("is ", "was ", "can be ", "used to be "))
     for index, (preposition, noun) in enumerate(complements):
         is_maker = preposition == "by" and index and not complements[index - 1][0]
-        if is_maker and is_active and not any(map(str.isdigit, noun.text)) and not _is_number(noun.text):
+        if (
+            is_maker
+            and is_active
+            and not any(map(str.isdigit, noun.text))
+            and not _is_number(noun.text)
+        ):
             return list(complements[:index])
     return list(complements)
 

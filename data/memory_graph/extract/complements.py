@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from turngraph.data.memory_graph.extract.nouns import (
@@ -16,18 +15,23 @@ from turngraph.data.memory_graph.extract.nouns import (
 )
 from turngraph.data.memory_graph.extract.segments import is_comparison
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.time_phrases import (
+    TIME_UNITS,
+    after_times,
+    is_about_unit,
+    is_number,
+    time_length,
+)
 from turngraph.data.memory_graph.extract.verbs import agrees, begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
     NOUNS_IN_LY,
-    NUMBER_WORDS,
     PARTICIPLES,
     PAST,
     UNITS,
     VERB_FORMS,
     WEEKDAYS,
 )
-from turngraph.data.normalise import MONTHS
 
 MAX_COMPLEMENTS = 3
 Complement = tuple[str, Noun]
@@ -57,21 +61,15 @@ _PLACED = frozenset("in at near on".split())
 _ENDS_IN_PLACE = frozenset("to into onto from by for".split())
 """Prepositions whose noun has the place after it: "to a shelter in Bremen"."""
 _OF_NOUNS = frozenset("between per".split())
-_NEAR = frozenset("yesterday today tonight tomorrow".split())
-_WHICH = frozenset("last next this past every each".split())
-_UNITS = frozenset("day week weekend month quarter year morning evening afternoon night".split())
-_UNITS |= frozenset(WEEKDAYS) | frozenset(MONTHS) | frozenset("summer autumn winter spring".split())
 _BEFORE_NUMBERS = PREPOSITIONS | frozenset("and than least most nearly almost".split())
 _OPEN_PASSIVES = frozenset("named called known considered used said".split())
 _SELVES = frozenset("myself himself herself itself".split())
-_PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
 _PARTS_OF_DAY = frozenset(["", "morning", "afternoon", "evening", "night"])
 _TO_DO = frozenset(
     "promise try plan want need agree refuse decide hope manage begin start continue seem fail "
     "threaten intend learn expect prefer choose attempt aim wish pledge struggle tend".split()
 )
 """Verbs after which "to" begins what is to be done."""
-_SPANS = frozenset("day days hour hours night nights".split())
 _BESIDE = frozenset("above under behind beside below opposite outside inside".split())
 _LONG = frozenset("days weeks months years decades centuries ages".split())
 _LASTS = frozenset("be last stay remain".split())
@@ -127,22 +125,11 @@ def read_complements(
         index += 1
     while index < len(words) and len(complements) < MAX_COMPLEMENTS:
         at = index
-        index = _after_times(words, index)
+        index = after_times(words, index)
         if index >= len(words):
             break
-        preposition = ""
-        index += _is_about_unit(words, index)
-        is_age = is_copula and not complements and is_amount(words[index:])
-        is_than = words[index].lower == "than" and is_copula and len(complements) == 1
-        if is_than or (
-            words[index].lower in PREPOSITIONS and not (is_age or _is_range(words, index))
-        ):
-            preposition, index = words[index].lower, index + 1
-            if index + 1 < len(words) and words[index].lower == "by":  # "was operated on by"
-                preposition, index = f"{preposition} by", index + 1
-        elif complements and is_copula and is_participial(words, index):
-            preposition = f"{words[index].lower} {words[index + 1].lower}"
-            index += 2
+        index += is_about_unit(words, index)
+        preposition, index = _preposition(words, index, len(complements), is_copula)
         if preposition and _is_pronoun(words, index, who):
             index = end = index + 1
             continue
@@ -162,24 +149,44 @@ def read_complements(
             if _is_clause(words, index, preposition, "" if complements else base)
             else _noun(words[index:stop], who, preposition)
         )
-        if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
-            break
-        if preposition == "between" and not noun.is_value:
-            break
-        if preposition in ("with", "by") and noun.text.endswith(" votes"):
+        if noun is None or _is_unread(preposition, noun, is_copula):
             break
         is_done = not preposition and _is_doing_what(words[at:stop])
-        if is_done:
-            complements.append(("", noun))
-        if is_done or (preposition == "in" and noun.text in _LINKS):
-            end = stop if is_done else end
-            break
         index = end = stop
         if not _is_left_out((preposition, noun), complements, base):
             complements.append((preposition, noun))
             if receiver is not None and receiver.is_name:
                 complements.insert(-1, ("to", receiver))
-    return complements, words[_after_times(words, end) :]
+        if is_done:
+            break
+    return complements, words[after_times(words, end) :]
+
+
+def _preposition(
+    words: Sequence[Token], index: int, num_before: int, is_copula: bool
+) -> tuple[str, int]:
+    """Return what joins a complement, "" if nothing, and the index after it."""
+    lower = words[index].lower
+    if lower == "than" and is_copula and num_before == 1:
+        return lower, index + 1
+    is_age = is_copula and not num_before and is_amount(words[index:])
+    if lower in PREPOSITIONS and not (is_age or _is_range(words, index)):
+        if index + 2 < len(words) and words[index + 1].lower == "by":  # "was operated on by"
+            return f"{lower} by", index + 2
+        return lower, index + 1
+    if num_before and is_copula and is_participial(words, index):
+        return f"{lower} {words[index + 1].lower}", index + 2
+    return "", index
+
+
+def _is_unread(preposition: str, noun: Noun, is_copula: bool) -> bool:
+    """Return whether a phrase is no fact: "in connection", "by eight votes", "between them"."""
+    if _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
+        return True
+    if preposition == "between":
+        return not noun.is_value
+    is_vote = preposition in ("with", "by") and noun.text.endswith(" votes")
+    return is_vote or (preposition == "in" and noun.text in _LINKS)
 
 
 def _noun(words: Sequence[Token], who: Speakers, preposition: str) -> Noun | None:
@@ -207,7 +214,7 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
     if preposition == "on" and day.removesuffix("s") in WEEKDAYS and part in _PARTS_OF_DAY:
         return base not in SCHEDULED
     unit = noun.text.rpartition(" ")[2].removesuffix("s")
-    if preposition == "within" and base != "be" and unit in _UNITS:
+    if preposition == "within" and base != "be" and unit in TIME_UNITS:
         return True
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
         return len(noun.text) == 4 or noun.text[-5:-4] == " "
@@ -250,83 +257,6 @@ def _is_pronoun(words: Sequence[Token], index: int, who: Speakers) -> bool:
     return not following or following[0].kind == "date" or following[0].lower in PREPOSITIONS
 
 
-def _after_times(words: Sequence[Token], index: int) -> int:
-    while index < len(words) and (length := _time_length(words, index)):
-        index += length
-    return index
-
-
-def _time_length(words: Sequence[Token], index: int) -> int:
-    """Return the number of tokens of a time that is no complement: a date, "last June"."""
-    word = words[index]
-    if word.kind == "date":
-        return int(not word.text)
-    if word.kind == "number":
-        if re.fullmatch(r"\d{1,3}[-–]\d{1,3}", word.text):
-            return 1
-        return 3 if _is_score(words, index) else _frequency_length(words, index)
-    if word.kind != "word":
-        return 0
-    if word.lower in _NEAR:
-        return 1
-    following = words[index + 1].lower if index + 1 < len(words) else ""
-    if word.lower in ("in", "during"):  # "in the autumn", "in the morning"
-        at = index + 1 + (following == "the")
-        is_part = at < len(words) and words[at].lower in _PARTS
-        return at + 1 - index if is_part else 0
-    if word.lower == "all" and following in _UNITS:
-        return 2
-    if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
-        return 2
-    if word.lower == "every" and index + 2 < len(words):
-        is_rate = _is_number(words[index + 1]) or following in ("second", "third", "other")
-        if is_rate and words[index + 2].lower.removesuffix("s") in _UNITS | {"hour", "minute"}:
-            return 3  # "every two hours"
-    if word.lower == "of" and following in OWNERS and index + 2 < len(words):
-        return 3 if words[index + 2].lower == "own" else 0  # "a station of its own"
-    if word.lower in NUMBER_WORDS and _is_score(words, index):
-        return 3
-    return _frequency_length(words, index)
-
-
-def _is_score(words: Sequence[Token], index: int) -> bool:
-    """Return whether "five to three" ends a segment after a noun phrase."""
-    if index + 3 > len(words) or not index or words[index - 1].lower in PREPOSITIONS:
-        return False
-    if index + 3 < len(words) and words[index + 3].kind != "date":
-        return False
-    return words[index + 1].lower == "to" and _is_number(words[index + 2])
-
-
-def _is_about_unit(words: Sequence[Token], index: int) -> bool:
-    """Return whether "about an hour" is here, whose first word is no preposition."""
-    lowers = [word.lower for word in words[index : index + 3]]
-    if len(lowers) < 3 or lowers[0] not in ("about", "around", "over", "under"):
-        return False
-    return lowers[1] in ("a", "an") and lowers[2] in UNITS
-
-
-def _is_number(word: Token) -> bool:
-    return word.kind == "number" or word.lower in NUMBER_WORDS
-
-
-def _frequency_length(words: Sequence[Token], index: int) -> int:
-    """Return the number of tokens of "twice a week" or "three times a year", else 0."""
-    start = index + 1
-    if words[index].lower not in ("once", "twice"):
-        is_count = _is_number(words[index]) and index + 2 == len(words)
-        if is_count and words[start].lower == "times":
-            return 2
-        if _is_number(words[index]) and index + 3 < len(words) and words[start].lower in _SPANS:
-            is_rate = words[start + 1].lower in ("a", "an", "per")
-            return 4 if is_rate and words[start + 2].lower in _UNITS else 0
-        if start >= len(words) or words[start].lower != "times":
-            return 0
-        start += 1
-    is_rate = start + 1 < len(words) and words[start].lower in ("a", "an", "per", "every")
-    return start + 2 - index if is_rate and words[start + 1].lower in _UNITS else 0
-
-
 def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
     """Return where a noun phrase ends: at a preposition, a time, or a verb after a name."""
     stop = index
@@ -340,7 +270,7 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
             break
         if word.lower in _STOPS:
             break
-        if _time_length(words, stop) or (word.kind == "date" and stop > index):
+        if time_length(words, stop) or (word.kind == "date" and stop > index):
             break
         stop += 1
     return stop
@@ -388,7 +318,7 @@ def _is_doing_what(words: Sequence[Token]) -> bool:
 
 def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
     """Return where the second of two noun phrases is: "paid Anna | 20 euros"."""
-    if start < len(words) and _is_number(words[start]):
+    if start < len(words) and is_number(words[start]):
         return start, stop
     if start + 1 < len(words) and words[start].lower in _RECEIVERS:
         is_given = words[start + 1].kind != "date" and words[start + 1].lower not in PREPOSITIONS

@@ -64,6 +64,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
 )
 
 _LIMITS = frozenset("after before unless until when if while since except that who".split())
+_COMPANY = frozenset("together along with".split())
 _DOUBTS = DOUBT & MODALS
 _LISTS = frozenset(["", ",", "and", "&"])
 
@@ -129,7 +130,7 @@ class SentenceReader(ClauseReader):
         """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
         if self._who.them is not None or len(segments) < 2 or segments[0][0] == ",":
             return
-        if not segments[0][0] and segments[0][1][0].lower not in ("together", "along", "with"):
+        if not segments[0][0] and segments[0][1][0].lower not in _COMPANY:
             return
         (_, clause), (_, main) = segments[:2]
         pairs = zip([None, *clause], clause, strict=False)
@@ -148,13 +149,7 @@ class SentenceReader(ClauseReader):
     def _read_segment(
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> None:
-        if join == "whose" and self._read_whose(segment, when):
-            return
-        if join in ("until", "since") and self._read_end(join, segment, when):
-            return
-        if not join and segment[0].lower in ("together", "along", "with"):
-            self._read_company(segment)
-        if join in RELATIVE and self._read_object_clause(join, segment, when):
+        if self._read_apart(join, segment, when):
             return
         is_about = join in RELATIVE and bool(self.statements) and self._follows
         main = self.statements[-1] if is_about else None
@@ -191,6 +186,17 @@ class SentenceReader(ClauseReader):
         self._follows = found is not None
         if found is None and len(self._doing) == 1:
             self._close(self._doing[0], join, segment)
+
+    def _read_apart(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> bool:
+        """Read what has no statement of its own, and return whether it is such."""
+        if not join and segment[0].lower in _COMPANY:
+            self._read_company(segment)
+            return False
+        if join == "whose":
+            return self._read_whose(segment, when)
+        if join in ("until", "since"):
+            return self._read_end(join, segment, when)
+        return join in RELATIVE and self._read_object_clause(join, segment, when)
 
     def _read_end(self, join: str, words: Sequence[Token], when: Sequence[Date]) -> bool:
         """Read the date of "until his arrest in 1941", and return whether it is such."""
@@ -244,9 +250,7 @@ class SentenceReader(ClauseReader):
             self._who = replace(self._who, it=things[0])
         is_thing = subject.is_attribute or subject.article == "the"
         is_thing |= subject.owner is not None and subject.owner == self._who.me
-        if is_thing and all(
-            n.is_value or is_copula for n in direct
-        ):
+        if is_thing and all(n.is_value or is_copula for n in direct):
             self._who = replace(self._who, it=subject.text)
 
     def _attach(self, when: Sequence[Date]) -> None:
@@ -337,12 +341,9 @@ class SentenceReader(ClauseReader):
         is_named = self._is_lost and join == "," and len(segment) == 1
         if is_named and segment[0].kind == "name" and not self.statements:
             self._list, self._is_lost = [], False  # "her grandson, Emil, became"
-        is_clause = self._is_new_clause(segment) or self._has_verb(segment)
+        is_clause = self._is_new_clause(segment) or self._has_verb(segment, following)
         if join not in _LISTS or self._list is None or is_clause:
             self._list = None
-            return
-        if self.statements and following == "," and segment[0].lower in OWNERS:
-            self._list = None  # "and its last owner, Ida, left"
             return
         owner = self._list[-1].text if self._list and self._list[-1].is_name else self._who.them
         while len(segment) > 1 and segment[-1].kind == "date":
@@ -358,9 +359,9 @@ class SentenceReader(ClauseReader):
             segment = segment[:stop]
         noun = read_noun(segment, replace(self._who, them=owner))
         is_one_name = not self.statements and [n.is_name for n in self._list] == [True]
-        if noun is None and join == "," and segment[0].lower in OWNERS and is_one_name:
-            return  # "Victor, our new intern, comes": whose is not known
         if noun is None:
+            if join == "," and segment[0].lower in OWNERS and is_one_name:
+                return  # "Victor, our new intern, comes": whose is not known
             self._list = None
             self._is_lost = not join and all(word.kind == "word" for word in segment)
             return
@@ -376,11 +377,13 @@ class SentenceReader(ClauseReader):
         elif not self.statements:
             self._waiting += when
 
-    def _has_verb(self, words: Sequence[Token]) -> bool:
+    def _has_verb(self, words: Sequence[Token], following: str) -> bool:
         """Return whether a clause that was not read begins here, after a statement."""
         if not self.statements:
             return False
         first = words[0].lower
+        if following == "," and first in OWNERS:
+            return True  # "and its last owner, Ida, left"
         if first in ("never", "not") or (VERB_FORMS.get(first, ("", ""))[1] == "ing" and words[1:]):
             return self.statements[-1].predicate.base not in OF_DOING
         is_gap = len(words) > 1 and words[0].kind == "name" and words[1].lower in PREPOSITIONS

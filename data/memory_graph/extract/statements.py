@@ -74,7 +74,9 @@ class Reader:
         """
         words, doubtful = without_opening(expand(tokens))
         is_open = is_hypothesis(tokens)
-        if (doubtful or is_open) and any(a.lower == "would" and b.lower == "have" for a, b in pairwise(words)):
+        if (doubtful or is_open) and any(
+            a.lower == "would" and b.lower == "have" for a, b in pairwise(words)
+        ):
             words = []  # as things are not
         is_first = bool(words) and words[0].lower in ("it", "its")
         thing = (is_first and self._thing) or sentence.topic

@@ -364,7 +364,11 @@ def _whole(
     stop = index + 1
     is_over = after == "over" and base in _TAKES_OVER
     is_limit = after == "up" and _word(tokens, index + 2) == "to"  # "holds up to ten"
-    if is_over or (after in _PARTICLES and not is_limit) or (base == "take" and after in ("place", "part")):
+    if (
+        is_over
+        or (after in _PARTICLES and not is_limit)
+        or (base == "take" and after in ("place", "part"))
+    ):
         text, stop = f"{text} {after}", stop + 1
     is_state = base in _STATES
     when: Time = time if time == "present" or is_state else "event"
