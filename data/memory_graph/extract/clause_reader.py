@@ -43,6 +43,7 @@ from turngraph.data.memory_graph.extract.schedules import has_only_dates, place_
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.subjects import read_bare, read_subject
 from turngraph.data.memory_graph.extract.verbs import (
+    MODALS,
     Predicate,
     agrees,
     begins_predicate,
@@ -185,9 +186,9 @@ class ClauseReader:
         if is_many and self._list and self._list[-1].is_name:  # "Ana and her husband Raul"
             who = replace(who, them=self._list[-1].text)
         for index in range(1, min(len(words), _MAX_SUBJECT)):
-            if _names(words, index):
-                continue  # "two brothers named Oltmann built"
             if begins_predicate(words, index) and (is_many or agrees(words, index)):
+                if _names(words, index):
+                    continue  # "two brothers named Oltmann built"
                 noun = read_subject(words[:index], who) or self._after_phrase(join, words, index)
                 if noun is None and self._may_be_bare(join):
                     noun = read_bare(words[:index], words[index])
@@ -343,3 +344,17 @@ def _is_unread(
     if predicate.is_copula and complements and is_prospect(words, complements):
         return True
     return is_compared(predicate, complements)
+
+
+def is_thing(noun: Noun) -> bool:
+    is_plain = bool(noun.article) and not (noun.is_name or noun.is_value or noun.owner)
+    return is_plain and not is_plural(noun.text)
+
+
+def may_be_noun(words: Sequence[Token], index: int) -> bool:
+    """Return whether a verb's form may be a noun or a participle here: "new works by Hals"."""
+    word = words[index].lower
+    if VERB_FORMS.get(word, ("", ""))[1] == "third":
+        following = words[index + 1].lower if index + 1 < len(words) else ""
+        return following not in AFTER_VERB - {"of", "for", "in", "at", "from", "with", "by"}
+    return word not in MODALS and VERB_FORMS.get(word, ("", "past"))[0] not in ("be", "have")

@@ -25,7 +25,7 @@ _ORDINALS |= {f"twenty-{name}": 20 + i for i, name in enumerate(_UNITS[:9], 1)}
 _ORDINALS |= {"thirtieth": 30, "thirty-first": 31}
 _PART = r"(?:\ (?:morning|afternoon|evening|night))?"
 _DATE = re.compile(
-    rf"""(?:(?<![\w.,:/-])|(?<=\bmid-))(?=[\dadefjlmnopstwyz])(?:
+    rf"""(?<![\w.,:/])(?<![^d]-)(?=[\dadefjlmnopstwyz])(?:
       (?P<full>\d{{1,2}}(?:st|nd|rd|th)?\ (?:of\ )?(?:{_MONTH}),?\ \d{{4}}
         |(?:{_MONTH})\ \d{{1,2}}(?:st|nd|rd|th)?,?\ \d{{4}}|(?:{_MONTH}),?\ \d{{4}})
       |(?P<iso>\d{{4}}-\d\d(?:-\d\d)?)(?:T[\d:]+Z?)?

@@ -247,8 +247,10 @@ def _without_adverbs(words: Sequence[Token]) -> list[Token]:
 
 
 def _is_adverb(word: Token) -> bool:
+    if not word.lower.endswith("ly"):
+        return False
     is_plain = word.kind == "word" and word.text.islower() and len(word.text) > 4
-    return is_plain and word.lower.endswith("ly") and word.lower not in NOUNS_IN_LY
+    return is_plain and word.lower not in NOUNS_IN_LY
 
 
 def _single(word: Token, who: Speakers, article: str) -> Noun | None:
@@ -330,7 +332,7 @@ def read_several(words: Sequence[Token], article: str) -> Noun | None:
     lowers = [word.lower for word in words]
     if not (_ONLY_PAST.isdisjoint(lowers) and _PAST.isdisjoint(lowers[1:])):
         return None  # but "retired teacher"
-    if any(_is_said(*pair) for pair in pairwise(words)):
+    if ("a" in lowers or "an" in lowers) and any(_is_said(*pair) for pair in pairwise(words)):
         return None  # "legend says a dragon"
     text = " ".join(word.text + "'s" * word.owns for word in words).replace("s ' ", "s' ")
     has_number = any(word.kind == "number" or word.lower in NUMBER_WORDS for word in words)

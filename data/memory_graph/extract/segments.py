@@ -69,7 +69,7 @@ def _is_phrase(words: Sequence[Token], index: int) -> bool:
 
 def _is_between(words: Sequence[Token], index: int) -> bool:
     """Return whether "and" belongs to "between us and the school"."""
-    nearby = [word.lower for word in words[max(0, index - 4) : index]]
+    nearby = [word.lower for word in words[max(0, index - 4) : index - 1]]
     return "between" in nearby and _ENDS.isdisjoint(nearby) and "and" not in nearby
 
 

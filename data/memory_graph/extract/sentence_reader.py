@@ -13,6 +13,8 @@ from turngraph.data.memory_graph.extract.clause_reader import (
     AFTER_VERB,
     CLAUSES,
     ClauseReader,
+    is_thing,
+    may_be_noun,
 )
 from turngraph.data.memory_graph.extract.clauses import (
     IS,
@@ -69,20 +71,6 @@ _DOUBTS = DOUBT & MODALS
 _LISTS = frozenset(["", ",", "and", "&"])
 
 
-def _is_thing(noun: Noun) -> bool:
-    is_plain = bool(noun.article) and not (noun.is_name or noun.is_value or noun.owner)
-    return is_plain and not is_plural(noun.text)
-
-
-def _may_be_noun(words: Sequence[Token], index: int) -> bool:
-    """Return whether a verb's form may be a noun or a participle here: "new works by Hals"."""
-    word = words[index].lower
-    if VERB_FORMS.get(word, ("", ""))[1] == "third":
-        following = words[index + 1].lower if index + 1 < len(words) else ""
-        return following not in AFTER_VERB - {"of", "for", "in", "at", "from", "with", "by"}
-    return word not in MODALS and VERB_FORMS.get(word, ("", "past"))[0] not in ("be", "have")
-
-
 class SentenceReader(ClauseReader):
     """Reader of one sentence.
 
@@ -96,8 +84,13 @@ class SentenceReader(ClauseReader):
         """What "it" refers to after the sentence."""
         return self._who.it
 
-    def read(self, words: Sequence[Token]) -> None:
-        """Read all segments into ``statements``, ``asides`` and ``roles``."""
+    def read(self, words: Sequence[Token], may_doubt: bool = True) -> None:
+        """Read all segments into ``statements``, ``asides`` and ``roles``.
+
+        Args:
+            words: of the sentence.
+            may_doubt: it may have a word like "might".
+        """
         segments = split_relatives(split_segments(words))
         self._look_ahead(segments)
         is_open = False  # "may" or "could" came before
@@ -115,7 +108,9 @@ class SentenceReader(ClauseReader):
             elif segment:
                 num, num_asides = len(self.statements), len(self.asides)
                 self._read_segment(join, segment, when, following)
-                is_doubt = any(w.lower in _DOUBTS and w.text != "May" for w in segment)
+                is_doubt = may_doubt and any(
+                    w.lower in _DOUBTS and w.text != "May" for w in segment
+                )
                 is_open |= is_doubt and join not in CLAUSES
                 if mood is Mood.POSSIBLE or is_doubt or is_open:
                     self.statements[num:] = map(doubted, self.statements[num:])
@@ -245,7 +240,7 @@ class SentenceReader(ClauseReader):
             return
         if subject.is_name and not subject.article and subject.text != self._who.them:
             self._who = replace(self._who, them=subject.text)
-        things = [noun.text for _, noun in statement.complements if _is_thing(noun)]
+        things = [noun.text for _, noun in statement.complements if is_thing(noun)]
         if subject.is_name and not is_copula and len(things) == 1:
             self._who = replace(self._who, it=things[0])
         is_thing = subject.is_attribute or subject.article == "the"
@@ -392,7 +387,7 @@ class SentenceReader(ClauseReader):
             return True  # "is in charge of stores and Ulf of the fleet"
         subject = 1 + (first in ARTICLES or first in OWNERS)
         return any(
-            begins_predicate(words, i) and agrees(words, i) and not _may_be_noun(words, i)
+            begins_predicate(words, i) and agrees(words, i) and not may_be_noun(words, i)
             for i in range(subject, len(words))
         )
 

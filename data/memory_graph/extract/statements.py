@@ -82,7 +82,7 @@ class Reader:
         thing = (is_first and self._thing) or sentence.topic
         who = Speakers(sentence.speaker, self._last or sentence.topic, thing, sentence.topic)
         reader = SentenceReader(who, {date.start: date for date in dates})
-        reader.read(words)
+        reader.read(words, is_open)
         doubtful |= is_open and is_hypothesis(tokens, DOUBT - MODALS)
         self._remember(reader.statements, words, sentence.speaker)
         self._thing = reader.thing
