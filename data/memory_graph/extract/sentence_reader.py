@@ -243,9 +243,9 @@ class SentenceReader(ClauseReader):
         things = [noun.text for _, noun in statement.complements if is_thing(noun)]
         if subject.is_name and not is_copula and len(things) == 1:
             self._who = replace(self._who, it=things[0])
-        is_thing = subject.is_attribute or subject.article == "the"
-        is_thing |= subject.owner is not None and subject.owner == self._who.me
-        if is_thing and all(n.is_value or is_copula for n in direct):
+        is_referent = subject.is_attribute or subject.article == "the"
+        is_referent |= subject.owner is not None and subject.owner == self._who.me
+        if is_referent and all(n.is_value or is_copula for n in direct):
             self._who = replace(self._who, it=subject.text)
 
     def _attach(self, when: Sequence[Date]) -> None:
