@@ -32,8 +32,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     PREPOSITIONS,
     Noun,
     Speakers,
-    read_bare,
-    read_subject,
+    read_noun,
 )
 from turngraph.data.memory_graph.extract.relatives import (
     RELATIVE,
@@ -42,7 +41,9 @@ from turngraph.data.memory_graph.extract.relatives import (
 )
 from turngraph.data.memory_graph.extract.schedules import has_only_dates, place_dates
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.subjects import read_bare, read_subject
 from turngraph.data.memory_graph.extract.verbs import (
+    MODALS,
     Predicate,
     agrees,
     begins_predicate,
@@ -51,15 +52,22 @@ from turngraph.data.memory_graph.extract.verbs import (
     without_any,
 )
 from turngraph.data.memory_graph.extract.word_lists import (
+    ADVERBS,
     OPENERS,
+    PAST,
+    UNITS,
+    VERB_FORMS,
 )
 
 CLAUSES = RELATIVE | frozenset("whose whom where".split())
 _OF_WHICH = frozenset("of by".split())
 """Prepositions after which a name may be what "which" is about."""
-_BACKGROUND = frozenset("when while".split())
+_BACKGROUND = frozenset("when while until before after since".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
+PLACES = frozenset("in at on near under behind above below outside inside beside between".split())
+_SHOWS = frozenset("show depict portray represent".split())
+"""Verbs whose "her" is of what is shown: "the figure shows a girl tying her shoe"."""
 _PHRASE_ENDS = ("word", "number", "date")
 _TELLS = frozenset("tell ask remind".split())
 _NEW_CLAUSES = frozenset("because while whereas where so but when whom".split())
@@ -99,6 +107,8 @@ class ClauseReader:
     def _statement(
         self, join: str, words: Sequence[Token], when: Sequence[Date]
     ) -> Statement | None:
+        if words[0].lower == "there":
+            return self._existence(words, when)
         start, subjects, is_one = self._subject(join, words)
         lasts = any(date.word == "since" for date in when)
         predicate = read_predicate(words, start, lasts, is_one) if subjects else None
@@ -117,7 +127,8 @@ class ClauseReader:
         is_any = first.is_common and first.article != "the"
         if is_any and predicate.base not in _MEASURES and predicate.time != "event":
             return None
-        who = self._within(subjects, words, predicate.stop)
+        is_shown = predicate.base in _SHOWS and not first.is_name
+        who = self._who if is_shown else self._within(subjects, words, predicate.stop)
         complements, rest = read_complements(words, predicate.stop, who, predicate.base)
         if _is_unread(words, start, predicate, complements):
             return None
@@ -125,13 +136,17 @@ class ClauseReader:
             complements = complements[:1]
         if len(complements) > 1:
             complements = without_makers(predicate, complements)
+        if predicate.doubtful:  # "must go back in six months"
+            complements = [c for c in complements if c[0] != "in" or not _is_span(c[1])]
         complements, when = place_dates(words, predicate, first, complements, when)
-        if first.is_common and not (complements and is_telling(predicate, complements[0])):
-            return None
         is_alone = not complements and has_only_dates(words, predicate.stop)
-        if is_alone and (found := participle(predicate)):
+        is_told = not first.is_common or (predicate.time == "present" and when)
+        if is_alone and is_told and (found := participle(predicate)):
             complements = [("", found)]
-            predicate = replace(predicate, text=predicate.text.rpartition(" ")[0], base="be")
+            text = predicate.text.rpartition(" ")[0]
+            predicate = replace(predicate, text=text, base="be")
+        elif first.is_common and not (complements and is_telling(predicate, complements[0])):
+            return None
         nouns = (*subjects, *(noun for _, noun in complements))
         self.roles += [(n.role[0], f"has {n.role[1]}", n.text) for n in nouns if n.role]
         return (
@@ -144,9 +159,14 @@ class ClauseReader:
         """Return the pronouns' referents after a predicate, which may be its subject."""
         first, who = subjects[0], self._who
         is_own = len(subjects) == 1 and (not first.owner or first.owner == who.me)
-        if is_own and not (first.is_common and is_of_name(words, stop)):
+        if not first.is_name and is_of_name(words, stop):
+            maker = words[stop + 1] if words[stop].lower == "by" and words[stop + 1 :] else None
+            if maker and maker.kind == "name":  # "was worn by Ida at her wedding"
+                who = replace(who, them=maker.text)
+        elif is_own:
             thing = who.it if first.owner else first.head  # "its" is rarely of "my firm's"
-            who = Speakers(who.me, first.head, thing, who.topic)
+            that = who.it if who.it not in (who.topic, first.head) else None
+            who = Speakers(who.me, first.head, thing, who.topic, that=that)
         is_many = len(subjects) > 1 or is_plural(first.text)
         return replace(who, many=True) if is_many else who
 
@@ -157,7 +177,7 @@ class ClauseReader:
         """
         if begins_predicate(words, 0) and words[0].lower != "like":
             subjects = self._known_subjects(join, words)
-            if subjects:
+            if subjects and _may_share(words[0], subjects, self._who.me):
                 return 0, subjects, False
         if self._list and join == "," and (self._list[0].is_name or words[0].kind != "name"):
             return 0, [], False  # "Paris, Texas is a town": the subject is unclear
@@ -167,6 +187,8 @@ class ClauseReader:
             who = replace(who, them=self._list[-1].text)
         for index in range(1, min(len(words), _MAX_SUBJECT)):
             if begins_predicate(words, index) and (is_many or agrees(words, index)):
+                if _names(words, index):
+                    continue  # "two brothers named Oltmann built"
                 noun = read_subject(words[:index], who) or self._after_phrase(join, words, index)
                 if noun is None and self._may_be_bare(join):
                     noun = read_bare(words[:index], words[index])
@@ -174,6 +196,21 @@ class ClauseReader:
                     is_one = not is_many and words[0].lower not in ("i", "you")
                     return index, [noun], is_one and not words[index - 1].lower.endswith("s")
         return 0, [], False
+
+    def _existence(self, words: Sequence[Token], when: Sequence[Date]) -> Statement | None:
+        """Read "there was a ferry at Hohenau" as the place of a thing."""
+        start = next((i for i in range(2, len(words)) if words[i].lower not in ADVERBS), 0)
+        places = (i for i, word in enumerate(words) if i > start and word.lower in PLACES)
+        stop = next(places, 0)
+        if words[0].lower != "there" or not (start and stop):
+            return None
+        be = read_predicate(words, 1)
+        noun = read_noun(words[start:stop], self._who)
+        if noun is None or be is None or not be.is_copula or be.doubtful or be.is_negated:
+            return None
+        complements, _ = read_complements(words, stop, self._who, "be")
+        noun = replace(noun, is_common=not noun.is_name)
+        return Statement((noun,), be, tuple(complements[:1]), tuple(when)) if complements else None
 
     def _may_be_bare(self, join: str) -> bool:
         """Return whether a new clause begins, so that "villagers crossed" has its subject."""
@@ -271,6 +308,30 @@ class ClauseReader:
             self.asides.append(found)
 
 
+def _is_span(noun: Noun) -> bool:
+    return noun.is_value and noun.text.rpartition(" ")[2] in UNITS
+
+
+def _names(words: Sequence[Token], index: int) -> bool:
+    """Return whether "named" gives the name of the noun before it, and its verb follows."""
+    if words[index].lower not in ("named", "called") or index + 2 >= len(words):
+        return False
+    return words[index + 1].kind == "name" and begins_predicate(words, index + 2)
+
+
+def _may_share(verb: Token, subjects: Sequence[Noun], me: str | None) -> bool:
+    """Return whether a verb may go on with subjects: not "thank goodness" with "the test"."""
+    base, kind = VERB_FORMS.get(verb.lower, ("", ""))
+    if (
+        kind != "base"
+        or PAST.get(base, base) == base
+        or len(subjects) > 1
+        or base in ("be", "have")
+    ):
+        return True
+    return subjects[0].text == me or is_plural(subjects[0].text)
+
+
 def _is_unread(
     words: Sequence[Token],
     start: int,
@@ -283,3 +344,17 @@ def _is_unread(
     if predicate.is_copula and complements and is_prospect(words, complements):
         return True
     return is_compared(predicate, complements)
+
+
+def is_thing(noun: Noun) -> bool:
+    is_plain = bool(noun.article) and not (noun.is_name or noun.is_value or noun.owner)
+    return is_plain and not is_plural(noun.text)
+
+
+def may_be_noun(words: Sequence[Token], index: int) -> bool:
+    """Return whether a verb's form may be a noun or a participle here: "new works by Hals"."""
+    word = words[index].lower
+    if VERB_FORMS.get(word, ("", ""))[1] == "third":
+        following = words[index + 1].lower if index + 1 < len(words) else ""
+        return following not in AFTER_VERB - {"of", "for", "in", "at", "from", "with", "by"}
+    return word not in MODALS and VERB_FORMS.get(word, ("", "past"))[0] not in ("be", "have")

@@ -31,7 +31,7 @@ _CAUSES = frozenset(
 )
 """Verbs whose object does the verb after "to"."""
 
-_OF_DOING = frozenset(
+OF_DOING = frozenset(
     "stop avoid prevent keep like love hate enjoy remember mind start begin spend imagine".split()
 )
 """Verbs whose object is what somebody does: "stopped Ida leaving the house"."""
@@ -72,6 +72,8 @@ def is_unaccounted(statement: Statement) -> bool:
     """
     rest = statement.rest
     following = [*(preposition for preposition, _ in statement.complements[1:]), bool(rest)]
+    if statement.predicate.base == "measure" and "by" in following:
+        return True
     for (_, noun), more in zip(statement.complements, following, strict=True):
         if more in ("by", True) and _is_number(noun.text.rpartition(" ")[2]):
             return True
@@ -81,7 +83,7 @@ def is_unaccounted(statement: Statement) -> bool:
         return bool(rest)
     may_be_left = rest[0].lower in PREPOSITIONS | {"instead", "rather"} or is_manner(rest[0])
     may_be_left |= is_participial(rest, 0)
-    may_be_left |= _is_doing(rest) and statement.predicate.base not in _OF_DOING
+    may_be_left |= _is_doing(rest) and statement.predicate.base not in OF_DOING
     if rest[0].kind in ("word", "name") and not may_be_left:
         return True
     is_reduced = is_participial(rest, 0)
@@ -153,7 +155,12 @@ def without_makers(
     is_active = not predicate.text.startswith(("is ", "was ", "can be ", "used to be "))
     for index, (preposition, noun) in enumerate(complements):
         is_maker = preposition == "by" and index and not complements[index - 1][0]
-        if is_maker and is_active and not any(map(str.isdigit, noun.text)):
+        if (
+            is_maker
+            and is_active
+            and not any(map(str.isdigit, noun.text))
+            and not _is_number(noun.text)
+        ):
             return list(complements[:index])
     return list(complements)
 

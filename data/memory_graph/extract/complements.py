@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from turngraph.data.memory_graph.extract.nouns import (
@@ -14,18 +13,25 @@ from turngraph.data.memory_graph.extract.nouns import (
     is_amount,
     read_noun,
 )
+from turngraph.data.memory_graph.extract.segments import is_comparison
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.time_phrases import (
+    TIME_UNITS,
+    after_times,
+    is_about_unit,
+    is_number,
+    time_length,
+)
 from turngraph.data.memory_graph.extract.verbs import agrees, begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
-    NUMBER_WORDS,
+    NOUNS_IN_LY,
     PARTICIPLES,
     PAST,
     UNITS,
     VERB_FORMS,
     WEEKDAYS,
 )
-from turngraph.data.normalise import MONTHS
 
 MAX_COMPLEMENTS = 3
 Complement = tuple[str, Noun]
@@ -39,40 +45,34 @@ SCHEDULED = frozenset(
     "defer schedule shift push meet".split()
 )
 """Verbs whose day is part of what they say."""
-_NOUNS_IN_LY = frozenset(
-    "family reply supply assembly jelly belly ally bully lily butterfly monopoly anomaly "
-    "melancholy doily dragonfly firefly homily".split()
-)
 _PLACES = frozenset("here there back twice".split())
-_GIVES = frozenset("pay cost charge lend give send owe offer award teach show tell buy".split())
+_GIVES = frozenset(
+    "pay cost charge lend give send owe offer award teach show tell buy prescribe bring".split()
+)
+_RECEIVERS = frozenset("me us you him them".split())
 _COMES_FROM = frozenset(
     "move come travel buy return receive graduate borrow get steal order resign retire relocate "
     "emigrate immigrate escape date range descend hear learn fly drive change take be purchase "
     "release remove separate translate migrate withdraw rent bear fall rise raise gain regain "
-    "inherit import obtain acquire recover".split()
+    "inherit import obtain acquire recover rescue free save".split()
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
-_PLACED = frozenset("in at near".split())
+_PLACED = frozenset("in at near on".split())
 _ENDS_IN_PLACE = frozenset("to into onto from by for".split())
 """Prepositions whose noun has the place after it: "to a shelter in Bremen"."""
 _OF_NOUNS = frozenset("between per".split())
-_NEAR = frozenset("yesterday today tonight tomorrow".split())
-_WHICH = frozenset("last next this past every each".split())
-_UNITS = frozenset("day week weekend month year morning evening afternoon night".split())
-_UNITS |= frozenset(WEEKDAYS) | frozenset(MONTHS) | frozenset("summer autumn winter spring".split())
 _BEFORE_NUMBERS = PREPOSITIONS | frozenset("and than least most nearly almost".split())
 _OPEN_PASSIVES = frozenset("named called known considered used said".split())
 _SELVES = frozenset("myself himself herself itself".split())
-_PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
 _PARTS_OF_DAY = frozenset(["", "morning", "afternoon", "evening", "night"])
 _TO_DO = frozenset(
     "promise try plan want need agree refuse decide hope manage begin start continue seem fail "
     "threaten intend learn expect prefer choose attempt aim wish pledge struggle tend".split()
 )
 """Verbs after which "to" begins what is to be done."""
-_SPANS = frozenset("day days hour hours night nights".split())
 _BESIDE = frozenset("above under behind beside below opposite outside inside".split())
 _LONG = frozenset("days weeks months years decades centuries ages".split())
+_LASTS = frozenset("be last stay remain".split())
 _STOPS = frozenset("instead rather".split())
 _MANNERS = {
     "by": frozenset("mistake accident chance hand surprise law default".split()),
@@ -82,12 +82,27 @@ _MANNERS = {
         "private full part turn addition time".split()
     ),
     "on": frozenset("purpose time".split()),
-    "for": frozenset("now sure example instance free good fun".split()),
+    "for": frozenset(
+        "now sure example instance free good fun living hobby while moment time change".split()
+    ),
     "without": frozenset("warning success".split()),
 }
 """Nouns that say with their preposition how something is done, not to what."""
-_RECEIVED = frozenset("give send lend offer award owe sell pay".split())
+_RECEIVED = frozenset("give send lend offer award owe sell pay prescribe bring".split())
 """Verbs of giving whose receiver is one "to" whom."""
+_LINKS = frozenset("connection relation response addition comparison accordance".split())
+"""Nouns that make one preposition with "in" before them and another after them."""
+_OTHERS = frozenset("us you them it him her me".split())
+_OF_OBJECTS = frozenset("found establish open run drop add provide have lead head attend".split())
+"""Verbs after whose object "for" belongs to it: "founded a school for the deaf"."""
+_ABOUT = frozenset("for against about over".split())
+_ABOUT_NOUNS = frozenset(
+    "plan petition proposal support request campaign protest demand need reason recipe ticket "
+    "application appeal bid grant contract permission licence license ban tax book film article "
+    "report law rule exhibition room space school".split()
+)
+"""Nouns that "for" or "against" belongs to: "rejected plans for a car park"."""
+_PREPOSED = frozenset("with at in".split())
 _DATED = frozenset("to for until till".split())
 
 
@@ -110,17 +125,14 @@ def read_complements(
         index += 1
     while index < len(words) and len(complements) < MAX_COMPLEMENTS:
         at = index
-        index = _after_times(words, index)
+        index = after_times(words, index)
         if index >= len(words):
             break
-        preposition = ""
-        index += _is_about_unit(words, index)
-        is_age = is_copula and not complements and is_amount(words[index:])
-        if words[index].lower in PREPOSITIONS and not (is_age or _is_range(words, index)):
-            preposition, index = words[index].lower, index + 1
-        elif complements and is_copula and is_participial(words, index):
-            preposition = f"{words[index].lower} {words[index + 1].lower}"
-            index += 2
+        index += is_about_unit(words, index)
+        preposition, index = _preposition(words, index, len(complements), is_copula)
+        if preposition and _is_pronoun(words, index, who):
+            index = end = index + 1
+            continue
         is_over = not preposition and bool(complements or index > at)
         is_other = preposition == "from" and _is_days(words, index)
         is_other |= preposition == "to" and receiver is not None
@@ -137,14 +149,44 @@ def read_complements(
             if _is_clause(words, index, preposition, "" if complements else base)
             else _noun(words[index:stop], who, preposition)
         )
-        if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
+        if noun is None or _is_unread(preposition, noun, is_copula):
             break
+        is_done = not preposition and _is_doing_what(words[at:stop])
         index = end = stop
         if not _is_left_out((preposition, noun), complements, base):
             complements.append((preposition, noun))
             if receiver is not None and receiver.is_name:
                 complements.insert(-1, ("to", receiver))
-    return complements, words[_after_times(words, end) :]
+        if is_done:
+            break
+    return complements, words[after_times(words, end) :]
+
+
+def _preposition(
+    words: Sequence[Token], index: int, num_before: int, is_copula: bool
+) -> tuple[str, int]:
+    """Return what joins a complement, "" if nothing, and the index after it."""
+    lower = words[index].lower
+    if lower == "than" and is_copula and num_before == 1:
+        return lower, index + 1
+    is_age = is_copula and not num_before and is_amount(words[index:])
+    if lower in PREPOSITIONS and not (is_age or _is_range(words, index)):
+        if index + 2 < len(words) and words[index + 1].lower == "by":  # "was operated on by"
+            return f"{lower} by", index + 2
+        return lower, index + 1
+    if num_before and is_copula and is_participial(words, index):
+        return f"{lower} {words[index + 1].lower}", index + 2
+    return "", index
+
+
+def _is_unread(preposition: str, noun: Noun, is_copula: bool) -> bool:
+    """Return whether a phrase is no fact: "in connection", "by eight votes", "between them"."""
+    if _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
+        return True
+    if preposition == "between":
+        return not noun.is_value
+    is_vote = preposition in ("with", "by") and noun.text.endswith(" votes")
+    return is_vote or (preposition == "in" and noun.text in _LINKS)
 
 
 def _noun(words: Sequence[Token], who: Speakers, preposition: str) -> Noun | None:
@@ -159,16 +201,20 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
     preposition, noun = found
     if noun.text in _MANNERS.get(preposition, ()) and base != "be":
         return True
-    if preposition == "for" and noun.text in _LONG:
+    if preposition == "for" and noun.text.rpartition(" ")[2] in _LONG and base not in _LASTS:
         return True
+    if preposition == "after" and noun.is_value and noun.text.rpartition(" ")[2] in UNITS:
+        return True  # "after 30 minutes"
     if not complements:
         return False
     before, last = complements[-1]
+    if preposition == "in" and last.text.lower().startswith(("best ", "most ", "only ")):
+        return True  # "makes the best pudding in the world"
     day, _, part = noun.text.lower().partition(" ")
     if preposition == "on" and day.removesuffix("s") in WEEKDAYS and part in _PARTS_OF_DAY:
         return base not in SCHEDULED
     unit = noun.text.rpartition(" ")[2].removesuffix("s")
-    if preposition == "within" and base != "be" and unit in _UNITS:
+    if preposition == "within" and base != "be" and unit in TIME_UNITS:
         return True
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
         return len(noun.text) == 4 or noun.text[-5:-4] == " "
@@ -184,6 +230,14 @@ def _is_apart(preposition: str, complements: Sequence[Complement], base: str) ->
     if not complements:
         return False
     before, noun = complements[-1]
+    if preposition == "for" and (before or base in _OF_OBJECTS):
+        return not before or (before in _PREPOSED and noun.article in ("a", "an"))
+    if base == "prefer" and preposition == "to":
+        return True
+    if not before and preposition in _ABOUT:
+        return noun.text.rpartition(" ")[2].lower().removesuffix("s") in _ABOUT_NOUNS
+    if before == "after" or (preposition == "with" and before == "for"):
+        return True
     is_origin = preposition == "from" and base not in _COMES_FROM
     return preposition in _OF_NOUNS or (is_origin and (bool(before) or not noun.is_name))
 
@@ -191,66 +245,16 @@ def _is_apart(preposition: str, complements: Sequence[Complement], base: str) ->
 def _after_places(words: Sequence[Token], index: int) -> int:
     while index < len(words) and (words[index].lower in ADVERBS or words[index].lower in _PLACES):
         index += 1
-    return index
+    is_adverb = index + 1 < len(words) and words[index].lower.endswith("ly")
+    return index + (is_adverb and words[index + 1].lower in PREPOSITIONS)
 
 
-def _after_times(words: Sequence[Token], index: int) -> int:
-    while index < len(words) and (length := _time_length(words, index)):
-        index += length
-    return index
-
-
-def _time_length(words: Sequence[Token], index: int) -> int:
-    """Return the number of tokens of a time that is no complement: a date, "last June"."""
-    word = words[index]
-    if word.kind == "date":
-        return int(not word.text)
-    if word.kind == "number":
-        is_score = re.fullmatch(r"\d{1,3}[-–]\d{1,3}", word.text)
-        return 1 if is_score else _frequency_length(words, index)
-    if word.kind != "word":
-        return 0
-    if word.lower in _NEAR:
-        return 1
-    following = words[index + 1].lower if index + 1 < len(words) else ""
-    if word.lower in ("in", "during"):  # "in the autumn", "in the morning"
-        at = index + 1 + (following == "the")
-        is_part = at < len(words) and words[at].lower in _PARTS
-        return at + 1 - index if is_part else 0
-    if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
-        return 2
-    if word.lower == "every" and index + 2 < len(words) and _is_number(words[index + 1]):
-        return 3  # "every two hours"
-    return _frequency_length(words, index)
-
-
-def _is_about_unit(words: Sequence[Token], index: int) -> bool:
-    """Return whether "about an hour" is here, whose first word is no preposition."""
-    lowers = [word.lower for word in words[index : index + 3]]
-    if len(lowers) < 3 or lowers[0] not in ("about", "around", "over", "under"):
+def _is_pronoun(words: Sequence[Token], index: int, who: Speakers) -> bool:
+    """Return whether a phrase is only a pronoun whose referent is not known: "to us"."""
+    if index >= len(words) or words[index].lower not in _OTHERS or who.of(words[index].lower):
         return False
-    return lowers[1] in ("a", "an") and lowers[2] in UNITS
-
-
-def _is_number(word: Token) -> bool:
-    return word.kind == "number" or word.lower in NUMBER_WORDS
-
-
-def _frequency_length(words: Sequence[Token], index: int) -> int:
-    """Return the number of tokens of "twice a week" or "three times a year", else 0."""
-    start = index + 1
-    if words[index].lower not in ("once", "twice"):
-        is_count = _is_number(words[index]) and index + 2 == len(words)
-        if is_count and words[start].lower == "times":
-            return 2
-        if _is_number(words[index]) and index + 3 < len(words) and words[start].lower in _SPANS:
-            is_rate = words[start + 1].lower in ("a", "an", "per")
-            return 4 if is_rate and words[start + 2].lower in _UNITS else 0
-        if start >= len(words) or words[start].lower != "times":
-            return 0
-        start += 1
-    is_rate = start + 1 < len(words) and words[start].lower in ("a", "an", "per", "every")
-    return start + 2 - index if is_rate and words[start + 1].lower in _UNITS else 0
+    following = words[index + 1 : index + 2]
+    return not following or following[0].kind == "date" or following[0].lower in PREPOSITIONS
 
 
 def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
@@ -266,7 +270,7 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
             break
         if word.lower in _STOPS:
             break
-        if _time_length(words, stop) or (word.kind == "date" and stop > index):
+        if time_length(words, stop) or (word.kind == "date" and stop > index):
             break
         stop += 1
     return stop
@@ -275,6 +279,9 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
 def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
     word, before = words[index], words[index - 1]
     if word.lower in PREPOSITIONS and (word.lower != "of" or is_copula):
+        is_ratio = word.lower == "over" and before.kind == "number" and index + 1 < len(words)
+        return not (is_ratio and words[index + 1].kind == "number")  # "145 over 90"
+    if word.lower == "than" and is_copula and is_comparison(words, index):
         return True
     if is_participial(words, index) and (is_copula or _is_reduced(words, index)):
         return True
@@ -303,10 +310,19 @@ def _is_gerund(words: Sequence[Token], index: int) -> bool:
     return following in PREPOSITIONS - {"of"} or following in ARTICLES or following in OWNERS
 
 
+def _is_doing_what(words: Sequence[Token]) -> bool:
+    """Return whether an object is what somebody does: "suggested moving the archive"."""
+    is_doing = len(words) > 2 and VERB_FORMS.get(words[0].lower, ("", ""))[1] == "ing"
+    return is_doing and (words[1].lower in ARTICLES or words[1].lower in OWNERS)
+
+
 def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
     """Return where the second of two noun phrases is: "paid Anna | 20 euros"."""
-    if start < len(words) and words[start].kind == "number":
+    if start < len(words) and is_number(words[start]):
         return start, stop
+    if start + 1 < len(words) and words[start].lower in _RECEIVERS:
+        is_given = words[start + 1].kind != "date" and words[start + 1].lower not in PREPOSITIONS
+        return (start + 1, _complement_end(words, start + 1, False)) if is_given else (start, stop)
     for index in range(start + 1, len(words)):
         word = words[index]
         is_counted = word.kind == "number" and index + 1 < len(words)
@@ -333,7 +349,7 @@ def _is_manner(noun: Noun, is_copula: bool) -> bool:
     text = noun.text
     if is_copula or noun.article or not text.islower() or not text.endswith(("ly", "wards")):
         return False
-    return " " not in text and len(text) > 4 and text not in _NOUNS_IN_LY
+    return " " not in text and len(text) > 4 and text not in NOUNS_IN_LY
 
 
 def _is_range(words: Sequence[Token], index: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, date, timedelta
 
+from turngraph.data.memory_graph.extract.tenses import Tense, tense_at
 from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS, WEEKDAYS
 from turngraph.data.normalise import MONTHS, parse_date
 
@@ -15,18 +16,29 @@ _MONTH = "|".join(
     rf"{name[:3]}(?:{name[3:]}|{_ABBREVIATED})?" if name[3:] else name for name in MONTHS
 )
 _NUMBER = "|".join(["an?", r"\d{1,3}", *NUMBER_WORDS])
+_UNITS = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
+    "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth"
+).split()
+_ORDINALS = {name: i for i, name in enumerate(_UNITS, 1)}
+_ORDINALS |= {f"twenty-{name}": 20 + i for i, name in enumerate(_UNITS[:9], 1)}
+_ORDINALS |= {"thirtieth": 30, "thirty-first": 31}
+_PART = r"(?:\ (?:morning|afternoon|evening|night))?"
 _DATE = re.compile(
-    rf"""(?<![\w.,:/-])(?=[\dadefjlmnopstyz])(?:
+    rf"""(?<![\w.,:/])(?<![^d]-)(?=[\dadefjlmnopstwyz])(?:
       (?P<full>\d{{1,2}}(?:st|nd|rd|th)?\ (?:of\ )?(?:{_MONTH}),?\ \d{{4}}
         |(?:{_MONTH})\ \d{{1,2}}(?:st|nd|rd|th)?,?\ \d{{4}}|(?:{_MONTH}),?\ \d{{4}})
       |(?P<iso>\d{{4}}-\d\d(?:-\d\d)?)(?:T[\d:]+Z?)?
       |(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\ (?:of\ )?(?P<month_of>{_MONTH})
       |(?P<month>{_MONTH})\ (?P<day_of>\d{{1,2}})(?:st|nd|rd|th)?
-      |(?P<near>the\ day\ before\ yesterday|yesterday|today|tonight|tomorrow|last\ night
+      |(?P<ordinal>{"|".join(sorted(_ORDINALS, key=len, reverse=True))})\ of\ (?P<in_month>{_MONTH})
+        (?:,?\ (?P<in_year>\d{{4}}))?
+      |(?P<near>the\ day\ before\ yesterday|(?:yesterday|tomorrow){_PART}|today|tonight|last\ night
         |this\ (?:morning|afternoon|evening))
       |(?P<count>{_NUMBER})\ (?P<unit>day|week|month|year)s?\ (?P<side>ago|from\ now)
-      |(?P<which>last|next|this|past)\ (?P<what>week|month|year|weekend|{"|".join(WEEKDAYS)}
-        |{_MONTH})
+      |(?P<which>last|next|this|past)\ (?P<what>week|month|year|weekend|{_MONTH}
+        |(?:{"|".join(WEEKDAYS)}){_PART})
+      |(?P<weekday>{"|".join(WEEKDAYS)}){_PART}(?!,?\ (?:\d|the\ |{_MONTH}))
       |(?P<alone>{_MONTH})
       |(?P<year>1\d{{3}}|20\d\d)
     )(?![\w/]|[.,:-]\d)""",
@@ -34,16 +46,22 @@ _DATE = re.compile(
 )
 _BEFORE = re.compile(
     r"(?:\b(since|from|to|until|till|through|in|on|during|by|before|after|between|and|as\ of|"
-    r"starting(?:\ in|\ on)?|effective|of|around)\s+(?:the\s+|early\s+|late\s+|mid-?\s*)*"
+    r"starting(?:\ in|\ on)?|effective|of|around|at(?=\ the\ (?:beginning|start|end)\b))\s+"
+    r"(?:the\s+|early\s+|late\s+|mid-?\s*|(?:spring|summer|autumn|winter|night|morning|evening|"
+    r"beginning|start|middle|end)\s+(?:of\s+)?)*"
     r"|([(–—-])\s*)$",
     re.IGNORECASE,
 )
 _TRIGGER = re.compile(
     r"\d|[Yy]esterday|[Tt]o(?:day|night|morrow)|\b(?:[Ll]ast|[Nn]ext|[Tt]his|past) "
     r"|\b(?:ago|now)\b"
-    r"|\b(?:[IiOo]n|[Ss]ince|[Uu]ntil|[Ff]rom|[Dd]uring) [JFMASOND]"
+    r"|\b(?:[IiOo]n|[Ss]ince|[Uu]ntil|[Ff]rom|[Dd]uring|of) (?:mid-|early |late )?[JFMASONDTW]"
 )
-_NEAR = {"yesterday": -1, "last night": -1, "tomorrow": 1, "the day before yesterday": -2}
+_NEAR = {"yesterday": -1, "last": -1, "tomorrow": 1, "the": -2}
+"""Days from today, by the first word."""
+_ON = frozenset(("on", "since"))
+_WITHIN = frozenset(("in", "on", "during"))
+"""Words before the day or month of what happened or will happen."""
 _STARTS = frozenset({"since", "from", "as of", "starting", "starting in", "starting on"})
 _STARTS |= {"effective", "between"}
 
@@ -89,9 +107,9 @@ def find_dates(text: str, said: str | None) -> list[Date]:
     dates: list[Date] = []
     for match in _DATE.finditer(text):
         before = _BEFORE.search(text, max(0, match.start() - 24), match.start())
-        period = _period(match, now, said, bool(before))
+        word = (before[1] or "").lower() if before else ""
+        period = _period(match, now, said, bool(before), word)
         if period is not None:
-            word = (before[1] or "").lower() if before else ""
             role = _role(word, dates)
             start = before.start() if before and before[1] and role else match.start()
             first, after, label = period
@@ -109,21 +127,21 @@ def _role(word: str, before: Sequence[Date]) -> str:
         return "until"
     if word in ("to", "and", "through"):
         return "until" if before and before[-1].word == "since" else ""
-    return "at" if word in ("", "in", "on", "during") else ""
+    return "at" if word in ("", "in", "on", "during", "at") else ""
 
 
 def _period(
-    match: re.Match[str], now: date | None, said: str | None, is_marked: bool
+    match: re.Match[str], now: date | None, said: str | None, is_marked: bool, word: str
 ) -> _Period | None:
     """Return the period of a match, or None if there is no such date."""
     try:
-        return _period_of(match, now, said, is_marked)
+        return _period_of(match, now, said, is_marked, word)
     except (OverflowError, ValueError):  # "until 9999", "in 90000 years"
         return None
 
 
 def _period_of(
-    match: re.Match[str], now: date | None, said: str | None, is_marked: bool
+    match: re.Match[str], now: date | None, said: str | None, is_marked: bool, word: str
 ) -> _Period | None:
     kind = match.lastgroup
     if kind == "full" or kind == "iso":
@@ -133,18 +151,46 @@ def _period_of(
         return (match[0], _next(match[0]), None) if is_marked else None
     if kind == "which" or match["which"]:
         return _which(match["which"].lower(), match["what"].lower(), now, said)
+    if match["in_year"]:
+        day = _ORDINALS[match["ordinal"].lower()]
+        iso = _valid(f"{match['in_year']}-{_month_number(match['in_month']):02d}-{day:02d}")
+        return (iso, _next(iso), None) if iso else None
     if now is None or len(said or "") < 7:
         return None
     if kind == "alone":
-        return _nearest_month(match[0], now) if is_marked and match[0][0].isupper() else None
+        is_month = is_marked and match[0][0].isupper()
+        return _nearest_month(match[0], now, _tense(match, word)) if is_month else None
     if len(said or "") < 10:
         return None
     if match["near"]:
-        return _one_day(now + timedelta(_NEAR.get(match[0].lower(), 0)))
+        if match["near"] == "Today" and not match.start() and tense_at(match.string, 0) != "past":
+            return None  # "Today it houses a library"
+        return _one_day(now + timedelta(_NEAR.get(match[0].lower().split()[0], 0)))
     if match["count"]:
         return _counted(match["count"].lower(), match["unit"].lower(), match["side"], now)
-    month = _month_number(match["month"] or match["month_of"])
-    return _nearest_day(month, int(match["day"] or match["day_of"]), now)
+    if match["weekday"]:
+        return _weekday(match, word, now, said) if match[0][0].isupper() else None
+    month = _month_number(match["month"] or match["month_of"] or match["in_month"])
+    ordinal = match["ordinal"]
+    day = _ORDINALS[ordinal.lower()] if ordinal else int(match["day"] or match["day_of"])
+    return _nearest_day(month, day, now, _tense(match, word))
+
+
+def _weekday(match: re.Match[str], word: str, now: date, said: str | None) -> _Period | None:
+    """Return the day of "on Friday" of what happened, or of "until Friday" of what lasts."""
+    name = match["weekday"].lower()
+    if word in _ON and _tense(match, word) == "past":
+        return _which("last", name, now, said)
+    if word == "until" and tense_at(match.string, match.start()) != "past":
+        return _which("next", name, now, said)
+    return None
+
+
+def _tense(match: re.Match[str], word: str) -> Tense:
+    """Return on which side of today the day of a match is."""
+    if word == "since":
+        return "past"
+    return tense_at(match.string, match.start()) if word in _WITHIN else ""
 
 
 def _which(which: str, what: str, now: date | None, said: str | None) -> _Period | None:
@@ -162,9 +208,11 @@ def _which(which: str, what: str, now: date | None, said: str | None) -> _Period
         return _days(now - timedelta(now.weekday()) + timedelta(7 * step), 7)
     if what == "weekend":
         return _days(now - timedelta(now.weekday()) + timedelta(7 * step + 5), 2)
-    if what in WEEKDAYS:
-        ahead = (WEEKDAYS.index(what) - now.weekday()) % 7
-        return _one_day(now + timedelta((ahead or 7) - (7 if which in ("last", "past") else 0)))
+    if (weekday := what.split()[0]) in WEEKDAYS:
+        ahead = WEEKDAYS.index(weekday) - now.weekday()
+        if which in ("last", "past"):
+            return _one_day(now - timedelta(-ahead % 7 or 7))
+        return _one_day(now + timedelta(ahead % 7 or 7))
     month = _month_number(what)
     year = now.year + (step if (month - now.month) * step <= 0 else 0)
     return _labelled(f"{year:04d}-{month:02d}")
@@ -180,16 +228,21 @@ def _counted(count: str, unit: str, side: str, now: date) -> _Period | None:
     return _one_day(now + timedelta(num * (7 if unit == "week" else 1)))
 
 
-def _nearest_day(month: int, day: int, now: date) -> _Period | None:
+def _nearest_day(month: int, day: int, now: date, tense: Tense) -> _Period | None:
     days = [_valid(f"{year:04d}-{month:02d}-{day:02d}") for year in _years_around(now)]
-    close = [date.fromisoformat(found) for found in days if found]
-    return _one_day(min(close, key=lambda found: abs(found - now))) if close else None
+    found = [date.fromisoformat(iso) for iso in days if iso]
+    if tense:
+        is_past = tense == "past"
+        found = [day for day in found if (day <= now if is_past else day >= now)]
+    return _one_day(min(found, key=lambda day: abs(day - now))) if found else None
 
 
-def _nearest_month(name: str, now: date) -> _Period:
+def _nearest_month(name: str, now: date, tense: Tense) -> _Period:
     month = _month_number(name)
-    year = min(_years_around(now), key=lambda y: abs((y - now.year) * 12 + month - now.month))
-    return _labelled(f"{year:04d}-{month:02d}")
+    steps = [(year - now.year) * 12 + month - now.month for year in _years_around(now)]
+    if tense:
+        steps = [step for step in steps if (step <= 0 if tense == "past" else step >= 0)]
+    return _labelled(_month_after(now, min(steps, key=abs)))
 
 
 def _years_around(now: date) -> Iterator[int]:

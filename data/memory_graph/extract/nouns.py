@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
+    NOUNS_IN_LY,
     NUMBER_WORDS,
     OPENERS,
     PARTICIPLES,
     PAST,
+    UNITS,
     VERB_FORMS,
 )
 
@@ -26,13 +29,13 @@ PHRASES = frozenset(
 PREPOSITIONS = frozenset(
     "in at of for with from to on by near into onto as about under over through around across "
     "against between among during like behind via within without towards toward beneath "
-    "above below beside outside inside opposite throughout per after".split()
+    "above below along beyond beside outside inside opposite throughout per after".split()
 ) | {" ".join(words) for words in PHRASES}
 ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
     "it them him her me us you that this these those there here what which who everything anything "
     "something nothing so one more lot able out up down off away ahead aside apart myself himself "
-    "herself itself others ya em no none not good sure half better worse".split()
+    "herself itself others ya em no none not much good sure half better worse".split()
 )
 _FINITE = frozenset(
     "is are was were has had have does do did will would can could may might must shall should "
@@ -43,26 +46,17 @@ _REGIONS = frozenset(
     "northern southern eastern western central upper lower inner outer mainland rural".split()
 )
 """Adjectives that make another place of a place: "northern Laos"."""
-_NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values()) | _FINITE | _REGIONS
-_NO = frozenset("no none nobody nothing neither nor not few hardly scarcely without".split())
-_NO_SUBJECT = _NO | PREPOSITIONS
+_PARTICLES = frozenset("off out up down away".split())
+_NO_DESCRIPTION = PREPOSITIONS | _PARTICLES | frozenset(PAST.values()) | _FINITE | _REGIONS
 _NOT_ONE = PREPOSITIONS | {"more", "day", "thing", "time", "another"}
 _COUNTED_PLACES = frozenset(
     "room gate platform flat building unit hall seat bus line route road flight level".split()
 )
 _NO_ENDS = frozenset("any more anymore last though tho btw lol haha tbh imo imho xx".split())
 """Words after a noun phrase that are no part of it."""
-_IMPRECISE = frozenset("more over about under almost nearly between".split())
+IMPRECISE = frozenset("more over about under almost nearly between".split())
 """Words before a number that do not make it another one: "about 300", "more than 80"."""
-_VAGUE = frozenset("man woman person people thing way fact truth same other others one".split())
-_MANY_ENDINGS = tuple(
-    "ers ors ists ians ents ants ils ties ings ions ages ives oys irls ees ees ests iffs ows orts "
-    "unds ands ings ines ides ails hips".split()
-)
-"""Endings of plurals that few names have."""
 _BEFORE_NOUN = frozenset("a an the own".split())
-_PEOPLE = frozenset("people children men women police".split())
-_OURS = frozenset(("my", "our"))
 _NOT_NOUNS = _NOT_OBJECTS | frozenset("i we he she they".split())
 OWNERS = frozenset("my our his her their its your".split())
 _NO_PART = OWNERS | _NOT_NOUNS | _FINITE
@@ -79,11 +73,11 @@ ATTRIBUTES = frozenset(
 """Attributes with one value at a time: the newest value holds."""
 TITLES = frozenset("mr mr. mrs mrs. ms ms. dr dr. prof prof. sir".split())
 """Words before a name that are no name alone: "Mr. and Mrs. Aldous"."""
-_OUR_THINGS = frozenset(
+OUR_THINGS = frozenset(
     "meeting party wedding flight appointment deadline password passcode rent venue".split()
 )
 """Things that are unique in a conversation: "the meeting"."""
-_UNIQUE = _OUR_THINGS | ATTRIBUTES
+_UNIQUE = OUR_THINGS | ATTRIBUTES
 _ONLY_PAST = frozenset(past for base, past in PAST.items() if base in PARTICIPLES)
 _PAST = frozenset(PAST.values()) - _ONLY_PAST
 
@@ -146,6 +140,7 @@ class Speakers:
         me, them, it: names; None: unknown.
         topic: of the text.
         many: "their" is of the subject, which is several.
+        that: what "it" refers to as an object, where this is not ``it``.
     """
 
     me: str | None
@@ -153,13 +148,19 @@ class Speakers:
     it: str | None
     topic: str | None = None
     many: bool = False
+    that: str | None = None
 
     def of(self, pronoun: str) -> str | None:
-        """Return the name that a pronoun refers to, or None if it is unknown."""
-        if pronoun in ("i", "my", "me"):
+        """Return the name that a pronoun refers to, or None if it is unknown.
+
+        "We" is the speaker with others, of whom it is true as well.
+        """
+        if pronoun in ("i", "my", "me", "we", "our"):
             return self.me
         if pronoun in ("he", "she", "his", "her"):
             return self.them if self.them != self.me else None
+        if pronoun == "it" and self.that:
+            return self.that
         return self.it if pronoun in ("it", "its") else None
 
 
@@ -168,106 +169,17 @@ def is_attribute(thing: str) -> bool:
     return Noun("", False, thing=thing).is_attribute
 
 
-def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
-    """Return the subject of a segment; None if it is unclear."""
-    if words[-1].owns or words[0].lower in _NO_SUBJECT:
-        return None
-    if words[0].kind == "word" and VERB_FORMS.get(words[0].lower, ("", ""))[1] not in ("", "base"):
-        return None  # "Released six weeks later, ..."
-    if words[0].lower in _OURS and who.me is None:  # a note of its reader's own
-        noun = _several(words[1:], "") if len(words) > 1 else None
-        if noun is not None and noun.is_name:  # "our guide Benicio"
-            return noun
-        whole = noun and f"{words[0].lower} {noun.text}"
-        return (
-            Noun(whole, True, "the", is_common=True)
-            if whole and _fits(whole) and not _inner(words)
-            else None
-        )
-    noun = _with_phrase(words, who) if _inner(words) else read_noun(words, who)
-    if noun is None:
-        return None
-    if noun.is_value and not noun.is_name:
-        if _is_several(words) and who.topic is None:  # "two climbers"
-            return replace(noun, is_common=True, article="the")
-        return replace(noun, is_name=True) if _is_numbered(words) else None
-    if noun.is_name or noun.owner is not None:
-        return noun
-    if words[0].kind == "name" and not noun.article and _is_kind(words):  # "Fennel bread contains"
-        return replace(noun, is_name=True)
-    is_ours = noun.article == "the" and noun.text.split()[-1] in _OUR_THINGS
-    is_described = noun.article in ("the", "a", "an") and who.topic is None
-    if is_ours:
-        return noun
-    return replace(noun, is_common=True) if is_described and noun.text not in _VAGUE else None
-
-
-def read_bare(words: Sequence[Token], verb: Token) -> Noun | None:
-    """Return several of a kind as a subject without an article: "elderly villagers crossed"."""
-    is_lower = all(word.kind == "word" and word.text.islower() for word in words)
-    is_many = words[-1].lower.endswith(_MANY_ENDINGS) or words[-1].lower in _PEOPLE
-    if not is_lower or not is_many or len(words) > 3 or words[-1].owns:
-        return None
-    if VERB_FORMS.get(verb.lower, ("", ""))[1] == "third" and verb.lower != "has":
-        return None
-    noun = _several(words, "") if len(words) > 1 else Noun(words[0].text, False)
-    is_known = not any(w.lower in VERB_FORMS or w.lower in _NO_SUBJECT for w in words)
-    return replace(noun, is_common=True, article="the") if noun and is_known else None
-
-
-def _is_kind(words: Sequence[Token]) -> bool:
-    """Return whether nouns in lower case follow a name: "Fennel & Rye bread"."""
-    return all(
-        word.kind == "name"
-        or (word.text.islower() and VERB_FORMS.get(word.lower, ("", "base"))[1] == "base")
-        for word in words
-    )
-
-
 def _is_label(words: Sequence[Token]) -> bool:
     """Return whether a name is only a number of its kind: "room B12"."""
     has_digit = any(map(str.isdigit, words[-1].text))
     return has_digit and len(words) > 1 and words[-2].lower in _COUNTED_PLACES
 
 
-def _is_several(words: Sequence[Token]) -> bool:
-    """Return whether things are counted: "two climbers", "about 300,000 people"."""
-    is_number = any(w.kind == "number" or w.lower in NUMBER_WORDS for w in words[:-1])
+def _is_shown(words: Sequence[Token]) -> bool:
+    """Return whether "this" is said of a thing: "this clock", not "this week" or "this one"."""
+    is_plain = all(word.kind == "word" and word.text.islower() for word in words[1:])
     last = words[-1].lower
-    return is_number and words[-1].kind == "word" and (last.endswith("s") or last == "people")
-
-
-def _is_numbered(words: Sequence[Token]) -> bool:
-    """Return whether a thing is called by its number: "room 204", "Lesson three"."""
-    if len(words) < 2 or not all(word.kind in ("word", "name") for word in words[:-1]):
-        return False
-    is_number = words[-1].kind == "number" or words[-1].lower in NUMBER_WORDS
-    return is_number and words[-2].lower not in ADVERBS | _IMPRECISE | PREPOSITIONS | {"than"}
-
-
-def _inner(words: Sequence[Token]) -> int:
-    """Return where a phrase with a preposition begins ("flight to Porto"), else 0."""
-    places = (i for i, word in enumerate(words) if i and word.lower in PREPOSITIONS)
-    inner = next((i for i in places if words[i].lower != "of"), 0)
-    return inner if inner < len(words) - 1 else 0
-
-
-def _are_people(words: Sequence[Token]) -> bool:
-    """Return whether a first word is no name, but several of a kind: "Voters in Graubund"."""
-    text = words[0].lower
-    return len(words) == 1 and text.isalpha() and text.endswith(_MANY_ENDINGS)
-
-
-def _with_phrase(words: Sequence[Token], who: Speakers) -> Noun | None:
-    """Read a common noun with the phrase that belongs to it: "the old bridge in Rome"."""
-    inner = _inner(words)
-    head, phrase = read_noun(words[:inner], who), read_noun(words[inner + 1 :], who)
-    if head is None or phrase is None or (head.is_name and not _are_people(words[:inner])):
-        return None
-    tail = f"{words[inner].lower} {phrase.text}"
-    text = f"{head.text} {tail}"
-    thing = f"{head.thing} {tail}" if head.thing else None
-    return replace(head, text=text, thing=thing) if _fits(text) else None
+    return is_plain and last not in _NOT_ONE | UNITS | {"one"} and not last.endswith("s")
 
 
 def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
@@ -277,9 +189,15 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
         words = words[:-1]
     if words and (words[-1].lower in PREPOSITIONS or _begins_phrase(words)):
         return None
+    if len(words) > 2 and words[0].lower == "all" and words[1].lower in OWNERS | {"the"}:
+        words = words[1:]
+    if len(words) > 2 and words[-2].lower in ("named", "called") and words[-1].kind == "name":
+        return _named(words, who)
     article = ""
     if words and words[0].lower in ARTICLES:
         article, words = words[0].lower, words[1:]
+    elif len(words) > 1 and words[0].lower == "this" and _is_shown(words):
+        article, words = "the", words[1:]
     if not words:
         return None
     if len(words) == 1:
@@ -289,7 +207,15 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
     for word in words:
         if word.kind in ("mark", "speech", "date") and word.text not in ("&", "'", "-"):
             return None
-    return _several(words, article)
+    return read_several(words, article)
+
+
+def _named(words: Sequence[Token], who: Speakers) -> Noun | None:
+    """Read "a dentist named Kuhl" as the name, "two brothers named Kuhl" as they are."""
+    if not words[-3].lower.endswith("s"):
+        return _single(words[-1], who, "")
+    text = " ".join(word.text for word in words)
+    return Noun(text, False, "the", is_common=True) if fits(text) else None
 
 
 def _begins_phrase(words: Sequence[Token]) -> bool:
@@ -299,7 +225,7 @@ def _begins_phrase(words: Sequence[Token]) -> bool:
 
 def is_amount(words: Sequence[Token]) -> bool:
     """Return whether "about 300" or "more than 80" is first."""
-    is_imprecise = words[0].lower in _IMPRECISE
+    is_imprecise = words[0].lower in IMPRECISE
     return is_imprecise and any(
         word.kind == "number" or word.lower in NUMBER_WORDS for word in words[1:3]
     )
@@ -311,9 +237,20 @@ def _without_adverbs(words: Sequence[Token]) -> list[Token]:
         if len(words) > 1 and words[-2].lower in _BEFORE_NOUN:  # "its own well"
             break
         words.pop()
+    while len(words) > 1 and _is_adverb(words[-1]) and words[-2].lower not in _BEFORE_NOUN:
+        words.pop()
     while words and words[0].lower in ADVERBS:
+        if words[0].lower == "first" and words[1:] and words[1].kind == "word":
+            break  # "first prize"
         words.pop(0)
     return words
+
+
+def _is_adverb(word: Token) -> bool:
+    if not word.lower.endswith("ly"):
+        return False
+    is_plain = word.kind == "word" and word.text.islower() and len(word.text) > 4
+    return is_plain and word.lower not in NOUNS_IN_LY
 
 
 def _single(word: Token, who: Speakers, article: str) -> Noun | None:
@@ -322,7 +259,8 @@ def _single(word: Token, who: Speakers, article: str) -> Noun | None:
     if word.lower in TITLES:
         return None
     if word.kind in ("name", "quote"):
-        return Noun(word.text, True, article, is_value=True) if _fits(word.text) else None
+        text = f"{word.text}'s" if word.owns else word.text  # "St Anne's"
+        return Noun(text, True, article, is_value=True) if fits(text) else None
     if word.kind in ("number", "address") or word.lower in NUMBER_WORDS:
         return Noun(word.text, False, article, is_value=True)
     if name := who.of(word.lower):
@@ -352,7 +290,7 @@ def _owned(words: Sequence[Token], who: Speakers) -> Noun | None:
     last = of + 1 + (words[min(of + 1, len(words) - 1)].lower == "the")
     if of and words[-1].kind == "name" and last == len(words) - 1:
         thing = " ".join(word.text for word in words[:of])
-        if all(w.kind == "word" for w in words[:of]) and _fits(f"{thing} of {words[-1].text}"):
+        if all(w.kind == "word" for w in words[:of]) and fits(f"{thing} of {words[-1].text}"):
             return Noun(f"{thing} of {words[-1].text}", False, "", words[-1].text, thing)
     return None
 
@@ -362,12 +300,12 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
         return None
     if any(word.lower in ("a", "an") or word.lower in _FINITE for word in words):
         return None  # "her brother a watch"
-    if len(words) == 1 and words[0].lower == "own":
+    if words[-1].lower in _PARTICLES or (len(words) == 1 and words[0].lower == "own"):
         return None
     thing = " ".join(word.text for word in words if word.kind != "name")
     is_verb = any(word.lower in ARTICLES or word.lower in VERB_FORMS for word in words[1:-1])
     names = [word.text for word in words if word.kind == "name"]
-    if len(names) == len(words) == 1 and _fits(f"{owner}'s {names[0]}"):
+    if len(names) == len(words) == 1 and fits(f"{owner}'s {names[0]}"):
         return Noun(f"{owner}'s {names[0]}", True, is_value=True)  # "Freedom's Journal"
     is_plain = not any(word.lower in PREPOSITIONS for word in words)
     if (
@@ -376,10 +314,10 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
         return Noun(names[-1], True, role=(owner, thing), is_value=True)
     thing = " ".join(word.text for word in words)
     text = f"{owner}'s {thing}"
-    return Noun(text, False, "", owner, thing) if _fits(text) else None
+    return Noun(text, False, "", owner, thing) if fits(text) else None
 
 
-def _several(words: Sequence[Token], article: str) -> Noun | None:
+def read_several(words: Sequence[Token], article: str) -> Noun | None:
     """Read a name after its description ("the physicist Marie Curie"), or all as one phrase."""
     if words[-1].kind == "name" and _describe(words[:-1]) and not _is_label(words):
         return Noun(words[-1].text, True, article, is_value=True)
@@ -394,9 +332,16 @@ def _several(words: Sequence[Token], article: str) -> Noun | None:
     lowers = [word.lower for word in words]
     if not (_ONLY_PAST.isdisjoint(lowers) and _PAST.isdisjoint(lowers[1:])):
         return None  # but "retired teacher"
-    text = " ".join(word.text + "'s" * word.owns for word in words)
+    if ("a" in lowers or "an" in lowers) and any(_is_said(*pair) for pair in pairwise(words)):
+        return None  # "legend says a dragon"
+    text = " ".join(word.text + "'s" * word.owns for word in words).replace("s ' ", "s' ")
     has_number = any(word.kind == "number" or word.lower in NUMBER_WORDS for word in words)
-    return Noun(text, False, article, is_value=has_number) if _fits(text) else None
+    return Noun(text, False, article, is_value=has_number) if fits(text) else None
+
+
+def _is_said(before: Token, word: Token) -> bool:
+    is_verb = word.lower in ("a", "an") and before.lower not in UNITS
+    return is_verb and VERB_FORMS.get(before.lower, ("", ""))[1] in ("third", "past")
 
 
 def _describes(word: Token) -> bool:
@@ -410,5 +355,5 @@ def _describe(words: Sequence[Token]) -> bool:
     return all(map(_describes, words[is_of_name:]))
 
 
-def _fits(text: str) -> bool:
+def fits(text: str) -> bool:
     return len(text.split()) <= MAX_WORDS

@@ -40,6 +40,8 @@ def place_dates(
     """
     if predicate.base in _SHIFTS:
         return _shifted(complements, when)
+    if predicate.base == "date" and when and not complements:
+        return [("from", Noun(name_date(when[0].first), False, is_value=True))], []
     if not when or _is_yearly(predicate, complements, when):
         return list(complements), []
     is_present = predicate.time == "present"
@@ -54,7 +56,8 @@ def place_dates(
             return [_day(predicate, subject, when[0])], []
         is_passive = predicate.text.startswith("was ") and predicate.time == "event"
         is_telling = predicate.base in _HAPPENED or (is_passive and not subject.is_common)
-        if when[0].word == "at" and is_telling:
+        is_relative = when[0].label is not None  # "was stolen last week"
+        if when[0].word == "at" and is_telling and not (is_relative and is_passive):
             return [_day(predicate, subject, when[0])], list(when)
     return list(complements), list(when)
 

@@ -20,6 +20,7 @@ _JOINS = frozenset(
 _AFTER_WHOM = frozenset("named modelled modeled".split())
 """Verbs that "after" belongs to, as it begins no clause: "named after Ida"."""
 _PRONOUNS = frozenset("who which that whose where".split())
+_NOT_MORE = frozenset("other another rather either later earlier sooner longer fewer never".split())
 _QUANTITIES = frozenset("less more fewer".split())
 
 
@@ -45,6 +46,33 @@ def split_segments(words: Sequence[Token]) -> list[Segment]:
     return [segment for segment in segments if segment[1]]
 
 
+def is_comparison(words: Sequence[Token], index: int) -> bool:
+    """Return whether "than" and a noun phrase follow an adjective: "is older than the house"."""
+    before = words[index - 1].lower if index else ""
+    is_plain = before.endswith("er") and len(before) > 4 and before not in _NOT_MORE
+    if not is_plain or words[index - 1].kind != "word":
+        return False
+    rest = range(index + 1, min(len(words), index + 7))
+    return not any(words[i].kind == "word" and begins_predicate(words, i) for i in rest)
+
+
+def _is_phrase(words: Sequence[Token], index: int) -> bool:
+    """Return whether "after" begins no clause here: "resigned after a dispute"."""
+    for i in range(index + 1, len(words)):
+        word = words[i]
+        if word.lower in _JOINS or (word.kind == "mark" and word.text in _ENDS):
+            return i > index + 2
+        if word.kind == "date" or begins_predicate(words, i) or word.lower.endswith("ing"):
+            return False
+    return False
+
+
+def _is_between(words: Sequence[Token], index: int) -> bool:
+    """Return whether "and" belongs to "between us and the school"."""
+    nearby = [word.lower for word in words[max(0, index - 4) : index - 1]]
+    return "between" in nearby and _ENDS.isdisjoint(nearby) and "and" not in nearby
+
+
 def _begins_clause(words: Sequence[Token], index: int) -> bool:
     """Return whether a name and its verb follow: "as Ida left"."""
     if index < 2 or index + 1 >= len(words) or words[index].kind != "name":
@@ -58,7 +86,11 @@ def _is_inside(words: Sequence[Token], index: int) -> bool:
     if words[index].lower == "yet":
         return before == "not"
     if words[index].lower == "after":
-        return before in _AFTER_WHOM
+        return before in _AFTER_WHOM or _is_phrase(words, index)
+    if words[index].lower == "and" and _is_between(words, index):
+        return True
+    if words[index].lower == "than" and is_comparison(words, index):
+        return True
     if not 0 < index < len(words) - 1:
         return False
     following = words[index + 1]

@@ -13,9 +13,12 @@ from turngraph.data.memory_graph.extract.clause_reader import (
     AFTER_VERB,
     CLAUSES,
     ClauseReader,
+    is_thing,
+    may_be_noun,
 )
 from turngraph.data.memory_graph.extract.clauses import (
     IS,
+    OF_DOING,
     Statement,
     doubted,
     is_counted,
@@ -49,16 +52,22 @@ from turngraph.data.memory_graph.extract.schedules import has_only_dates
 from turngraph.data.memory_graph.extract.segments import split_segments
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import (
+    MODALS,
+    agrees,
     begins_predicate,
+    is_plural,
     read_predicate,
 )
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
+    DOUBT,
     NUMBER_WORDS,
     VERB_FORMS,
 )
 
 _LIMITS = frozenset("after before unless until when if while since except that who".split())
+_COMPANY = frozenset("together along with".split())
+_DOUBTS = DOUBT & MODALS
 _LISTS = frozenset(["", ",", "and", "&"])
 
 
@@ -75,10 +84,16 @@ class SentenceReader(ClauseReader):
         """What "it" refers to after the sentence."""
         return self._who.it
 
-    def read(self, words: Sequence[Token]) -> None:
-        """Read all segments into ``statements``, ``asides`` and ``roles``."""
+    def read(self, words: Sequence[Token], may_doubt: bool = True) -> None:
+        """Read all segments into ``statements``, ``asides`` and ``roles``.
+
+        Args:
+            words: of the sentence.
+            may_doubt: it may have a word like "might".
+        """
         segments = split_relatives(split_segments(words))
         self._look_ahead(segments)
+        is_open = False  # "may" or "could" came before
         ends = pairwise([*segments, ("", [])])
         for ((join, segment), (following, _)), mood in zip(ends, moods(segments), strict=True):
             segment = list(with_year(segment))
@@ -93,7 +108,11 @@ class SentenceReader(ClauseReader):
             elif segment:
                 num, num_asides = len(self.statements), len(self.asides)
                 self._read_segment(join, segment, when, following)
-                if mood is Mood.POSSIBLE:
+                is_doubt = may_doubt and any(
+                    w.lower in _DOUBTS and w.text != "May" for w in segment
+                )
+                is_open |= is_doubt and join not in CLAUSES
+                if mood is Mood.POSSIBLE or is_doubt or is_open:
                     self.statements[num:] = map(doubted, self.statements[num:])
                     self.asides[num_asides:] = map(doubted, self.asides[num_asides:])
             else:
@@ -104,7 +123,9 @@ class SentenceReader(ClauseReader):
 
     def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
         """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
-        if self._who.them is not None or len(segments) < 2 or segments[0][0] in ("", ","):
+        if self._who.them is not None or len(segments) < 2 or segments[0][0] == ",":
+            return
+        if not segments[0][0] and segments[0][1][0].lower not in _COMPANY:
             return
         (_, clause), (_, main) = segments[:2]
         pairs = zip([None, *clause], clause, strict=False)
@@ -123,9 +144,7 @@ class SentenceReader(ClauseReader):
     def _read_segment(
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> None:
-        if join == "whose" and self._read_whose(segment, when):
-            return
-        if join in RELATIVE and self._read_object_clause(join, segment, when):
+        if self._read_apart(join, segment, when):
             return
         is_about = join in RELATIVE and bool(self.statements) and self._follows
         main = self.statements[-1] if is_about else None
@@ -158,10 +177,38 @@ class SentenceReader(ClauseReader):
         elif self._read_more(join, segment, when):
             return
         elif not self._read_aside(join, segment, when, following):
-            self._read_noun(join, segment, when)
+            self._read_noun(join, segment, when, following)
         self._follows = found is not None
         if found is None and len(self._doing) == 1:
             self._close(self._doing[0], join, segment)
+
+    def _read_apart(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> bool:
+        """Read what has no statement of its own, and return whether it is such."""
+        if not join and segment[0].lower in _COMPANY:
+            self._read_company(segment)
+            return False
+        if join == "whose":
+            return self._read_whose(segment, when)
+        if join in ("until", "since"):
+            return self._read_end(join, segment, when)
+        return join in RELATIVE and self._read_object_clause(join, segment, when)
+
+    def _read_end(self, join: str, words: Sequence[Token], when: Sequence[Date]) -> bool:
+        """Read the date of "until his arrest in 1941", and return whether it is such."""
+        if not (self._follows and len(when) == 1 and when[0].word == "at"):
+            return False
+        is_clause = any(begins_predicate(words, i) for i in range(1, len(words)))
+        is_event = words[0].lower in OWNERS or words[0].lower in ARTICLES
+        if is_event and (join == "until" or not is_clause):
+            self._attach([replace(when[0], word=join)])
+        return is_event and not is_clause
+
+    def _read_company(self, words: Sequence[Token]) -> None:
+        """Read "with his brother Emil" before the name that it is said of."""
+        start = next((i for i, word in enumerate(words) if word.lower in OWNERS), 0)
+        noun = read_noun(words[start:], self._who) if start and words[-1].kind == "name" else None
+        if noun is not None and noun.role is not None:
+            self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
 
     def _close(self, noun: Noun, join: str, words: Sequence[Token]) -> None:
         """Keep the subject of a clause that was not read, for what refers to it."""
@@ -172,6 +219,8 @@ class SentenceReader(ClauseReader):
         is_only = sum(word.kind == "name" for word in words) == 1
         if noun.is_name and not noun.article and noun.text != self._who.me and is_only:
             self._who = replace(self._who, them=noun.text)
+        elif noun.article == "the" and not is_plural(noun.text):
+            self._who = replace(self._who, it=noun.head)
 
     def _read_reduced(self, statement: Statement, last: Token) -> None:
         """Read "presented by Queen Sofia" after the object that it is said of."""
@@ -191,9 +240,12 @@ class SentenceReader(ClauseReader):
             return
         if subject.is_name and not subject.article and subject.text != self._who.them:
             self._who = replace(self._who, them=subject.text)
-        elif (subject.is_attribute or subject.article == "the") and all(
-            n.is_value or is_copula for n in direct
-        ):
+        things = [noun.text for _, noun in statement.complements if is_thing(noun)]
+        if subject.is_name and not is_copula and len(things) == 1:
+            self._who = replace(self._who, it=things[0])
+        is_referent = subject.is_attribute or subject.article == "the"
+        is_referent |= subject.owner is not None and subject.owner == self._who.me
+        if is_referent and all(n.is_value or is_copula for n in direct):
             self._who = replace(self._who, it=subject.text)
 
     def _attach(self, when: Sequence[Date]) -> None:
@@ -277,12 +329,15 @@ class SentenceReader(ClauseReader):
             return
         self.asides.append(Statement(tuple(subjects), predicate, (("", noun),), tuple(when)))
 
-    def _read_noun(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> None:
+    def _read_noun(
+        self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
+    ) -> None:
         """Read a noun phrase that continues a list: "has a dog", "a parrot" and "a cat"."""
         is_named = self._is_lost and join == "," and len(segment) == 1
         if is_named and segment[0].kind == "name" and not self.statements:
             self._list, self._is_lost = [], False  # "her grandson, Emil, became"
-        if join not in _LISTS or self._list is None or self._is_new_clause(segment):
+        is_clause = self._is_new_clause(segment) or self._has_verb(segment, following)
+        if join not in _LISTS or self._list is None or is_clause:
             self._list = None
             return
         owner = self._list[-1].text if self._list and self._list[-1].is_name else self._who.them
@@ -299,9 +354,9 @@ class SentenceReader(ClauseReader):
             segment = segment[:stop]
         noun = read_noun(segment, replace(self._who, them=owner))
         is_one_name = not self.statements and [n.is_name for n in self._list] == [True]
-        if noun is None and join == "," and segment[0].lower in OWNERS and is_one_name:
-            return  # "Victor, our new intern, comes": whose is not known
         if noun is None:
+            if join == "," and segment[0].lower in OWNERS and is_one_name:
+                return  # "Victor, our new intern, comes": whose is not known
             self._list = None
             self._is_lost = not join and all(word.kind == "word" for word in segment)
             return
@@ -316,6 +371,25 @@ class SentenceReader(ClauseReader):
             self._list = []
         elif not self.statements:
             self._waiting += when
+
+    def _has_verb(self, words: Sequence[Token], following: str) -> bool:
+        """Return whether a clause that was not read begins here, after a statement."""
+        if not self.statements:
+            return False
+        first = words[0].lower
+        if following == "," and first in OWNERS:
+            return True  # "and its last owner, Ida, left"
+        if first in ("never", "not") or (VERB_FORMS.get(first, ("", ""))[1] == "ing" and words[1:]):
+            return self.statements[-1].predicate.base not in OF_DOING
+        is_gap = len(words) > 1 and words[0].kind == "name" and words[1].lower in PREPOSITIONS
+        last = self.statements[-1].complements[-1]
+        if is_gap and (words[1].lower == last[0] or f" {words[1].lower} " in last[1].text):
+            return True  # "is in charge of stores and Ulf of the fleet"
+        subject = 1 + (first in ARTICLES or first in OWNERS)
+        return any(
+            begins_predicate(words, i) and agrees(words, i) and not may_be_noun(words, i)
+            for i in range(subject, len(words))
+        )
 
     def _is_new_clause(self, words: Sequence[Token]) -> bool:
         """Return whether a list ends here: "and ended on Monday", ", starring Ida Falk"."""

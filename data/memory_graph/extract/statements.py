@@ -30,11 +30,11 @@ from turngraph.data.memory_graph.extract.sentence_mentions import (
 )
 from turngraph.data.memory_graph.extract.sentence_reader import SentenceReader
 from turngraph.data.memory_graph.extract.sentences import Sentence
-from turngraph.data.memory_graph.extract.verbs import ACTIVITIES, Predicate
+from turngraph.data.memory_graph.extract.verbs import ACTIVITIES, MODALS, Predicate
 from turngraph.data.memory_graph.extract.word_lists import COUNTRIES, DOUBT
 from turngraph.data.memory_graph.memory_types import Triplet
 
-_OF_ADJECTIVES = PREPOSITIONS - {"like", "during"}
+_OF_ADJECTIVES = (PREPOSITIONS - {"like", "during"}) | {"than"}
 """Prepositions that complete an adjective: "is afraid of"."""
 _OF_THINGS = frozenset(
     "be found establish acquire own buy sell join leave visit attend release publish write direct "
@@ -73,14 +73,17 @@ class Reader:
             sentence: its speaker, topic and span.
         """
         words, doubtful = without_opening(expand(tokens))
-        doubtful |= is_hypothesis(tokens)
-        if doubtful and any(a.lower == "would" and b.lower == "have" for a, b in pairwise(words)):
+        is_open = is_hypothesis(tokens)
+        if (doubtful or is_open) and any(
+            a.lower == "would" and b.lower == "have" for a, b in pairwise(words)
+        ):
             words = []  # as things are not
         is_first = bool(words) and words[0].lower in ("it", "its")
         thing = (is_first and self._thing) or sentence.topic
         who = Speakers(sentence.speaker, self._last or sentence.topic, thing, sentence.topic)
         reader = SentenceReader(who, {date.start: date for date in dates})
-        reader.read(words)
+        reader.read(words, is_open)
+        doubtful |= is_open and is_hypothesis(tokens, DOUBT - MODALS)
         self._remember(reader.statements, words, sentence.speaker)
         self._thing = reader.thing
         stated = (*reader.statements, *reader.asides)
@@ -153,14 +156,14 @@ def _speaker(text: str) -> tuple[str | None, str]:
     return None, text
 
 
-def is_hypothesis(tokens: Sequence[Token]) -> bool:
-    """Return whether a sentence is a question or expresses doubt."""
+def is_hypothesis(tokens: Sequence[Token], doubts: frozenset[str] = DOUBT) -> bool:
+    """Return whether a sentence is a question or expresses doubt by one of some words."""
     if tokens and tokens[-1].text in ("?", "？", "؟"):
         return True
-    if DOUBT.isdisjoint([token.lower for token in tokens]):
+    if doubts.isdisjoint([token.lower for token in tokens]):
         return False
     return any(
-        token.kind == "word" and token.lower in DOUBT and token.text != "May" for token in tokens
+        token.kind == "word" and token.lower in doubts and token.text != "May" for token in tokens
     )
 
 
@@ -263,7 +266,7 @@ def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str,
                 relations.append((article, replace(noun, text=whole)))
             elif following != "of" and not is_adjective:
                 relations.append((article, noun))
-        elif preposition not in PREPOSITIONS:  # "a film directed by"
+        elif preposition not in PREPOSITIONS | {"than"}:  # "a film directed by"
             relations.append((preposition, noun))
         elif role and preposition == complements[1][0] and (noun.is_value or is_adjective):
             relations.append((f"{role} {preposition}", noun))

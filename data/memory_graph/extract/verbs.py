@@ -9,6 +9,7 @@ from typing import Literal
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
+    NUMBER_WORDS,
     PARTICIPLES,
     PAST,
     VERB_FORMS,
@@ -25,17 +26,18 @@ ACTIVITIES = frozenset(
 """Verbs of what goes on for a while; with an object it is done once ("ran the marathon")."""
 _STATES = ACTIVITIES | frozenset(
     "be have live reside stay own know belong love like hate prefer need want cost weigh contain "
-    "measure remain exist lack last border lie".split()
+    "measure remain exist lack last border lie stand hang sit".split()
 )
 _LASTING_PASSIVES = frozenset("base locate employ know call engage".split())
 _INTENTS = frozenset("want plan hope need decide consider intend wish dream think try aim".split())
 _ENDINGS = frozenset("stop quit finish cease".split())
 _BEGINNINGS = frozenset("start begin continue".split())
+_TO_DO = _BEGINNINGS | {"learn", "manage"}
 _COMING = frozenset("move leave join marry get go come relocate start begin switch".split())
 _PARTICLES = frozenset("up out off together".split())
 _PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
 _PARTICIPLES |= frozenset(
-    "become come overcome run cost put set cut hit read shut split spread quit hurt".split()
+    "become come overcome run cost put set cut hit read shut split spread quit hurt cast".split()
 )
 _MANY = frozenset("i you we they people parents children men women police staff team".split())
 _DETERMINERS = frozenset("the a an his her its".split())
@@ -99,7 +101,8 @@ def begins_predicate(tokens: Sequence[Token], index: int) -> bool:
         return False
     if index + 1 == len(tokens) or tokens[index + 1].lower not in _AUXILIARIES:
         return True
-    return VERB_FORMS.get(tokens[index].lower, ("", ""))[1] != "third"  # "seats cannot be"
+    base, kind = VERB_FORMS.get(tokens[index].lower, ("", ""))
+    return kind != "third" or base == "have"  # "seats cannot be"
 
 
 def agrees(tokens: Sequence[Token], index: int) -> bool:
@@ -219,6 +222,8 @@ def _is_participle(tokens: Sequence[Token], index: int) -> bool:
     """Return whether "has" is an auxiliary: in "has dropped the", not in "has limited access"."""
     word, following = _word(tokens, index), _word(tokens, index + 1)
     is_before = following in _DETERMINERS or following in _AFTER_PARTICIPLE
+    is_before |= following in NUMBER_WORDS or following in ("my", "our", "their", "all", "both")
+    is_before |= index + 1 < len(tokens) and tokens[index + 1].kind in ("name", "number")
     is_verb = len(word) > 4 and word.endswith("ed") and is_before
     return word in _PARTICIPLES or is_verb
 
@@ -277,8 +282,12 @@ def _perfect(
     if base == "be" and _word(tokens, following) != "to":
         return _being(tokens, following, time, negation)
     text = PAST.get(base, _word(tokens, index))
+    after = _word(tokens, index + 1)
+    if after in _PARTICLES or (after == "over" and base in _TAKES_OVER):
+        text, index = f"{text} {after}", index + 1
     if negation:
-        return Predicate(f"has {negation} {_word(tokens, index)}", base, "event", index + 1)
+        text = _word(tokens, index)
+        return Predicate(f"has {negation} {text}", base, "event", index + 1)
     is_lasting = have != "had" and base in _STATES and lasts
     text = third_person(base) if is_lasting else text
     return Predicate(text, base, "present" if is_lasting else "event", index + 1)
@@ -342,16 +351,24 @@ def _whole(
     if base in _INTENTS and form in ("base", "ing") and (second > index + 1 or form == "ing"):
         joined = " ".join([text, *(token.lower for token in tokens[index + 1 : second + 1])])
         return Predicate(joined, inner, "present", second + 1, doubtful=True)
-    if base in _BEGINNINGS and after == "to" and form == "base":
+    is_done = base in _BEGINNINGS or (base in _TO_DO and time != "present")
+    if is_done and after == "to" and form == "base":
         joined = f"{text} to {inner}"
         return Predicate(joined, inner, "event", second + 1, ended=ended)
+    if form == "ing" and base == "keep" and second == index + 1:
+        return Predicate(f"{text} {_word(tokens, second)}", inner, time, second + 1, ended=ended)
     if form == "ing" and second == index + 1 and base in _ENDINGS | _BEGINNINGS:
         joined = f"{text} {_word(tokens, second)}"
         is_end = base in _ENDINGS and not negation
         return Predicate(joined, inner, "event", second + 1, ended=is_end or ended)
     stop = index + 1
     is_over = after == "over" and base in _TAKES_OVER
-    if is_over or after in _PARTICLES or (base == "take" and after in ("place", "part")):
+    is_limit = after == "up" and _word(tokens, index + 2) == "to"  # "holds up to ten"
+    if (
+        is_over
+        or (after in _PARTICLES and not is_limit)
+        or (base == "take" and after in ("place", "part"))
+    ):
         text, stop = f"{text} {after}", stop + 1
     is_state = base in _STATES
     when: Time = time if time == "present" or is_state else "event"

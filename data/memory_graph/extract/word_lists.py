@@ -9,8 +9,12 @@ WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 NUMBER_WORDS = {
     word: number
     for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve".split()
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+        "fifteen sixteen seventeen eighteen nineteen twenty".split()
     )
+} | {
+    word: 10 * number
+    for number, word in enumerate("thirty forty fifty sixty seventy eighty ninety".split(), 3)
 }
 
 NOT_NAMES = frozenset(
@@ -45,8 +49,8 @@ OPENERS = FUNCTION_WORDS | frozenset(
     "very wait waiting wanna want wanted wasn't watch we'd we'll we're we've welcome well went "
     "weren't what's what'd whatever whenever where's wherever whether whoever who's why's will "
     "wish wishing within won't wonder wonderful work working worth would wouldn't wow wrong yay "
-    "yeah yep yes yesterday yet yo you'd you'll you're you've yup zero a.k.a i'm i'd i'll i've "
-    "he's he'd he'll she'd she'll they'd they'll it'll ain't good-bye sir ma'am mom dad mum hang "
+    "yeah yep yes yesterday yet yo you'd you'll you're you've young yup zero a.k.a i'm i'd i'll "
+    "i've he's he'd he'll she'd she'll they'd they'll it'll ain't good-bye sir ma'am hang "
     "aren't ours yours hers theirs us ago given named called located based born known using used "
     "among amid per via throughout across along behind beside besides beyond except past toward "
     "towards whereas whose ever half several certain additionally according due early late each "
@@ -66,7 +70,16 @@ ADVERBS = frozenset(
 )
 """Words that may be between a subject and its verb without changing the statement."""
 
-LASTING = frozenset("open closed full empty available unavailable".split())
+NOUNS_IN_LY = frozenset(
+    "family reply supply assembly jelly belly ally bully lily butterfly monopoly anomaly "
+    "melancholy doily dragonfly firefly homily daily weekly monthly friendly elderly lovely lonely "
+    "early likely unlikely italy july".split()
+)
+"""Words in "-ly" that are no adverbs."""
+
+LASTING = frozenset(
+    "open closed full empty available unavailable negative positive normal benign".split()
+)
 """Conditions of a thing that are no impressions of it."""
 
 MORE = frozenset("also too another second both additionally besides part-time".split())
@@ -198,7 +211,11 @@ _REGULAR = (
     "sustain swallow sympathise symbolise symbolize talk tempt tend testify thaw thicken thrive "
     "tighten tolerate transmit transplant tremble trim tuck tumble undermine unearth unfold unify "
     "unload unpack urge utilise vacate vanish violate wade wait walk whisper whistle widen wipe "
-    "worship yell".split()
+    "worship yell audition authenticate baptise bribe burgle capsize carve christen confiscate "
+    "convict crochet curate debug delete demonstrate demote deprecate derail distil encrypt evict "
+    "exhume extinguish ferment forge hatch graze improvise inaugurate inoculate knead mow "
+    "paste plummet quarrel raze refute relapse resuscitate revert scold smuggle sprain stab "
+    "strangle swerve triple uninstall vaccinate validate verify vomit weld whisk wither".split()
 )
 _NAMED_BY_NOUNS = (
     "head boil charge deal last fuel light rank stock pilot author captain farm fish land lease "
@@ -218,7 +235,8 @@ _NAMED_BY_NOUNS = (
     "reform remark reply reserve respect rest resume reverse risk roast roll rush salute scare "
     "search shift shock smell smile sound spot steam step stew stress strip suit supplement "
     "suspect sweat target toss trace trip try tune twist value view wave wrap pack phone pioneer "
-    "scrub slip snap tease surge survey trap delight desire"
+    "scrub slip snap tease surge survey trap delight desire index crash escort patrol leak cough "
+    "fracture veto glaze raid catalogue loan nest roost sail moor"
 ).split()
 """Verbs whose base form is mostly a noun: "the head", but "she heads"."""
 
@@ -239,7 +257,7 @@ def _past(base: str) -> str:
 
 _DOUBLING = frozenset(
     "prefer refer transfer occur commit admit cancel travel model enrol submit permit control "
-    "regret equip overlap trim strip scrub snap".split()
+    "regret equip overlap trim strip scrub snap forget".split()
 )
 
 

@@ -154,7 +154,7 @@ def test_a_date_is_put_into_the_thesis() -> None:
     [
         ("The pool is closed until May.", "The pool is closed until May (May 2023)."),
         ("The pool is closed until Dec.", "The pool is closed until Dec (December 2022)."),
-        ("It opened on 3 Sept. and shut.", "It opened on 3 Sept. (3 September 2023) and shut."),
+        ("It opened on 3 Sept. and shut.", "It opened on 3 Sept. (3 September 2022) and shut."),
     ],
 )
 def test_a_full_stop_after_a_date_is_the_sentences(text: str, thesis: str) -> None:
