@@ -358,7 +358,8 @@ def _catalogue(db: Connection) -> list[Any]:
         "SELECT c.relname, c.relkind, c.relrowsecurity, a.attname, a.atttypid, p.polname"
         " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0"
         " LEFT JOIN pg_policy p ON p.polrelid = c.oid"
-        " WHERE c.relnamespace = to_regnamespace('turngraph') ORDER BY c.relname, a.attname, p.polname"
+        " WHERE c.relnamespace = to_regnamespace('turngraph')"
+        " ORDER BY c.relname, a.attname, p.polname"
     ).fetchall()
 
 
