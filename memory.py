@@ -125,7 +125,10 @@ def add_remember_all(commands: Subparsers) -> None:
     added = commands.add_parser("remember_all", help=purpose, description=purpose)
     added.set_defaults(run=remember_all)
     added.add_argument(
-        "--db_dir", required=True, metavar="DIR", help="folder of the graphs: anna.jsonl in anna.db"
+        "--db_dir",
+        required=True,
+        metavar="DIR",
+        help="folder of the graphs: anna.jsonl in anna.db; or URL of PostgreSQL: in tenant anna",
     )
     added.add_argument(
         "--ray",

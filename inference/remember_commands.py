@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from turngraph.configs.progress import progress
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, CommandParser, StopRequest, visible
+from turngraph.data.memory_graph.record.place import is_url, of_tenant
+from turngraph.data.memory_graph.record.place import shown as shown_place
 from turngraph.data.ray_workers import map_on_ray
 from turngraph.inference import memory_commands, ontology_commands
 from turngraph.inference.memory_options import extractor_option, positive, time_option
@@ -33,7 +35,7 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 logger = logging.getLogger("memory")
 
 Task = tuple[str, str]
-"""Path of the graph, path of the file."""
+"""Path or URL of the graph, path of the file."""
 
 
 def add_remember_options(added: CommandParser) -> None:
@@ -144,10 +146,12 @@ def remember_all(
 ) -> None:
     """Remember each file in the graph ``DB_DIR/NAME.db``, and print what was done of each.
 
+    In a PostgreSQL database, the graphs are those of the tenants ``NAME``.
+
     Files that were remembered before change nothing, so that the same command goes on after a stop.
 
     Args:
-        db_dir: folder of the graphs; made where it is missing.
+        db_dir: folder of the graphs, made where it is missing; or URL of a PostgreSQL database.
         inputs: files, whose names without their endings become the graphs' names.
         ray: address of a Ray cluster whose nodes see the same folders; None: this process.
         max_minutes: stop after so many minutes; None: no limit.
@@ -157,8 +161,9 @@ def remember_all(
         ValueError: two files have one name, or a file cannot be remembered.
         SystemExit: stopped early, with ``EXIT_GO_ON``.
     """
-    tasks = tasks_of(Path(db_dir), inputs)
-    Path(db_dir).mkdir(parents=True, exist_ok=True)
+    tasks = tasks_of(db_dir, inputs)
+    if not is_url(db_dir):
+        Path(db_dir).mkdir(parents=True, exist_ok=True)
     work = partial(_remember_one, options)
     done: Generator[str, None, None]
     if ray is None:
@@ -173,22 +178,23 @@ def remember_all(
             if stop and number < len(tasks):
                 logger.info("stopped (%s); the same command goes on", stop.reason)
                 raise SystemExit(EXIT_GO_ON)
-    logger.info("%s in %s", plural(len(tasks), "memory graph"), db_dir)
+    logger.info("%s in %s", plural(len(tasks), "memory graph"), shown_place(db_dir))
 
 
-def tasks_of(folder: Path, inputs: Sequence[str]) -> list[Task]:
+def tasks_of(db_dir: str, inputs: Sequence[str]) -> list[Task]:
     """Return the graph of each file.
 
     Raises:
-        ValueError: two files have one name.
+        ValueError: two files have one name, or a URL names a tenant.
     """
     found: dict[str, str] = {}
     for path in inputs:
-        name = f"{Path(path).stem}.db"
-        if name in found:
-            raise ValueError(f"{found[name]} and {path} would both be remembered in {name}")
-        found[name] = path
-    return [(str(folder / name), path) for name, path in found.items()]
+        name = Path(path).stem
+        place = of_tenant(db_dir, name) if is_url(db_dir) else Path(db_dir, f"{name}.db")
+        if other := found.get(str(place)):
+            raise ValueError(f"{other} and {path} would both be remembered in {shown_place(place)}")
+        found[str(place)] = path
+    return list(found.items())
 
 
 def _nothing() -> None:

@@ -95,17 +95,11 @@ def _store(request: pytest.FixtureRequest) -> None:
     if os.environ.get("TURNGRAPH_TEST_STORE") != "postgresql":
         return
     server = request.getfixturevalue("postgres")
-    from turngraph.data.memory_graph.record import postgres_schema as schema
     from turngraph.data.memory_graph.record.place import is_url, of_tenant
-    from turngraph.data.memory_graph.record.postgres_store import PostgresStore, administering
+    from turngraph.data.memory_graph.record.postgres_store import PostgresStore
     from turngraph.data.memory_graph.record.store import Store
 
-    begin = PostgresStore.__init__
-    with administering(server.url) as db:
-        schema.migrate(db)
-        db.execute("CREATE ROLE program LOGIN")
-        schema.grant(db, "program")
-    url = server.url.replace("postgres@", "program@")
+    begin, url = PostgresStore.__init__, server.program_url()
 
     def new(cls: type[Store], path: Any, *_: Any, **__: Any) -> Store:
         is_file = cls is Store and str(path) != ":memory:"

@@ -82,6 +82,18 @@ class Server:
         """URL of the database, as its owner."""
         return f"postgresql://postgres@/postgres?host={self.folder}"
 
+    def program_url(self) -> str:
+        """Return the URL of the database for a role that may only log in and use the schema."""
+        from turngraph.data.memory_graph.record import postgres_schema as schema
+        from turngraph.data.memory_graph.record.postgres_store import administering
+
+        with administering(self.url) as db:
+            schema.migrate(db)
+            if db.execute("SELECT 1 FROM pg_roles WHERE rolname = 'program'").fetchone() is None:
+                db.execute("CREATE ROLE program LOGIN")
+            schema.grant(db, "program")
+        return self.url.replace("postgres@", "program@")
+
     def start(self) -> None:
         """Start the server and wait until it replies."""
         settings = ["listen_addresses=", f"unix_socket_directories={self.folder}", "fsync=off"]

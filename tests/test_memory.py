@@ -475,5 +475,5 @@ def test_each_file_is_remembered_in_a_graph_of_its_own(
     for name, count in (("story", 2), ("letters", 1)):
         with MemoryGraph.open(folder / "dbs" / f"{name}.db", read_only=True) as graph:
             assert graph.stats().nodes["episodic"] == count
-    with pytest.raises(ValueError, match=r"would both be remembered in story\.db"):
+    with pytest.raises(ValueError, match=r"would both be remembered in .*story\.db"):
         main([*argv, "--input", inputs[0], str(folder / "other" / "story.md")])

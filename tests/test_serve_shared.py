@@ -29,7 +29,8 @@ def test_two_servers_share_conversations_and_memories(
 ) -> None:
     alone = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
     expected = [alone.ask(question).text for question in QUESTIONS]
-    one, other = (start(memory=postgres.url, memory_dir=None) for _ in range(2))
+    url = postgres.program_url()
+    one, other = (start(memory=url, memory_dir=None) for _ in range(2))
     id_ = one.post("/api/conversations").json()["id"]
     place = f"/api/conversations/{id_}"
     assert ask(one, id_, QUESTIONS[0])["answer"] == expected[0]
@@ -40,6 +41,9 @@ def test_two_servers_share_conversations_and_memories(
     assert ask(one, id_, QUESTIONS[2])["answer"] == expected[2]
     [listed] = other.get("/api/conversations").json()
     assert (listed["title"], listed["num_turns"]) == (QUESTIONS[0], 3)
+    assert other.get(f"{place}/why").json()["passages"]
+    saved = other.get(f"{place}/save").json()
+    assert [turn["answer"] for turn in saved["turns"]] == expected
 
     ask(other, id_, "Anna lives in Gdynia.")
     told = one.get("/api/memory/ask", params={"question": "Where does Anna live?"}).json()
@@ -57,7 +61,8 @@ def test_two_answers_at_once_in_one_conversation_are_not_both_kept(
     postgres: Server,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, other = (start(memory=postgres.url, memory_dir=None) for _ in range(2))
+    url = postgres.program_url()
+    one, other = (start(memory=url, memory_dir=None) for _ in range(2))
     id_ = one.post("/api/conversations").json()["id"]
     ask(one, id_, QUESTIONS[0])
     session_ask = Session.ask
@@ -82,7 +87,7 @@ def test_clients_go_on_at_another_server_when_one_is_killed(
 ) -> None:
     ports = [_free_port() for _ in range(2)]
     command = ["-m", "turngraph", "serve", "--checkpoint", graph_checkpoint, "--device", "cpu"]
-    command += ["--max_new_tokens", "4", "--evidence", pool, "--memory", postgres.url]
+    command += ["--max_new_tokens", "4", "--evidence", pool, "--memory", postgres.program_url()]
     servers = [Command(*command, "--address", f"127.0.0.1:{port}") for port in ports]
     bases = [f"http://127.0.0.1:{port}" for port in ports]
     for base in bases:

@@ -54,15 +54,16 @@ SELECT 2 * e.id + 1, e.source, s.text, e.relation, e.target, o.text, e.said, e.v
     e.valid_to, e.hypothesis FROM edges e
 JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target WHERE e.type = {SIMPLE}"""
 _CHANGED = f"""
-SELECT 2 * id + 1 FROM edges WHERE type = {SIMPLE} AND revision > ?1
+WITH newer AS MATERIALIZED (
+    SELECT 2 * id + 1 AS fact FROM edges WHERE type = {SIMPLE} AND revision > ?1)
+SELECT fact FROM newer
 UNION SELECT 2 * e.id + 1 FROM nodes n JOIN edges e ON e.source = n.id AND e.type = {SIMPLE}
     WHERE n.revision > ?1 AND n.type = {OBJECT}
 UNION SELECT 2 * e.id + 1 FROM nodes n JOIN edges e ON e.target = n.id AND e.type = {SIMPLE}
     WHERE n.revision > ?1 AND n.type = {OBJECT}
 UNION SELECT p.fact FROM nodes n JOIN provenance p ON p.episode = n.id AND p.fact % 2 = 1
     WHERE n.revision > ?1 AND n.type = {EPISODIC}
-UNION SELECT s.old FROM edges e JOIN supersessions s ON s.new = 2 * e.id + 1 AND s.old % 2 = 1
-    WHERE e.revision > ?1"""
+UNION SELECT s.old FROM newer JOIN supersessions s ON s.new = newer.fact AND s.old % 2 = 1"""
 _MATES = """
 SELECT DISTINCT q.fact FROM json_each(?) k
 JOIN provenance p ON p.fact = k.value

@@ -99,6 +99,7 @@ class Adjacency:
         self._delta_rows: dict[int, np.ndarray] = {}  # node: sorted edges and their other ends
         self._in_delta = np.zeros(len(nodes["type"]), dtype=bool)
         self._num_loose = 0
+        self._unchanging = 0, 0  # seconds in which no row begins or ceases to hold
         self._hubs.clear()
 
     @property
@@ -111,11 +112,26 @@ class Adjacency:
         """The record's state that the arrays show."""
         return self._state
 
-    def changes(self) -> np.ndarray:
-        """Return the seconds at which a node or an edge begins or ceases to hold, int64, sorted."""
-        columns = [rows[name] for rows in (self.nodes, self.edges) for name in ("since", "until")]
-        times = np.unique(np.concatenate(columns))
-        return times[(times > ALWAYS[0]) & (times < ALWAYS[1])]
+    def holds_until(self, second: int) -> float:
+        """Return a second until which what holds at a given one does not change.
+
+        It is the next one at which a node or an edge begins or ceases to hold, or one before it
+        where rows were removed. Rows that are written move it, so that all are read seldom.
+        """
+        since, until = self._unchanging
+        if not since <= second < until:
+            columns = (
+                rows[name] for rows in (self.nodes, self.edges) for name in ("since", "until")
+            )
+            until = int(min(np.min(c, where=c > second, initial=ALWAYS[1]) for c in columns))
+            self._unchanging = second, until
+        return float("inf") if until == ALWAYS[1] else float(until)
+
+    def _note_times(self, interval: tuple[int, int]) -> None:
+        """End the interval in which nothing changes where a row's begins or ends."""
+        since, until = self._unchanging
+        within = (time for time in interval if since < time < until)
+        self._unchanging = since, min(within, default=until)
 
     @property
     def node_types(self) -> np.ndarray:
@@ -187,6 +203,7 @@ class Adjacency:
             self._in_delta = np.pad(self._in_delta, (0, grown))
         self.nodes["type"][i] = kind
         self.nodes["since"][i], self.nodes["until"][i] = interval
+        self._note_times(interval)
 
     def _read_edges(self, condition: str, value: int) -> None:
         sql = f"SELECT id, type, source, target, valid_from, valid_to FROM edges WHERE {condition}"
@@ -197,6 +214,7 @@ class Adjacency:
             since = max(since, int(starts[source]), int(starts[target]))
             until = min(until, int(stops[source]), int(stops[target]))
             self.edges["since"][i], self.edges["until"][i] = since, until
+            self._note_times((since, until))
             flags = kind | BOUNDED * ((since, until) != ALWAYS)
             self._put_edge(i, flags=flags, source=source, target=target)
 

@@ -14,7 +14,6 @@ import numpy as np
 from turngraph.data.embedding import Embed, cached
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, Extractor, Fact
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
-from turngraph.data.memory_graph.recall.derived_files import State
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
 from turngraph.data.memory_graph.recall.link_entities import (
     Matched,
@@ -120,7 +119,6 @@ class Recall:
         self.vectors = Vectors(store.db, store.derived, embed, writable)
         self.word_index = WordIndex(store.db)
         self.forget_queries()
-        self._changes: tuple[State, np.ndarray] | None = None
         self._unread = UnreadEpisodes(store.db)
 
     def refresh(self) -> int:
@@ -350,16 +348,11 @@ class Recall:
         return np.asarray(self.embed_queries(texts), dtype=np.float32)
 
     def holds_until(self, second: int) -> float:
-        """Return the first second after a given one at which a fact begins or ceases to hold.
+        """Return a second up to which no fact begins or ceases to hold; see ``Adjacency``.
 
         What is recalled at the given second, with the same record, is recalled at each before it.
         """
-        state = self.adjacency.state
-        if self._changes is None or self._changes[0] != state:
-            self._changes = state, self.adjacency.changes()
-        times = self._changes[1]
-        index = int(np.searchsorted(times, second, side="right"))
-        return float(times[index]) if index < len(times) else float("inf")
+        return self.adjacency.holds_until(second)
 
     def _default_restart(self) -> Restart:
         """Return the default restart for turns or for passages, by the latest episodes."""

@@ -15,6 +15,7 @@ from turngraph.configs.words import plural
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.record.integrity import highest_possible
+from turngraph.data.memory_graph.record.place import is_url, shown
 from turngraph.data.memory_graph.upkeep.pages import rows
 from turngraph.data.memory_graph.upkeep.partial_files import noted
 from turngraph.data.outputs import whole_file
@@ -63,8 +64,12 @@ def salvage(path: str | Path, output: str | Path) -> Saved:
             ``properties``. Remembering them extracts the rest of the graph again.
 
     Raises:
-        ValueError: no episode can be read, or the output cannot be written.
+        ValueError: no episode can be read, the output cannot be written, or it is no file.
     """
+    if is_url(path):
+        raise ValueError(
+            f"{shown(path)}: --damaged is for files; `export --jsonl` writes the graph"
+        )
     notes = partial(noted, Path(f"{path}.derived"))
     with _damaged(path) as db, whole_file(output, True, notes) as file:
         episodes = 0

@@ -36,6 +36,12 @@ def assert_says_what_sql_says(adjacency: Adjacency, record: RandomRecord) -> Non
             assert list(zip(*(column.tolist() for column in one), strict=True)) == [
                 row for row in expected if row[1] == node
             ]
+        now = adjacency.around_all(np.array(nodes), Moment(as_of))
+        until = adjacency.holds_until(as_of)
+        assert as_of < until
+        for later in [second for second in SECONDS if as_of < second < until]:
+            then = adjacency.around_all(np.array(nodes), Moment(later))
+            assert all(map(np.array_equal, now, then))
 
 
 @pytest.mark.parametrize("seed", range(4))

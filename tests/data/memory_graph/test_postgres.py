@@ -17,7 +17,7 @@ from turngraph import memory
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.recall import RecallSettings
-from turngraph.data.memory_graph.recall.traverse_settings import Traversal
+from turngraph.data.memory_graph.recall.traverse_settings import TRAVERSALS, Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.record.open_store import open_store
 from turngraph.data.memory_graph.record.place import of_tenant, shown
@@ -312,19 +312,33 @@ def test_a_program_needs_no_right_but_to_rows(
         (["ask", *place, "--no_embed", "Where does Anna live?"], "Bergen"),
         (["ask", *place, "--no_embed", "--over", "episodes", "Where does Anna live?"], "Bergen"),
         (["ask", *place, "--no_embed", "--plan", "rules", "Where does Anna live?"], "Bergen"),
+        *(
+            (["ask", *place, "--no_embed", "--mixture", name, "Who is Bo?"], "Bo|no answer")
+            for name in TRAVERSALS
+        ),
+        (["ask", *place, "--no_embed", "--compute", "How many people did Bo meet?"], "computed: 1"),
+        (["sparql", *place, "ASK { ?s ?p ?o }"], "yes"),
+        (["ontology", "coverage", *place], "facts typed"),
         (["themes", *place, "--no_embed"], "chunks"),
         (["merge", *place, "Bo", "Cy"], "merged"),
+        (["undo", *place], "undone"),
+        (["split", *place, "Anna", "--name", "Anne", "--episode", "1"], "new object"),
         (["undo", *place], "undone"),
         (["rename", *place, "Oslo", "Kristiania"], "renamed"),
         (["show", *place, "Anna"], "Bergen"),
         (["history", *place, "Anna"], "Kristiania"),
         (["stats", *place], "schema_version\t4"),
         (["export", *place, "--jsonl", lines], "lines written"),
+        (["export", *place, "--trig", str(tmp_path / "a.trig")], "quads written"),
+        (["export", *place, "--html", str(tmp_path / "a.html")], "nodes written"),
+        (["import", "--db", program, "--tenant", "di", "--rdf", str(tmp_path / "a.trig")], "new"),
+        (["remember_all", "--db_dir", program, "--input", str(text)], "2 episodes"),
+        (["history", "--db", program, "--tenant", "a", "Anna"], "Oslo"),
         (["import", "--db", program, "--tenant", "bo", "--input", lines], "lines read"),
         (["forget", *place, "--entity", "Anna", "--yes"], "episodes"),
         (["check", *place, "--rebuild"], "sound"),
         (["tenants", "--url", program, "--add", "cy"], "cy: there"),
-        (["tenants", "--url", program], "3 tenants"),
+        (["tenants", "--url", program], "5 tenants"),
         (["tenants", "--url", owner, "--drop", "bo"], "bo: deleted"),
     ):
         memory.main(words)
@@ -344,7 +358,8 @@ def _catalogue(db: Connection) -> list[Any]:
         "SELECT c.relname, c.relkind, c.relrowsecurity, a.attname, a.atttypid, p.polname"
         " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0"
         " LEFT JOIN pg_policy p ON p.polrelid = c.oid"
-        " WHERE c.relnamespace = to_regnamespace('turngraph') ORDER BY c.relname, a.attname, p.polname"
+        " WHERE c.relnamespace = to_regnamespace('turngraph')"
+        " ORDER BY c.relname, a.attname, p.polname"
     ).fetchall()
 
 
@@ -533,7 +548,7 @@ def test_word_search_ranks_as_sqlites(both: tuple[MemoryGraph, MemoryGraph]) -> 
 def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) -> None:
     text, url = tmp_path / "a.txt", ["--url", postgres.url]
     text.write_text("Anna lives in Oslo.")
-    place = ["--db", postgres.url, "--tenant", "told"]
+    place = ["--db", postgres.program_url(), "--tenant", "told"]
     with pytest.raises(ValueError, match="tenant=told: no such memory graph"):
         memory.main(["merge", *place, "Anna", "Bo"])
     for words, told in (
@@ -551,6 +566,7 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
     for words, message in (
         (["backup", *place, "--output", str(tmp_path / "b")], "pg_dump"),
         (["restore", *place, "--backup", str(text)], "only files are restored"),
+        (["export", *place, "--damaged", str(tmp_path / "b")], "--damaged is for files"),
         (["migrate", *url, "--to", "0"], "below version 4"),
         (["tenants", *url, "--drop", "nobody"], "no tenant 'nobody'"),
         (["tenants", "--url", "my.db"], "must begin with postgresql://"),
