@@ -71,7 +71,8 @@ def is_compound(words: Sequence[str], name: LinkedName, term: Term) -> bool:
     if first not in _ARTICLES:
         first = words[name.first - 1].lower() if name.first > 0 else ""
     noun = words[term.first].lower()
-    is_noun = VERB_FORMS.get(noun, (noun, "base"))[1] in ("base", "s", "")
+    form = VERB_FORMS.get(noun, (noun, "base"))[1]
+    is_noun = form in ("base", "") or (form == "third" and term.stop == len(words))
     return is_noun and (first in _ARTICLES or noun.endswith("s"))
 
 

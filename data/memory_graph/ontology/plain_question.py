@@ -115,8 +115,8 @@ def _topical(text: str) -> str:
             return pronoun.sub(place.format(topic), ask, count=1)
     if re.match(rf"how many(?: {AUX}\b|$)", ask, re.IGNORECASE):
         return f"how many {topic}{ask[8:]}"
-    if ask.endswith(" apart"):
-        return f"{ask.removesuffix(' apart')} between {topic}"
+    if apart := re.search(r" (?:apart|(?:in )?between(?: them| the two)?)$", ask):
+        return f"{ask[: apart.start()]} between {topic}"
     if " or " in topic:
         return f"{ask}, {topic}"
     first, words = topic.split()[0].lower(), topic.split()

@@ -187,7 +187,8 @@ class PlanMaker:
             else:
                 raise NoPlan("the question names more than two things")
         subject = before if subject is None else subject
-        if term.is_event and subject is None and value is not None and not self._asks_agent(clause):
+        is_impersonal = subject is None and value is not None and not term.is_amount
+        if term.is_event and is_impersonal and not self._asks_agent(clause):
             subject = self.speaker()  # "was the Rome trip before the Paris trip"
         return Selection(term.iri, term.is_event, subject, value, clause.strip(), (), fills)
 
@@ -359,6 +360,8 @@ class PlanMaker:
         if names and noun is not None:
             self._check_kind(one, noun)
         measures = self._numbers_of(one)
+        if one.is_event and re.match(r"who(?:m|se)?\b", text, re.IGNORECASE):
+            raise NoPlan("such an event has no person at its other end")
         if not measures:
             raise NoPlan("what is asked about has no amounts")
         return replace(plan, selections=(replace(one, measures=measures),), wants_name=bool(names))

@@ -110,13 +110,15 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
      rf"(?:\W+{_OR}| between {_AND2})", "order"),
     (rf"(?:which|what|where|who) (?P<frame>.+?) (?:first|earlier)\W+{_OR}", "order"),
     (rf"{_DID} {_OR} (?:{_HAPPEN} )?(?:first|earlier)", "order"),
-    (rf"(?:in )?(?:what|which) (?:order|sequence) (?:did|were|was)\W*{_LIST}(?: {_HAPPEN})?(?: in)?",
+    (rf"{_DID} (?P<a>(?:my |the )?[A-Z][^,]*?) (?:first|earlier),? or (?P<b>.+)", "order"),
+    (rf"(?:in )?(?:what|which) (?:order|sequence) (?:did|were|was)(?: (?:these|those|the following)"
+     rf"(?: things| events)? {_HAPPEN})?(?: in)?\W*{_LIST}(?: {_HAPPEN})?(?: in)?",
      "order"),
     (rf"in (?:what|which) (?:order|sequence) {_LIST}(?: {_HAPPEN})?", "order"),
     (rf"{_SORT} {_LIST},? (?:in|by) (?:the )?(?:order|sequence|dates?) of "
      r"(?P<frame>(?:my|the|our) .+|\w+ing .+)", "order"),
-    (rf"(?:what|which|list) (?:is |was )?{_MY}(?:time |chronological )?"
-     rf"(?:order|sequence|timeline) of {_LIST}", "order"),
+    (rf"(?:what|which|list) (?:is |was )?{_MY}(?:time |chronological |right |correct )?"
+     rf"(?:order|sequence|timeline)(?: of|:) {_LIST}", "order"),
     (rf"{_SORT} {_LIST} in (?:the )?order (?!of\b)(?:in which |that )?(?P<frame>.+?)(?: them| it)?",
      "order"),
     (rf"{_SORT} {_LIST},? (?:by|according to) (?:when|date|time|the (?:dates?|times?|order))\b.*",
@@ -169,6 +171,7 @@ _CUES: tuple[tuple[str, tuple[Operation, ...]], ...] = (
     (r"\bhighest\b", ("max",)),
     (r"\boften\b", ("count", "rate", "most")),
     (r"\baverage\b", ("mean", "rate")),
+    (r"^(?:do|does|did|is|are|was|were|has|have|had) .*\b(?:whose|whom|how|what)\b", ()),
     (_PER_UNIT, ("rate",)),
     (rf"\b(?:earlier|later|apart)\b|\b(?:before|after)\b{_NO_DATE}",
      ("order", "difference", "before", "after")),
