@@ -329,17 +329,11 @@ class PlanMaker:
             plan = replace(plan, operation="value")
         if plan.operation == "sum" and not one.is_event and self._numbers_of(one):
             plan = replace(plan, operation="value")
-        if plan.operation in ("value", "list") and self._is_spending(one) and not LEFT.search(text):
-            if not re.match(r"(?:how|what|list)\b", text, re.IGNORECASE):
-                raise NoPlan("the question does not ask for an amount")
-            plan = replace(plan, operation="sum")  # "what did I spend in 2020"
+        plan = self._summing(plan, text)
         if plan.operation in ("value", "list", "most", "first", "latest") and not plan.wants_date:
             self._check_asked(one, text)
         if plan.operation == "value" and one.is_event:
             plan = replace(plan, operation="list")
-        if plan.operation == "sum" and one.is_event and not self._numbers(one.term):
-            if total := TOTAL.match(text):
-                return self._counting(replace(plan, operation="count"), total[1])
         if plan.operation in MEASURED:
             return self._measuring(plan, text)
         noun = self._noun(text)
@@ -351,9 +345,25 @@ class PlanMaker:
             self._check_kind(one, noun)
         return plan
 
+    def _summing(self, plan: Plan, text: str) -> Plan:
+        """Return the plan that adds amounts up: "what did I spend in 2020".
+
+        Raises:
+            NoPlan: the question asks for somebody or something else of a payment.
+        """
+        is_spending = self._is_spending(plan.selections[0]) and not LEFT.search(text)
+        if plan.operation not in ("value", "list") or not is_spending:
+            return plan
+        if not re.match(r"(?:how|what|list)\b", text, re.IGNORECASE):
+            raise NoPlan("the question does not ask for an amount")
+        return replace(plan, operation="sum")
+
     def _measuring(self, plan: Plan, text: str) -> Plan:
         """Return the plan with the properties whose numbers are asked for."""
         one = plan.selections[0]
+        total = TOTAL.match(text) if plan.operation == "sum" and one.is_event else None
+        if total is not None and not self._numbers(one.term):
+            return self._counting(replace(plan, operation="count"), total[1])
         noun = self._noun(text)
         names = one.is_event and plan.operation in ("min", "max") and not one.fills
         names = names and any(pattern.search(text) for pattern in ASKS_NAME)

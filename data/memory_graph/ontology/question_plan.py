@@ -51,9 +51,10 @@ def make_plans(
 
 
 def _as_stored(text: str, store: Store) -> str:
-    """Return a question with plurals in lower case, and words with a hyphen that name nothing in two.
+    """Return a question with plurals in lower case, and words with a hyphen in two.
 
-    "Lamps: how many" opens with a capital, but the object is "lamp".
+    "Lamps: how many" opens with a capital, but the object is "lamp". A word that names an object as
+    it stands stays.
     """
 
     def lowered(found: re.Match[str]) -> str:

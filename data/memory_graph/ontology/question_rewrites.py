@@ -17,7 +17,8 @@ AUX = (
 )
 WH = (
     r"(?:how|what|which|who|whom|whose|where|when|whereabouts|"
-    r"(?:in|on|at|to|for|from|by|with|under|since|until|as of) (?:what|which|whom|whose|how|when)\b)"
+    r"(?:in|on|at|to|for|from|by|with|under|since|until|as of) "
+    r"(?:what|which|whom|whose|how|when)\b)"
 )
 MONTH = rf"(?:{'|'.join(MONTHS)})"
 _YEAR = r"(?:19|20)\d\d"
@@ -150,13 +151,14 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^(?:my|the) reading list\b", "list books I read"),
     (r"\b(how much (?:money|cash)) (.*)\b(?:get|got|gone|go|went) through\b", r"\1 \2spend"),
     # idioms
-    (r"^what (does|do|did) (.+?) do (?:for|as) (?:a |his |her |my )?(?:living|job|work|profession)\b",
-     r"what occupation \1 \2 have"),
+    (r"^what (does|do|did) (.+?) do (?:for|as) (?:a |his |her |my )?"
+     r"(?:living|job|work|profession)\b", r"what occupation \1 \2 have"),
     (r"\bspen[dt](?:ing)? (?:any |some |much |a lot of )?time with\b", "meet with"),
     (r"\bwith (whom?) (.+?) spen[dt] (?:any |some )?time\b", r"\1 \2 meet with"),
     (r",? (?:price|cost|money|date|time)[- ]?wise\b", ""),
     (r"^(is it true that .+) once$", r"\1"),
-    (r"^((?:for )?how long .+) (?:when|before|until|till) i (?:left|moved (?:out|away|on))$", r"\1"),
+    (r"^((?:for )?how long .+) (?:when|before|until|till) i (?:left|moved (?:out|away|on))$",
+     r"\1"),
     (rf"^when (.+?), ((?!{WH} ?(?:is|was) the (?:order|sequence)){WH} .+)$", r"\2 when \1"),
     (r"\b(most \w+|least \w+|highest|lowest|\w{2,}est|first|last) of (?:all )?(?:the|my|our) "
      r"([a-z]+?)s\b(?! or\b)", r"\1 \2"),
