@@ -136,11 +136,6 @@ def answer(lens: Lens, question: str, as_of: str | None = "2024-06") -> Computed
         ("What did Anna spend in 2020?", "sum", "300 euros"),
         ("What is the average price of a lamp?", "mean", "50 euros"),
         ("How many books did Bob get through in 2023?", "count", "3"),
-        ("In March 2020 Anna was on whose payroll?", "value", "Statoil"),
-        ("Lamps: how much did Anna spend on them?", "sum", "50 euros"),
-        ("How much money of Anna's went on shopping in 2020?", "sum", "300 euros"),
-        ("Which trip did Anna make before all the others?", "first", "Berlin"),
-        ("What was the most expensive of the things Anna bought?", "max", "bicycle"),
         ("How old is Zoe?", "age", "33 to 34 years"),
         (
             "How many days were there between Anna's trip to Rome and her flight to Paris?",
