@@ -30,6 +30,11 @@ ASKS_NAME = tuple(
     )
 )  # fmt: skip
 """Questions for the thing that has the least or the greatest amount, and not for the amount."""
+TOTAL = re.compile(
+    r"what (?:is|was|are|were) (?:my |the )?(?:total|sum)(?: of)? (?:my |the |all )*([a-z]+s)\b",
+    re.IGNORECASE,
+)
+"""Phrases that ask how many events there were: "total flights in 2021"."""
 LEFT = re.compile(
     rf"\b({'|'.join(sorted(PREPOSITIONS))})(?: the| in \d{{4}})*"
     r"(?: (?:most|least|first|last|often|frequently|recently))*$",
@@ -66,7 +71,8 @@ def is_compound(words: Sequence[str], name: LinkedName, term: Term) -> bool:
     if first not in _ARTICLES:
         first = words[name.first - 1].lower() if name.first > 0 else ""
     noun = words[term.first].lower()
-    is_noun = VERB_FORMS.get(noun, (noun, "base"))[1] in ("base", "s", "")
+    form = VERB_FORMS.get(noun, (noun, "base"))[1]
+    is_noun = form in ("base", "") or (form == "third" and term.stop == len(words))
     return is_noun and (first in _ARTICLES or noun.endswith("s"))
 
 

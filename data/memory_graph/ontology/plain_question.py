@@ -44,14 +44,19 @@ _PHRASE = re.compile(
     r"tally|all|every|everything|chronological|\w{3,}est)\b",
     re.IGNORECASE,
 )
+_FRAGMENT = re.compile(
+    r"(?:(?:my|the|all|our) )*[a-z]+s (?:(?:that )?(?:i|we) \w+|in|per|a|on|to|with|from|since) ",
+    re.IGNORECASE,
+)
+"""Beginnings of noun phrases that ask without a question mark: "places I went to in May"."""
 _PER_UNIT = re.compile(r"\b(?:an?|per|each|every) (?:day|week|month|year)\b", re.IGNORECASE)
 ASKS = re.compile(
     rf"(?:{WH}|{AUX}\b|since when|(?:list|put|sort|arrange|order|rank|line up)\b)", re.IGNORECASE
 )
 """Beginnings of plain questions."""
 _IN_PLACE = re.compile(
-    r"\b((?:in |on |at |to |for |from |by |with )?"
-    r"(?:how (?:many \w+|much(?: money| time)?|\w+)|which (?!in\b|on\b)\w+|"
+    r"\b((?:in |on |at |to |for |from |by |with |under )?"
+    r"(?:how (?:many \w+|much(?: money| time)?|\w+)|whose(?: \w+)?|which (?!in\b|on\b)\w+|"
     r"what(?: (?!in\b|on\b|at\b|for\b|during\b|from\b|since\b)\w+)?|where|when|"
     r"whom?))\b",
     re.IGNORECASE,
@@ -110,8 +115,8 @@ def _topical(text: str) -> str:
             return pronoun.sub(place.format(topic), ask, count=1)
     if re.match(rf"how many(?: {AUX}\b|$)", ask, re.IGNORECASE):
         return f"how many {topic}{ask[8:]}"
-    if ask.endswith(" apart"):
-        return f"{ask.removesuffix(' apart')} between {topic}"
+    if apart := re.search(r" (?:apart|(?:in )?between(?: them| the two)?)$", ask):
+        return f"{ask[: apart.start()]} between {topic}"
     if " or " in topic:
         return f"{ask}, {topic}"
     first, words = topic.split()[0].lower(), topic.split()
@@ -126,10 +131,11 @@ def _completed(text: str, is_asked: bool) -> str:
         return f"did I ever {text[5:]}" if is_ever else f"is there any {text[4:]}"
     if is_asked and re.search(r"\w (?:before|after) \w", text):
         return f"was {text}"
-    if is_asked and _PER_UNIT.search(text) and not _PHRASE.match(text):
+    if (is_asked or _FRAGMENT.match(text)) and _PER_UNIT.search(text) and not _PHRASE.match(text):
         return f"how many {text}"
     if is_asked and re.match(r"(?:i|we|he|she|they) ", text, re.IGNORECASE):
         return f"did {text}"
+    is_asked |= _FRAGMENT.match(text) is not None
     is_phrase = _PHRASE.match(text) and not re.search(r" (?:is|are|was|were) ", text)
     return f"what is {text}" if is_asked or is_phrase else text
 

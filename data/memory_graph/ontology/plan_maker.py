@@ -12,6 +12,7 @@ from turngraph.data.memory_graph.ontology.clause_words import (
     ASKS_NAME,
     LEFT,
     NOUNS,
+    TOTAL,
     WORD,
     LinkedName,
     date_words,
@@ -186,7 +187,17 @@ class PlanMaker:
             else:
                 raise NoPlan("the question names more than two things")
         subject = before if subject is None else subject
+        is_impersonal = subject is None and value is not None and not term.is_amount
+        if term.is_event and is_impersonal and not self._asks_agent(clause):
+            subject = self.speaker()  # "was the Rome trip before the Paris trip"
         return Selection(term.iri, term.is_event, subject, value, clause.strip(), (), fills)
+
+    def _asks_agent(self, clause: str) -> bool:
+        """Return whether a clause asks who did something."""
+        if re.match(r"(?:by )?who(?:m|se)?\b", clause, re.IGNORECASE):
+            return True
+        people = {TG + "Person", TG + "Agent"}
+        return any(not people.isdisjoint(self._kinds(noun)) for noun in NOUNS.findall(clause))
 
     def _is_object(self, term: Term, preposition: str) -> bool:
         """Return whether a name behind a preposition is the object of events, or of a property."""
@@ -202,6 +213,10 @@ class PlanMaker:
         plain = SAYS_NOTHING | self._nouns(clause) | {w.lower() for w in date_words(clause)}
         if self.operation in MEASURED:
             plain |= SAYS_AMOUNT
+        for one in readings(self.ontology, words, self.operation, False):
+            for other in one:  # "money went on shopping"
+                if other.iri != term.iri and self.ontology.is_a(term.iri, other.iri):
+                    linked |= set(other.places)
         for place, word in enumerate(words):
             if place in linked or word.lower() in plain:
                 continue
@@ -243,6 +258,8 @@ class PlanMaker:
                 places = set(range(first, first + size))
                 text = re.sub(r"['’]s$", "", " ".join(words[first : first + size]))
                 said = set(words[first : first + size])
+                if self.operation in MEASURED and said <= SAYS_AMOUNT:
+                    continue  # "how many euros"
                 if places & taken or said <= dates or text in nouns or self._is_plain(text):
                     continue
                 nodes = self._objects(text)
@@ -312,8 +329,7 @@ class PlanMaker:
             plan = replace(plan, operation="value")
         if plan.operation == "sum" and not one.is_event and self._numbers_of(one):
             plan = replace(plan, operation="value")
-        if plan.operation in ("value", "list") and self._is_spending(one) and not LEFT.search(text):
-            plan = replace(plan, operation="sum")  # "what did I spend in 2020"
+        plan = self._summing(plan, text)
         if plan.operation in ("value", "list", "most", "first", "latest") and not plan.wants_date:
             self._check_asked(one, text)
         if plan.operation == "value" and one.is_event:
@@ -329,15 +345,33 @@ class PlanMaker:
             self._check_kind(one, noun)
         return plan
 
+    def _summing(self, plan: Plan, text: str) -> Plan:
+        """Return the plan that adds amounts up: "what did I spend in 2020".
+
+        Raises:
+            NoPlan: the question asks for somebody or something else of a payment.
+        """
+        is_spending = self._is_spending(plan.selections[0]) and not LEFT.search(text)
+        if plan.operation not in ("value", "list") or not is_spending:
+            return plan
+        if not re.match(r"(?:how|what|list)\b", text, re.IGNORECASE):
+            raise NoPlan("the question does not ask for an amount")
+        return replace(plan, operation="sum")
+
     def _measuring(self, plan: Plan, text: str) -> Plan:
         """Return the plan with the properties whose numbers are asked for."""
         one = plan.selections[0]
+        total = TOTAL.match(text) if plan.operation == "sum" and one.is_event else None
+        if total is not None and not self._numbers(one.term):
+            return self._counting(replace(plan, operation="count"), total[1])
         noun = self._noun(text)
         names = one.is_event and plan.operation in ("min", "max") and not one.fills
         names = names and any(pattern.search(text) for pattern in ASKS_NAME)
         if names and noun is not None:
             self._check_kind(one, noun)
         measures = self._numbers_of(one)
+        if one.is_event and re.match(r"who(?:m|se)?\b", text, re.IGNORECASE):
+            raise NoPlan("such an event has no person at its other end")
         if not measures:
             raise NoPlan("what is asked about has no amounts")
         return replace(plan, selections=(replace(one, measures=measures),), wants_name=bool(names))

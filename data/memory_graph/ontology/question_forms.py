@@ -110,9 +110,15 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
      rf"(?:\W+{_OR}| between {_AND2})", "order"),
     (rf"(?:which|what|where|who) (?P<frame>.+?) (?:first|earlier)\W+{_OR}", "order"),
     (rf"{_DID} {_OR} (?:{_HAPPEN} )?(?:first|earlier)", "order"),
-    (rf"in (?:what|which) (?:order|sequence) (?:did|were|was)?\W*{_LIST}(?: {_HAPPEN})?", "order"),
-    (rf"(?:what|which|list) (?:is |was )?{_MY}(?:time |chronological )?"
-     rf"(?:order|sequence|timeline) of {_LIST}", "order"),
+    (rf"{_DID} (?P<a>(?:my |the )?[A-Z][^,]*?) (?:first|earlier),? or (?P<b>.+)", "order"),
+    (rf"(?:in )?(?:what|which) (?:order|sequence) (?:did|were|was)(?: (?:these|those|the following)"
+     rf"(?: things| events)? {_HAPPEN})?(?: in)?\W*{_LIST}(?: {_HAPPEN})?(?: in)?",
+     "order"),
+    (rf"in (?:what|which) (?:order|sequence) {_LIST}(?: {_HAPPEN})?", "order"),
+    (rf"{_SORT} {_LIST},? (?:in|by) (?:the )?(?:order|sequence|dates?) of "
+     r"(?P<frame>(?:my|the|our) .+|\w+ing .+)", "order"),
+    (rf"(?:what|which|list) (?:is |was )?{_MY}(?:time |chronological |right |correct )?"
+     rf"(?:order|sequence|timeline)(?: of|:) {_LIST}", "order"),
     (rf"{_SORT} {_LIST} in (?:the )?order (?!of\b)(?:in which |that )?(?P<frame>.+?)(?: them| it)?",
      "order"),
     (rf"{_SORT} {_LIST},? (?:by|according to) (?:when|date|time|the (?:dates?|times?|order))\b.*",
@@ -138,6 +144,8 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
     (rf"(?:for )?how much time .+|what (?:is |was )?{_MY}(?:total )?(?:length|duration) of .+|"
      rf"what (?:is |was )?{_MY}(?:time|{_UNIT}s)(?: that)? (?:i|we|living|working|as|in|at) .+|"
      r"(?:for )?(?:what|which) (?:length|amount|period) of time .+", "duration"),
+    (rf"what (?:is |was )?{_MY}(?:total |whole |full |overall )?(?:amount|sum)(?: of money)?"
+     r"(?: that)? (?:i|we|he|she|they|spent|paid|[A-Z]\w+) .+", "sum"),
     (r"how much .+|how many (?:euros|dollars|pounds|kroner) .+|"
      r"what .+\b(?:cost|altogether|overall|in total|in all)\b.*|"
      r"what (?:is|are|was|were) .*\b(?:total|sum|altogether) .+", "sum"),
@@ -151,7 +159,8 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
     (r".*\bfirst\b.*", "first"),
     (r"list .+|(?:what|which) (?:is |are |were )?(?:all |the )?(?:all|every|\w+s) .+", "list"),
     (r"(?:do|does|did|is|are|was|were|has|have|had) .+", "exists"),
-    (r"(?:who|whom|whose|where|what|which|(?:in|to|for|at|by|with|from) (?:what|which|whom)) .+",
+    (r"(?:who|whom|whose|where|what|which|"
+     r"(?:in|on|under|to|for|at|by|with|from) (?:what|which|whom|whose)) .+",
      "value"),
 )  # fmt: skip
 _PER_UNIT = r"\b(?:an?|per|each|every) (?:day|week|month|year)\b(?! ago| before| after| later)"
@@ -162,6 +171,7 @@ _CUES: tuple[tuple[str, tuple[Operation, ...]], ...] = (
     (r"\bhighest\b", ("max",)),
     (r"\boften\b", ("count", "rate", "most")),
     (r"\baverage\b", ("mean", "rate")),
+    (r"^(?:do|does|did|is|are|was|were|has|have|had) .*\b(?:whose|whom|how|what)\b", ()),
     (_PER_UNIT, ("rate",)),
     (rf"\b(?:earlier|later|apart)\b|\b(?:before|after)\b{_NO_DATE}",
      ("order", "difference", "before", "after")),

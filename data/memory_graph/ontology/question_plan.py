@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from turngraph.data.memory_graph.extract.dates import find_dates
@@ -38,7 +39,7 @@ def make_plans(
     Raises:
         NoPlan: the question is of no known form, has no term or subject, or an ambiguous name.
     """
-    text = superlatives(plain_question(question, as_of), ontology)
+    text = _as_stored(superlatives(plain_question(question, as_of), ontology), store)
     for form in forms_of(text):
         maker = PlanMaker(store, ontology, form.operation)
         if len(form.clauses) > 1 and maker.is_date(form.clauses[-1]):
@@ -47,6 +48,24 @@ def make_plans(
         at_moment = window_of(plain_question(question, as_of, at_moment=True))
         return _plans(maker, form, at_moment)
     raise NoPlan("the question is of no known form")
+
+
+def _as_stored(text: str, store: Store) -> str:
+    """Return a question with plurals in lower case, and words with a hyphen in two.
+
+    "Lamps: how many" opens with a capital, but the object is "lamp". A word that names an object as
+    it stands stays.
+    """
+
+    def lowered(found: re.Match[str]) -> str:
+        word, one = found[0], found[0].lower().removesuffix("s")
+        return word.lower() if not store.objects(word) and store.objects(one) else word
+
+    def parted(found: re.Match[str]) -> str:
+        return found[0] if store.objects(found[0]) else found[0].replace("-", " ")
+
+    text = re.sub(r"\b[A-Z][a-z]+s\b", lowered, text)
+    return re.sub(r"\b[a-z]+-[a-z]+\b", parted, text)
 
 
 def _plans(maker: PlanMaker, form: Form, at_moment: Window | None) -> list[Plan]:

@@ -17,7 +17,8 @@ AUX = (
 )
 WH = (
     r"(?:how|what|which|who|whom|whose|where|when|whereabouts|"
-    r"(?:in|on|at|to|for|from|by|with|since|until|as of) (?:what|which|whom|how|when)\b)"
+    r"(?:in|on|at|to|for|from|by|with|under|since|until|as of) "
+    r"(?:what|which|whom|whose|how|when)\b)"
 )
 MONTH = rf"(?:{'|'.join(MONTHS)})"
 _YEAR = r"(?:19|20)\d\d"
@@ -49,6 +50,8 @@ _TEXT_STEPS: tuple[tuple[str, str], ...] = (
     # a question that corrects itself: "how often, I mean, how many times"
     (r"^.*(?:\.{2,}|…|[,;–—]|\s-) ?(?:i mean|i meant|or rather|rather|no|sorry|that is)[,:]? "
      rf"(?=(?:or rather )?(?:{WH}|did|was|on what|in what)\b)", ""),
+    (r"^((?:please |just |now )*(?:tell|remind|show|give) (?:me|us))[,:] ", r"\1 "),
+    (rf"^({_PERIOD}) ?(?::|,| [-–—]) ?(.+)", r"\2 in \1"),
     # contractions
     (r"\b(what|where|who|when|how|which|that|there|it)['’]s\b", r"\1 is"),
     (r"^(how \w+)['’]s\b", r"\1 is"),
@@ -104,6 +107,7 @@ _TEXT_STEPS: tuple[tuple[str, str], ...] = (
      r"(?:would|do|did) you (?:say|think|believe|reckon|recall)(?: that)?(?= i\b)|"
      r"is there (?:any |a )?(?:record|mention|note|entry) (?:that|of me)|"
      r"do (?:i|we|you) have (?:any |a )?(?:record|mention|note) (?:of|that)(?: me)?|"
+     r"(?:could|can|may|might) it be(?: true| right| the case)? that|is it possible that|"
      r"(?:was|is|has) there (?:ever )?(?:been )?(?:a time|any time|an? occasion|any occasion)"
      r"(?: when| that)?)\b",
      "is it true that "),
@@ -146,7 +150,36 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
      r"\1 \2 flown"),
     (r"^(?:my|the) reading list\b", "list books I read"),
     (r"\b(how much (?:money|cash)) (.*)\b(?:get|got|gone|go|went) through\b", r"\1 \2spend"),
+    # idioms
+    (r"^what (does|do|did) (.+?) do (?:for|as) (?:a |his |her |my )?"
+     r"(?:living|job|work|profession)\b", r"what occupation \1 \2 have"),
+    (r"\bspen[dt](?:ing)? (?:any |some |much |a lot of )?time with\b", "meet with"),
+    (r"\bwith (whom?) (.+?) spen[dt] (?:any |some )?time\b", r"\1 \2 meet with"),
+    (r",? (?:price|cost|money|date|time)[- ]?wise\b", ""),
+    (r"^(is it true that .+) once$", r"\1"),
+    (r"^((?:for )?how long .+) (?:when|before|until|till) i (?:left|moved (?:out|away|on))$",
+     r"\1"),
+    (rf"^when (.+?), ((?!{WH} ?(?:is|was) the (?:order|sequence)){WH} .+)$", r"\2 when \1"),
+    (r"\b(most \w+|least \w+|highest|lowest|\w{2,}est|first|last) of (?:all )?(?:the|my|our) "
+     r"([a-z]+?)s\b(?! or\b)", r"\1 \2"),
+    (r"^did (.+?) first,? and (?:then )?(.+?) (?:afterwards?|later|second|next|after that)$",
+     r"did \1 before \2"),
+    (r"^did (.+?),? and (?:then|afterwards|only then|after that) (.+)$", r"did \1 before \2"),
+    (r"^(is|was|were) it only (?=after\b)", r"\1 it "),
+    (r"\b(?:ahead|in advance) of\b", "before"),
+    (r"\bwhere (?:in the world|on earth)\b", "where"),
+    (r"^(?:oldest|earliest|first) to (?:newest|latest|last)[:,] ", "put in order: "),
+    (r"^(i|we|he|she) (.+?) (how (?:long|many \w+)) (?:after|before) (.+)$",
+     r"\3 are between \1 \2 and \4"),
+    (r"^(days|weeks|months|years) (?=from\b|between\b|since\b)", r"how many \1 "),
+    (r",? in (day|week|month|year)s,? (?=between\b)", r" in \1s "),
+    (r"\bhow many (?:euros|dollars|pounds|kroner) (?=(?:went|go|goes) (?:on|to|for|into)\b)",
+     "how much money "),
+    (r"^(?:what is )?(?:the )?(?:money|amount|sum)(?: of money)?(?: that)? (?=i\b|we\b)",
+     "what is the amount "),
+    (r"\bper[- ](day|week|month|year) (\w+) of (.+)$", r"\2 of \3 a \1"),
     # periods
+    (rf"\bover (?={_PERIOD})(?! (?:euros|dollars|pounds|kroner))", "in "),
     (rf"\bas of (?=(?:\d|{MONTH}))", "in "),
     (rf"^({_PERIOD}) (?=[a-z]+s\b)(.+)", r"\2 in \1"),
     (r"\b(last|this|past) (year|month|week)['’]s (.+)", r"\3 \1 \2"),
@@ -229,8 +262,8 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\b(?:more often|more frequently|more times|more) than (?:any|every|all|the)"
      r"(?:one|body|thing|where)?(?: (?:else|others?(?: (?!in\b|on\b|during\b)[a-z]+)?))?\b",
      "most often"),
-    (r"\bbefore (?:any|all|every)(?:thing|one|body)?(?: (?:else|others?(?: (?!in\b)[a-z]+)?))\b",
-     "first"),
+    (r"\bbefore (?:any|all|every)(?:thing|one|body)?(?: of)?(?: the)? "
+     r"(?:else|rest|others?(?: (?!in\b)[a-z]+)?)\b", "first"),
     (r"\bmost (?:frequent|common|usual|popular|regular)\b|\b(?:the )?most of(?= in\b|$)",
      "most often"),
     (r"\b(?:my|the) most (\w+ed|bought|seen|read|met|flown) (\w+)", r"\2 I \1 most often"),
