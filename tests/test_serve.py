@@ -582,11 +582,13 @@ def test_what_is_kept_of_many_users_has_a_limit(
     for name, headers in users.items():
         client.put("/api/documents/a.txt", content=f"{name} wrote Dune.".encode(), headers=headers)
         ids[name] = client.post("/api/conversations", headers=headers).json()["id"]
-        ask(client, ids[name], "Anna lives in Gdynia. Where does she live?", headers=headers)
+        for question in ("Anna lives in Gdynia.", "Where does Anna live?"):
+            ask(client, ids[name], question, headers=headers)
+    counts = service.held()
     held = [service._open[name, ids[name]].run(holds).result()[0] for name in names]
     assert held == [False, True, True]
-    counts = service.held()
-    assert (counts["conversations"], counts["document_pools"]) == (3, 2)
+    kinds = ("conversations", "memory_graphs", "document_pools")
+    assert [counts[kind] for kind in kinds] == [3, 2, 2]
     assert counts["indexes"] == before + 2  # that of the first user is gone with the pool
     told = ask(client, ids["ada"], "Who wrote Dune?", headers=users["ada"])
     assert any("ada wrote" in passage["text"] for passage in told["evidence"])
