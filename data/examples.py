@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -382,15 +383,13 @@ class ExampleBuilder:
     ) -> tuple[list[Evidence], list[TokenisedPassage]]:
         """Break up prompt markers in passages, and tokenise up to ``max_nodes`` tokens each."""
         if self._num_tokens > MAX_TOKENS:
-            self._tokens.clear()
-            self._num_tokens = 0
+            self._tokens, self._num_tokens = {}, 0
         new = list({p.text: None for p in passages if p.text not in self._tokens})
         plain = [self.prompt.plain(text) for text in new]
         for text, safe, tokens in zip(
             new, plain, self.prompt.tokenise_passages(plain), strict=True
         ):
-            kept = self._cut(tokens)
-            self._tokens[text] = safe, kept
+            self._tokens[text] = safe, (kept := self._cut(tokens))
             self._num_tokens += len(kept.ids)
         known = [self._tokens[passage.text] for passage in passages]
         safe_passages = [
@@ -424,12 +423,7 @@ class ExampleBuilder:
         if self.config.max_nodes is None:
             return retrieved
         limit = self.config.max_nodes * share - sum(self.sizes(others))
-        total, kept = 0, 0
-        for size in self.sizes(retrieved):
-            total += size
-            if total > limit:
-                break
-            kept += 1
+        kept = sum(total <= limit for total in accumulate(self.sizes(retrieved)))
         self.counts["passages dropped"] += len(retrieved) - kept
         return retrieved[:kept]
 
