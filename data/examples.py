@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 MAX_INDEXES = 256
 """Indexes of pools that are cached, mostly of finished conversations; the oldest is dropped."""
+MAX_TOKENS = 2**22
+"""Tokens of passages that are cached, some 70 bytes each; then the cache is emptied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,7 @@ class ExampleBuilder:
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, Index]] = field(default_factory=dict)
     _tokens: dict[str, tuple[str, TokenisedPassage]] = field(default_factory=dict)
+    _num_tokens: int = 0
     _corpus: Corpus | None = None
 
     @property
@@ -157,6 +161,11 @@ class ExampleBuilder:
         graph = self.memory_graph
         is_used = self.config.memory == "rerank" or self.config.retriever != "bm25"
         return is_used or (graph is not None and graph.vectors == "encoder")
+
+    @property
+    def num_cached(self) -> dict[str, int]:
+        """Number of cached indexes of pools and of cached tokens of passages."""
+        return {"indexes": len(self._indexes), "passage_tokens": self._num_tokens}
 
     def memory(self, conversation: Conversation) -> EvidenceMemory:
         """Make an empty evidence memory for a conversation, with a memory graph if it has one."""
@@ -373,14 +382,15 @@ class ExampleBuilder:
         self, passages: Sequence[Evidence]
     ) -> tuple[list[Evidence], list[TokenisedPassage]]:
         """Break up prompt markers in passages, and tokenise up to ``max_nodes`` tokens each."""
-        if len(self._tokens) > 50_000:
-            self._tokens.clear()
+        if self._num_tokens > MAX_TOKENS:
+            self._tokens, self._num_tokens = {}, 0
         new = list({p.text: None for p in passages if p.text not in self._tokens})
         plain = [self.prompt.plain(text) for text in new]
         for text, safe, tokens in zip(
             new, plain, self.prompt.tokenise_passages(plain), strict=True
         ):
-            self._tokens[text] = safe, self._cut(tokens)
+            self._tokens[text] = safe, (kept := self._cut(tokens))
+            self._num_tokens += len(kept.ids)
         known = [self._tokens[passage.text] for passage in passages]
         safe_passages = [
             passage
@@ -413,12 +423,7 @@ class ExampleBuilder:
         if self.config.max_nodes is None:
             return retrieved
         limit = self.config.max_nodes * share - sum(self.sizes(others))
-        total, kept = 0, 0
-        for size in self.sizes(retrieved):
-            total += size
-            if total > limit:
-                break
-            kept += 1
+        kept = sum(total <= limit for total in accumulate(self.sizes(retrieved)))
         self.counts["passages dropped"] += len(retrieved) - kept
         return retrieved[:kept]
 

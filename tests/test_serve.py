@@ -432,6 +432,7 @@ def test_prometheus_reads_how_much_is_asked(start: Start) -> None:
         "turngraph_answers_total 1.0",
         "# TYPE turngraph_answers_running gauge",
         "turngraph_questions_waiting 0.0",
+        'turngraph_held{what="conversations"} 1.0',
     ):
         assert line in found.splitlines()
 
@@ -568,6 +569,45 @@ def test_what_idle_conversations_can_make_again_is_freed(start: Start) -> None:
     assert held[2][1] > 0
     told = ask(client, ids[0], "Where does Anna live?")
     assert any(passage["source"] == "memory" for passage in told["evidence"])
+
+
+def test_what_is_kept_of_many_users_has_a_limit(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngraph.inference.serve.service.MAX_REMEMBERING", 2)
+    monkeypatch.setattr("turngraph.inference.serve.documents.MAX_POOLS", 2)
+    names = ["ada", "bob", "cem"]
+    users = {n: {"Authorization": f"Bearer {add_user(tmp_path / 'tokens', n)}"} for n in names}
+    client = start(Users(tmp_path / "tokens"))
+    service, ids = client.app.state.service, dict[str, str]()
+    before = service.qa.builder.num_cached["indexes"]
+    for name, headers in users.items():
+        client.put("/api/documents/a.txt", content=f"{name} wrote Dune.".encode(), headers=headers)
+        ids[name] = client.post("/api/conversations", headers=headers).json()["id"]
+        for question in ("Anna lives in Gdynia.", "Where does Anna live?"):
+            ask(client, ids[name], question, headers=headers)
+    counts = service.held()
+    held = [service._open[name, ids[name]].run(holds).result()[0] for name in names]
+    assert held == [False, True, True]
+    kinds = ("conversations", "memory_graphs", "document_pools")
+    assert [counts[kind] for kind in kinds] == [3, 2, 2]
+    assert counts["indexes"] == before + 2  # that of the first user is gone with the pool
+    told = ask(client, ids["ada"], "Who wrote Dune?", headers=users["ada"])
+    assert any("ada wrote" in passage["text"] for passage in told["evidence"])
+    assert service.held()["document_pools"] == 2
+
+
+def test_a_conversation_deleted_while_it_is_asked_leaves_nothing(start: Start) -> None:
+    service = start().app.state.service
+    id_ = service.store("local").create()
+
+    def work(_: Session) -> None:
+        wait_until(lambda: not service._open)
+        service._note_state("local", id_)
+
+    service.run("local", id_, work)
+    service.delete("local", id_)
+    assert service._states == {}
 
 
 def holds(session: Session) -> tuple[bool, int]:

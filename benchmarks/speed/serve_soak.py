@@ -148,6 +148,7 @@ async def soak(
                   for k, num in KINDS.items() for i in range(num)]  # fmt: skip
         if not args.kills:
             await fill([p for p in people if isinstance(p, Reader)])
+            print(f"held before the load: {await held(client)}")
         world.end = time.monotonic() + 60 * args.minutes
         before = server.process.num_fds(), server.process.num_threads()
         samples: list[tuple[int, int]] = []
@@ -162,6 +163,7 @@ async def soak(
             after = server.process.num_fds(), server.process.num_threads()
             print(f"open files and threads: {before} after the first questions, {after} at the end")
             print(f"resident memory, second half: {growth(samples)}")
+            print(f"held after the load: {await held(client)}")
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
         world.end = 0.0
@@ -180,11 +182,18 @@ async def known(quiet: Person, conversation: Conversation) -> Script:
 
 
 async def fill(readers: Sequence[Reader]) -> None:
-    """Open as many conversations as a server keeps open, so that memory can be level."""
-    for number in range(MAX_OPEN + 20):
-        person = readers[number % len(readers)]
-        question, answer = person.world.scripts[number % len(person.world.scripts)][0]
-        await person.ask(await person.begin(), question, answer)
+    """Open as many conversations as a server keeps open, so that memory can be level.
+
+    Each has as many turns as those that the load leaves open, which will take their places.
+    """
+
+    async def follow(person: Reader, number: int) -> None:
+        id_ = await person.begin()
+        for question, answer in person.world.scripts[number % len(person.world.scripts)]:
+            await person.ask(id_, question, answer)
+
+    for number in range(0, MAX_OPEN + 20, len(readers)):
+        await asyncio.gather(*(follow(r, number + i) for i, r in enumerate(readers)))
 
 
 async def killing(server: Server, world: World, num: int) -> None:
@@ -203,16 +212,26 @@ async def killing(server: Server, world: World, num: int) -> None:
 async def at_rest(client: httpx2.AsyncClient, world: World) -> None:
     """Wait until nothing is decoded and nothing waits: those that have left hold no place."""
     for _ in range(60):
-        text = (await client.get("/metrics")).text
-        numbers = dict(line.split() for line in text.splitlines() if not line.startswith("#"))
-        held = {
-            name: float(numbers[f"turngraph_{name}"])
-            for name in ("answers_running", "questions_waiting")
-        }
-        if not any(held.values()):
+        numbers = await metrics(client)
+        going = {name: numbers[name] for name in ("answers_running", "questions_waiting")}
+        if not any(going.values()):
             return
         await asyncio.sleep(1)
-    world.expect(False, f"after the load: {held}")
+    world.expect(False, f"after the load: {going}")
+
+
+async def metrics(client: httpx2.AsyncClient) -> dict[str, float]:
+    """Return the server's metrics by name, without its own in front."""
+    lines = (await client.get("/metrics")).text.splitlines()
+    pairs = (line.split() for line in lines if not line.startswith("#"))
+    return {name.removeprefix("turngraph_"): float(number) for name, number in pairs}
+
+
+async def held(client: httpx2.AsyncClient) -> str:
+    """Return what the server keeps in memory, in one line."""
+    numbers = await metrics(client)
+    found = (f"{n[11:-2]} {num:.0f}" for n, num in numbers.items() if n.startswith("held{"))
+    return ", ".join(found)
 
 
 if __name__ == "__main__":

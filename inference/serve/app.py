@@ -22,7 +22,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from turngraph.data.json_fields import Json
 from turngraph.inference.serve.conversation_routes import conversations, documents
 from turngraph.inference.serve.conversation_store import Conflict
-from turngraph.inference.serve.engine import Busy, Engine, Late, Stopping
+from turngraph.inference.serve.engine import Busy, Late, Stopping
 from turngraph.inference.serve.limits import BodyLimit, RefusalLog, refusal
 from turngraph.inference.serve.memory_routes import memory
 from turngraph.inference.serve.openai_routes import router as openai
@@ -119,27 +119,31 @@ def _add_errors(app: FastAPI) -> None:
 
 
 class _Counts(Collector):
-    """What an engine does now, and what it has done.
+    """What a server does now, what it has done, and what it keeps in memory.
 
     Args:
-        engine: that is asked when it is collected.
+        service: that is asked when it is collected.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, service: Service) -> None:
+        self.service = service
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of this moment."""
-        engine, name = self.engine, "turngraph"
+        engine, name = self.service.engine, "turngraph"
         yield GaugeMetricFamily(f"{name}_answers_running", "in the batch", engine.num_running)
         yield GaugeMetricFamily(f"{name}_questions_waiting", "for the batch", engine.num_waiting)
         yield CounterMetricFamily(f"{name}_answers", "written", engine.num_answered)
         yield CounterMetricFamily(f"{name}_tokens", "written", engine.num_tokens)
+        held = GaugeMetricFamily(f"{name}_held", "kept in memory, each to a limit", labels=["what"])
+        for what, num in self.service.held().items():
+            held.add_metric([what], num)
+        yield held
 
 
 def _add_health(app: FastAPI, service: Service) -> None:
     registry = CollectorRegistry()
-    registry.register(_Counts(service.engine))
+    registry.register(_Counts(service))
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> Json:

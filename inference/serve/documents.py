@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -16,6 +17,9 @@ from turngraph.inference.evidence import read_evidence
 
 MAX_NAME = 200
 """Bytes of a document's name; file systems allow 255."""
+MAX_POOLS = 32
+"""Users whose documents are kept in memory, as passages and as an index beside the shared evidence;
+those of the user who asked longest ago are read again when they are needed."""
 ENDINGS = (".jsonl", *SUFFIXES)
 
 
@@ -41,17 +45,25 @@ class Documents:
         drop_index: Callable[[tuple[Evidence, ...]], None],
     ) -> None:
         self._user_folder, self.shared, self._drop_index = user_folder, shared, drop_index
-        self._pools: dict[str, tuple[Evidence, ...]] = {}
+        self._pools: OrderedDict[str, tuple[Evidence, ...]] = OrderedDict()
         self._lock = Lock()
+
+    @property
+    def num_pools(self) -> int:
+        """Number of users whose documents are in memory."""
+        return len(self._pools)
 
     def pool(self, user: str) -> tuple[Evidence, ...]:
         """Return the evidence of a user: the shared one and the user's own."""
         with self._lock:
-            if user not in self._pools:
-                paths = self._paths(user)
-                own = read_evidence(paths) if paths else ()
-                self._pools[user] = join_pools(self.shared, own) if own else self.shared
-            return self._pools[user]
+            if (pool := self._pools.get(user)) is None:
+                if not (paths := self._paths(user)):
+                    return self.shared
+                pool = self._pools[user] = join_pools(self.shared, read_evidence(paths))
+            self._pools.move_to_end(user)
+            if len(self._pools) > MAX_POOLS:
+                self._forget_pool(next(iter(self._pools)))
+            return pool
 
     def listed(self, user: str) -> list[Json]:
         """Return name and size of each document of a user."""

@@ -38,12 +38,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("serve")
 Found = TypeVar("Found")
-MAX_TEXTS = 5000
+MAX_TEXTS = 1000
 """Vectors of texts that are cached for memory graphs, 2 kB each: what several conversations of a
 user embed anew; each graph keeps the vectors of its texts itself."""
 MAX_OPEN = 128
 """Conversations that are kept open; the one that was asked longest ago is closed. Each has about
 five files of a memory graph open, and a process may often have 1,024."""
+MAX_REMEMBERING = 32
+"""Users whose memory graphs keep what they have read for questions: SQLite's pages, 160 MiB of each
+at most, its edges and its vectors."""
 
 
 class Gone(Exception):
@@ -67,13 +70,17 @@ class Listener(Protocol):
 
 
 class OpenConversation:
-    """A conversation with a thread of its own, in which all that happens to it happens in order."""
+    """A conversation with a thread of its own, in which all that happens to it happens in order.
+
+    Attributes:
+        holds_memory: whether it may hold what its memory graph has read for questions.
+    """
 
     def __init__(self, opening: Callable[[], Session]) -> None:
         self._pool = ThreadPoolExecutor(1, "conversation")
         self._session = self._pool.submit(opening)
         self._last: Future[Any] = self._session
-        self._holds_memory = True
+        self.holds_memory = True
 
     @property
     def is_idle(self) -> bool:
@@ -94,14 +101,14 @@ class OpenConversation:
     def run(self, work: Callable[[Session], Found]) -> Future[Found]:
         """Let the thread do something with the session, after all that it was told before."""
         done = self._pool.submit(lambda: work(self._session.result()))
-        self._last, self._holds_memory = done, True
+        self._last, self.holds_memory = done, True
         return done
 
     def release_memory(self) -> None:
         """Free what its memory graph reads again, after all that was asked of it."""
-        if self._holds_memory:
+        if self.holds_memory:
             self._pool.submit(lambda: self._session.result().release())
-            self._holds_memory = False
+            self.holds_memory = False
 
     def drop_prefix(self) -> None:
         """Drop the keys and values of its last prompt, after all that was asked of it."""
@@ -182,6 +189,18 @@ class Service:
         """Whether answers begin at once: the sentence encoder is loaded if one is needed."""
         return self.loading.done() and self.loading.exception() is None
 
+    def held(self) -> dict[str, int]:
+        """Count what is kept in memory and made again when it is missing."""
+        with self._lock:
+            opened = list(self._open.values())
+        return {
+            "conversations": len(opened),
+            "memory_graphs": sum(one.holds_memory for one in opened),
+            "prefix_tokens": sum(one.num_prefix_tokens for one in opened),
+            "document_pools": self.documents.num_pools,
+            **self.qa.builder.num_cached,
+        }
+
     # what a user has
 
     def user_folder(self, user: str) -> Path:
@@ -237,11 +256,13 @@ class Service:
         return future
 
     def _release(self, user: str, asked: OpenConversation) -> None:
-        """Free what is kept twice or is too much: memory graphs of a user, prefixes of all."""
-        room = self.options.prefix_tokens
+        """Free what is kept twice or is too much: memory graphs, and prefixes of all."""
+        room, users = self.options.prefix_tokens, {user}
         for (owner, _), one in reversed(self._open.items()):
-            if owner == user and one is not asked:
+            is_further = owner in users or len(users) >= MAX_REMEMBERING
+            if is_further and one is not asked:
                 one.release_memory()
+            users.add(owner)
             if num := one.num_prefix_tokens:
                 room -= num
                 if room < 0 and one is not asked:
@@ -407,9 +428,9 @@ class Service:
             raise KeyError(id_)
         with self._lock:
             found = self._open.pop((user, id_), None)
-            self._states.pop((user, id_), None)
         if found is not None:
             found.close()
+        self._states.pop((user, id_), None)  # what was still asked of it has noted one
         self.store(user).delete(id_)
 
     def close(self) -> None:

@@ -113,7 +113,9 @@ def test_nothing_is_lost_or_mixed_up_among_mixed_clients(
     world = World(here.url, tokens, (), stall_seconds=0.1)
     asyncio.run(soak(here, world, [CONVERSATION], argparse.Namespace(minutes=0.1, kills=0)))
     check(world, "memories read", "stalled: half a body")
-    assert "open files and threads" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "open files and threads" in printed
+    assert "held after the load: conversations " in printed
 
 
 @pytest.mark.slow

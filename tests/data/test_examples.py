@@ -265,6 +265,18 @@ def test_a_pool_is_indexed_once(prompt: Prompt, monkeypatch: pytest.MonkeyPatch)
     assert len(made) == 2
 
 
+def test_tokens_of_passages_are_kept_to_a_limit(
+    prompt: Prompt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = builder_of(prompt)
+    passages = [Evidence(str(number), f"{'a b c d ' * 5}{number}", "text") for number in range(50)]
+    first = [builder.tokenise([passage])[1] for passage in passages]
+    assert builder.num_cached["passage_tokens"] == sum(len(one.ids) for [one] in first)
+    monkeypatch.setattr("turngraph.data.examples.MAX_TOKENS", 100)
+    assert [builder.tokenise([passage])[1] for passage in passages] == first
+    assert builder.num_cached["passage_tokens"] < 200
+
+
 def test_settings_of_the_graph_arrive(prompt: Prompt) -> None:
     def edges(**evidence: Any) -> Any:
         conversation = golden.conversation()
