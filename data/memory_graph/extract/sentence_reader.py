@@ -435,7 +435,7 @@ class SentenceReader(ClauseReader):
         is_open = preposition in PREPOSITIONS and has_only_dates(words, stop + 1)
         more, rest = read_complements(words, stop, self._who, predicate.base)
         if is_open:  # "that she works for"
-            complements = ((preposition, nouns[0]),)
+            complements: tuple[tuple[str, Noun], ...] = ((preposition, nouns[0]),)
         elif rest or any(not before for before, _ in more):
             return join == "which"
         else:

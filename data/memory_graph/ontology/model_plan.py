@@ -14,9 +14,10 @@ from typing import Any, Literal, get_args
 
 from turngraph.data.memory_graph.extract.model_extractor import Prompt
 from turngraph.data.memory_graph.extract.replies import list_schema, object_schema
+from turngraph.data.memory_graph.ontology.clause_words import WORD
 from turngraph.data.memory_graph.ontology.ontology import Ontology
 from turngraph.data.memory_graph.ontology.plain_question import plain_question
-from turngraph.data.memory_graph.ontology.plan_maker import WORD, PlanMaker
+from turngraph.data.memory_graph.ontology.plan_maker import PlanMaker
 from turngraph.data.memory_graph.ontology.question_forms import FIRST_PERSON, check_said
 from turngraph.data.memory_graph.ontology.question_plan import window_of
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Operation, Plan, Selection

@@ -9,10 +9,7 @@ from itertools import islice, product
 
 from turngraph.data.memory_graph.extract.dates import find_dates
 from turngraph.data.memory_graph.ontology.clause_words import (
-    ASKS_NAME,
-    LEFT,
     NOUNS,
-    TOTAL,
     WORD,
     LinkedName,
     date_words,
@@ -20,7 +17,8 @@ from turngraph.data.memory_graph.ontology.clause_words import (
     is_passive,
     preposition,
 )
-from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Label, Ontology
+from turngraph.data.memory_graph.ontology.ontology import TG, Label, Ontology
+from turngraph.data.memory_graph.ontology.plan_refiner import PlanRefiner
 from turngraph.data.memory_graph.ontology.question_forms import (
     FIRST_PERSON,
     MEASURED,
@@ -28,12 +26,10 @@ from turngraph.data.memory_graph.ontology.question_forms import (
     PRONOUNS,
     SAYS_AMOUNT,
     SAYS_NOTHING,
-    WHEN,
     Form,
 )
 from turngraph.data.memory_graph.ontology.question_terms import (
     Term,
-    is_place,
     labels_of,
     readings,
     word_forms,
@@ -57,6 +53,7 @@ class PlanMaker:
 
     def __init__(self, store: Store, ontology: Ontology, operation: Operation) -> None:
         self.store, self.ontology, self.operation = store, ontology, operation
+        self._refiner = PlanRefiner(ontology)
 
     def is_date(self, clause: str) -> bool:
         """Return whether a clause is no event but a date: "2020" of "before 2020"."""
@@ -158,7 +155,7 @@ class PlanMaker:
         lower = [word.lower() for word in words]
         names = self._names(words, clause, term)
         is_done_to = term.is_event and lower[term.stop : term.stop + 1] in (["me"], ["us"])
-        if is_done_to and "i" not in lower and not self._numbers(term.iri):
+        if is_done_to and "i" not in lower and not self._refiner.numbers(term.iri):
             raise NoPlan("the question asks who did something to somebody")
         self._check_rest(words, clause, term, names)
         subject = before if PRONOUNS & set(lower) else None
@@ -197,7 +194,9 @@ class PlanMaker:
         if re.match(r"(?:by )?who(?:m|se)?\b", clause, re.IGNORECASE):
             return True
         people = {TG + "Person", TG + "Agent"}
-        return any(not people.isdisjoint(self._kinds(noun)) for noun in NOUNS.findall(clause))
+        return any(
+            not people.isdisjoint(self._refiner.kinds(noun)) for noun in NOUNS.findall(clause)
+        )
 
     def _is_object(self, term: Term, preposition: str) -> bool:
         """Return whether a name behind a preposition is the object of events, or of a property."""
@@ -222,10 +221,10 @@ class PlanMaker:
                 continue
             if any(self.ontology.is_a(term.iri, one.iri) for one in self._named(word)):
                 continue  # "pay per purchase"
-            if term.is_event and "pay" in word_forms(word) and not self._numbers(term.iri):
+            if term.is_event and "pay" in word_forms(word) and not self._refiner.numbers(term.iri):
                 continue  # "how many visits have I paid"
-            kinds = self._kinds(word)  # "the book Dune", "the city of residence"
-            if not kinds or not self._fits(term.iri, term.is_event, kinds):
+            kinds = self._refiner.kinds(word)  # "the book Dune", "the city of residence"
+            if not kinds or not self._refiner.fits(term.iri, term.is_event, kinds):
                 raise NoPlan(f"a word of the question is not known here: {word!r}")
 
     def _named(self, word: str) -> list[Label]:
@@ -273,19 +272,9 @@ class PlanMaker:
 
     def _nouns(self, clause: str) -> set[str]:
         """Return the nouns that say what is asked for by its class: "books" of "how many books"."""
-        return {noun for noun in NOUNS.findall(clause) if noun.islower() and self._kinds(noun)}
-
-    def _noun(self, text: str) -> str | None:
-        """Return the first noun of a question that names a class of things."""
-        return next((noun for noun in NOUNS.findall(text) if self._kinds(noun)), None)
-
-    def _kinds(self, noun: str) -> list[str]:
-        """Return the classes of things that a noun names, in singular or plural."""
-        forms = word_forms(noun)
-        return [
-            iri for iri, one in self.ontology.classes.items()
-            if not forms.isdisjoint((*one.words, *one.asked)) and not self.ontology.object_role(iri)
-        ]  # fmt: skip
+        return {
+            noun for noun in NOUNS.findall(clause) if noun.islower() and self._refiner.kinds(noun)
+        }
 
     def _is_plain(self, text: str) -> bool:
         word = text.lower()
@@ -319,154 +308,4 @@ class PlanMaker:
 
     def refined(self, plan: Plan, text: str) -> Plan:
         """Return the plan with what the rest of the question says."""
-        plan = replace(plan, wants_date=WHEN.match(text) is not None)
-        one = plan.selections[0]
-        if plan.operation == "most" and plan.wants_date:
-            raise NoPlan("the time with the most events is not computed")
-        if plan.operation == "duration" and one.is_event:
-            raise NoPlan("events have no duration here")
-        if plan.operation == "since" and not one.is_event and self._has_dates(one.term):
-            plan = replace(plan, operation="value")
-        if plan.operation == "sum" and not one.is_event and self._numbers_of(one):
-            plan = replace(plan, operation="value")
-        plan = self._summing(plan, text)
-        if plan.operation in ("value", "list", "most", "first", "latest") and not plan.wants_date:
-            self._check_asked(one, text)
-        if plan.operation == "value" and one.is_event:
-            plan = replace(plan, operation="list")
-        if plan.operation in MEASURED:
-            return self._measuring(plan, text)
-        noun = self._noun(text)
-        if self._is_counted(plan, text):
-            return self._counting(replace(plan, operation="count"), "times")
-        if plan.operation in ("count", "rate"):
-            return self._counting(plan, noun or "times")
-        if noun and not plan.wants_date and plan.operation in ("latest", "first", "list", "most"):
-            self._check_kind(one, noun)
-        return plan
-
-    def _summing(self, plan: Plan, text: str) -> Plan:
-        """Return the plan that adds amounts up: "what did I spend in 2020".
-
-        Raises:
-            NoPlan: the question asks for somebody or something else of a payment.
-        """
-        is_spending = self._is_spending(plan.selections[0]) and not LEFT.search(text)
-        if plan.operation not in ("value", "list") or not is_spending:
-            return plan
-        if not re.match(r"(?:how|what|list)\b", text, re.IGNORECASE):
-            raise NoPlan("the question does not ask for an amount")
-        return replace(plan, operation="sum")
-
-    def _measuring(self, plan: Plan, text: str) -> Plan:
-        """Return the plan with the properties whose numbers are asked for."""
-        one = plan.selections[0]
-        total = TOTAL.match(text) if plan.operation == "sum" and one.is_event else None
-        if total is not None and not self._numbers(one.term):
-            return self._counting(replace(plan, operation="count"), total[1])
-        noun = self._noun(text)
-        names = one.is_event and plan.operation in ("min", "max") and not one.fills
-        names = names and any(pattern.search(text) for pattern in ASKS_NAME)
-        if names and noun is not None:
-            self._check_kind(one, noun)
-        measures = self._numbers_of(one)
-        if one.is_event and re.match(r"who(?:m|se)?\b", text, re.IGNORECASE):
-            raise NoPlan("such an event has no person at its other end")
-        if not measures:
-            raise NoPlan("what is asked about has no amounts")
-        return replace(plan, selections=(replace(one, measures=measures),), wants_name=bool(names))
-
-    def _numbers_of(self, one: Selection) -> tuple[str, ...]:
-        """Return the properties of numbers of a selection; of an event, its roles."""
-        numbers = {
-            iri: term for iri, term in self.ontology.properties.items()
-            if term.range in (XSD + "decimal", XSD + "integer")
-        }  # fmt: skip
-        if not one.is_event:
-            return tuple(iri for iri in self.ontology.below(one.term) if iri in numbers)
-        return self._numbers(one.term)
-
-    def _numbers(self, event: str) -> tuple[str, ...]:
-        """Return the roles of a class of events whose values are numbers."""
-        numbers = {
-            iri: term for iri, term in self.ontology.properties.items()
-            if term.range in (XSD + "decimal", XSD + "integer")
-        }  # fmt: skip
-        is_a = self.ontology.is_a
-        roles = [
-            iri for iri, term in numbers.items()
-            if term.domain and self.ontology.object_role(term.domain)
-            and (is_a(event, term.domain) or is_a(term.domain, event))
-        ]  # fmt: skip
-        tops = {up for up in roles if all(is_a(iri, up) for iri in roles)}
-        return tuple(sorted(roles)) if tops else ()
-
-    def _is_counted(self, plan: Plan, text: str) -> bool:
-        """Return whether a phrase is a plural noun of events and a time: "flights in 2023"."""
-        found = re.match(r"what is (?:my |the )?([a-z]+s)(?: (?:in|on|to|with|from|since) .+)?$",
-                         text, re.IGNORECASE)  # fmt: skip
-        one = plan.selections[0]
-        is_noun = found is not None and not self._kinds(found[1])
-        is_list = plan.operation == "list" and one.is_event
-        return is_list and is_noun and not self._numbers(one.term)
-
-    def _is_spending(self, one: Selection) -> bool:
-        """Return whether what events of a class have as their object is an amount."""
-        role = self.ontology.object_role(one.term) if one.is_event else None
-        return role is not None and self.ontology.properties[role].range == XSD + "decimal"
-
-    def _has_dates(self, iri: str) -> bool:
-        return self.ontology.properties[iri].range in (XSD + "date", XSD + "dateTime")
-
-    def _check_asked(self, one: Selection, text: str) -> None:
-        """Check that the question asks for the other end of the facts that it selects.
-
-        Raises:
-            NoPlan: both ends are named, or "where" is asked of an event that leads nowhere.
-        """
-        if one.subject is not None and one.value is not None and (one.fills or not one.is_event):
-            raise NoPlan("the question asks for another role of an event")
-        role = self.ontology.object_role(one.term) if one.is_event else None
-        asks_place = re.match(r"(?:where|in (?:what|which))\b", text, re.IGNORECASE)
-        if role is not None and asks_place and not is_place(self.ontology, role):
-            raise NoPlan("the place of such an event is not computed")
-        range_ = self.ontology.properties[role or one.term].range if one.value is None else None
-        is_person = range_ is None or any(
-            self.ontology.is_a(range_, TG + kind) or self.ontology.is_a(TG + kind, range_)
-            for kind in ("Agent", "Person")
-        )
-        if re.match(r"who(?:m|se)?\b", text, re.IGNORECASE) and one.is_event and not is_person:
-            raise NoPlan("such an event has no person at its other end")
-        left = LEFT.search(text)
-        if left is not None and one.is_event:
-            word = left[1].lower()
-            if self.ontology.role(one.term, word) != role:
-                raise NoPlan("the question asks for another role of an event")
-
-    def _counting(self, plan: Plan, noun: str) -> Plan:
-        """Return the plan of "how many NOUN": things of a class are counted by their names."""
-        one = plan.selections[0]
-        kinds = self._kinds(noun)
-        if not kinds or kinds == [TG + "Thing"]:
-            return replace(plan, distinct=not one.is_event)
-        self._check_kind(one, noun)
-        return replace(plan, distinct=True)
-
-    def _check_kind(self, one: Selection, noun: str) -> None:
-        """Check that the facts tell things of the class that a noun names.
-
-        Raises:
-            NoPlan: what the facts tell is of another class, or it is not known of which.
-        """
-        kinds = self._kinds(noun)
-        if kinds and TG + "Thing" not in kinds and not self._fits(one.term, one.is_event, kinds):
-            raise NoPlan("what is asked for is of a class that the facts do not tell")
-
-    def _fits(self, term: str, is_event: bool, kinds: Sequence[str]) -> bool:
-        """Return whether the other ends of a term's facts are of a class, as its range says."""
-        role = self.ontology.object_role(term) if is_event else term
-        range_ = self.ontology.properties[role].range if role else None
-        if range_ is None:
-            return False
-        is_town = TG + "City" in kinds and range_ == TG + "Place"  # facts seldom tell which is one
-        return is_town or any(self.ontology.is_a(range_, kind) for kind in kinds)
+        return self._refiner.refined(plan, text)
