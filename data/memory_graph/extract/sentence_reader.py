@@ -382,8 +382,11 @@ class SentenceReader(ClauseReader):
         if first in ("never", "not") or (VERB_FORMS.get(first, ("", ""))[1] == "ing" and words[1:]):
             return self.statements[-1].predicate.base not in OF_DOING
         is_gap = len(words) > 1 and words[0].kind == "name" and words[1].lower in PREPOSITIONS
-        last = self.statements[-1].complements[-1]
-        if is_gap and (words[1].lower == last[0] or f" {words[1].lower} " in last[1].text):
+        *before, last = self.statements[-1].complements
+        is_same = words[1:] and (
+            (words[1].lower == last[0] and not before) or f" {words[1].lower} " in last[1].text
+        )  # but "borders A in the west and B in the south"
+        if is_gap and is_same:
             return True  # "is in charge of stores and Ulf of the fleet"
         subject = 1 + (first in ARTICLES or first in OWNERS)
         return any(
