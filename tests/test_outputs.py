@@ -54,9 +54,9 @@ NEW_ONLY = {
 """Outputs whose name must be free."""
 FOLDERS = {"turngraph memory remember_all --db_dir", "turngraph study --output"}
 READ_OR_NAMED = set(
-    "--add_user --address --api_key_variable --as_of --backup --base --base_model --base_url "
+    "--add --add_user --address --api_key_variable --as_of --backup --base --base_model --base_url "
     "--checkpoint --config --corpus --damaged --data --db --device --drop --embedder "
-    "--endpoint --entity --evidence --input --memory --memory_dir --mixture --model --name "
+    "--endpoint --entity --evidence --grant --input --memory --memory_dir --mixture --model --name "
     "--ontology --plan_model --predictions --proposals --question --ray --rdf --reader "
     "--response_format --rows --size --source --speaker --tenant --token_limit --tokens "
     "--trust_remote_code --update --url".split()
