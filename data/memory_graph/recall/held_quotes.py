@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from turngraph.data.eigen.summaries import MAX_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.recall.question_view import ended_parts
+from turngraph.data.memory_graph.record.ended_parts import ended_parts
 from turngraph.data.memory_graph.record.theme_rows import QuoteRow, ThemeRow, read_themes
 from turngraph.data.memory_graph.times import start
 

@@ -21,8 +21,8 @@ from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.ended_parts import ended_parts
 from turngraph.data.memory_graph.record.fact_texts import fact_text, node_texts
-from turngraph.data.memory_graph.times import start
 from turngraph.data.normalise import words
 
 _ADJACENT = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.node {} e.node
@@ -30,38 +30,10 @@ _ADJACENT = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.no
 ADJACENT = f"""SELECT e.node, {_ADJACENT.format("<", "DESC")}, {_ADJACENT.format(">", "ASC")}
     FROM episodes e WHERE e.node IN (SELECT value FROM json_each(?))"""
 SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
-ENDED_IN = """WITH said AS MATERIALIZED (SELECT t.fact, f.fact / 2 AS edge
-        FROM json_each(?1) k JOIN provenance t ON t.fact = k.value
-        JOIN provenance f ON f.episode = t.episode AND f.start >= t.start AND f.stop <= t.stop
-        WHERE f.fact % 2 = 1),
-    told AS MATERIALIZED (SELECT k.value AS fact, k.value / 2 AS episode FROM json_each(?1) k),
-    held AS MATERIALIZED (SELECT told.fact, f.fact / 2 AS edge
-        FROM told JOIN provenance f ON f.episode = told.episode WHERE f.fact % 2 = 1)
-    SELECT said.fact, e.valid_to FROM said JOIN edges e ON e.id = said.edge
-    WHERE e.valid_to IS NOT NULL
-    UNION SELECT held.fact, e.valid_to FROM held JOIN edges e ON e.id = held.edge
-    WHERE e.valid_to IS NOT NULL"""
-"""End times of the simple triplets in the sentences of theses, and in episodes."""
 HUB = 4096
 """Smallest degree of a hub, whose neighbourhood is cached."""
 EXACT = 1024
 """Number of a hub's closest facts whose cosines are computed exactly."""
-
-
-def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, str]:
-    """Return the theses and episodes of which a part has ended, with the time when the last did.
-
-    Args:
-        db: the record.
-        keys: of facts.
-        second: up to which they ended.
-    """
-    found: dict[int, str] = {}
-    texts = [key for key in keys if key % 2 == 0]
-    for key, end in db.execute(ENDED_IN, (json.dumps(texts),)):
-        if start(end) <= second:
-            found[key] = max(end, found.get(key, end))
-    return found
 
 
 class QuestionView:

@@ -12,7 +12,7 @@ from turngraph.data.memory_graph.memory_types import (
     Episode,
     Fact,
 )
-from turngraph.data.memory_graph.recall.question_view import ended_parts
+from turngraph.data.memory_graph.record.ended_parts import ended_parts
 from turngraph.data.memory_graph.record.lookup import find_object
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import now, start
