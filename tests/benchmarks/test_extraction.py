@@ -1,4 +1,4 @@
-"""The benchmark of extraction: its matching, its errors, and the measured floor of the rules."""
+"""The benchmark of extraction: its matching and its errors."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ from pathlib import Path
 import pytest
 
 from turngraph.benchmarks.memory_graph import extraction
-from turngraph.benchmarks.memory_graph.extraction import Gold, measure, read_cases
+from turngraph.benchmarks.memory_graph.extraction import Gold, read_cases
 from turngraph.data.memory_graph.memory_types import Triplet
-
-SENTENCES = Path(__file__).parents[1] / "data" / "memory_graph" / "extraction.jsonl"
-
-
-def test_the_rules_are_as_good_as_measured() -> None:
-    counts = measure(read_cases(SENTENCES))
-    assert [one.texts for one in counts.values()] == [713]
-    assert counts["seen"].precision >= 0.97
-    assert counts["seen"].recall >= 0.95
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from turngraph.benchmarks.memory_graph.extraction import measure, read_cases
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode
 
@@ -226,3 +229,19 @@ def test_a_described_thing_is_no_subject_where_the_text_names_its_topic() -> Non
 def test_impressions_of_things_are_no_facts() -> None:
     assert triplets("The event was awesome. The sign was a joke.", speaker="Mel") == []
     assert triplets("The shop is closed.") == ["shop | is | closed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "recall"),
+    [
+        ("extraction", 0.97, 0.95),
+        ("extraction_unseen", 0.97, 0.75),
+        ("extraction_second", 0.95, 0.65),
+    ],
+)
+def test_the_rules_are_as_good_as_measured(name: str, precision: float, recall: float) -> None:
+    cases = read_cases(Path(__file__).with_name(f"{name}.jsonl"))
+    seen = measure([case for case in cases if case.half == "seen"])["seen"]
+    assert seen.texts == {"extraction": 713, "extraction_unseen": 75, "extraction_second": 60}[name]
+    assert seen.precision >= precision
+    assert seen.recall >= recall
