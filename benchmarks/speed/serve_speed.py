@@ -179,12 +179,8 @@ async def as_text(url: str, questions: Sequence[str], args: argparse.Namespace) 
             messages = [{"role": "user", "content": question}]
             reply = await client.post("/v1/chat/completions", json={"messages": messages})
             texts = [prompt.plain(one["text"]) for one in reply.json()["turngraph"]["evidence"]]
-            passages = [one.ids for one in prompt.tokenise_passages(texts)]
-            ids = [
-                *prompt.prefix_ids,
-                *itertools.chain(*passages),
-                *prompt.suffix_ids([], question),
-            ]
+            passages = itertools.chain(*(one.ids for one in prompt.tokenise_passages(texts)))
+            ids = [*prompt.prefix_ids, *passages, *prompt.suffix_ids([], question)]
             bodies.append({"prompt": prompt.tokenizer.decode(ids), **settings})
     return bodies
 

@@ -402,7 +402,7 @@ class Service:
         session.generate = partial(self.engine.generate, deadline=deadline)
         answer = session.ask(question, on_token)
         answer.record["num_new_tokens"] = len(text.ids)
-        answer.record["is_cut_off"] = text.ids[-1] != self.engine.end_id
+        answer.record["is_cut_off"] = text.ids[-1:] not in ([], [self.engine.end_id])
         if not text.restarts(answer.text) and (rest := text.end(answer.text)):
             listener.emit(rest)
         return answer
