@@ -46,11 +46,7 @@ def answer(
 
 def timeless(records: list[Json]) -> list[Json]:
     """Records without what differs between two runs of the same."""
-    kept = []
-    for record in records:
-        logprob = round(record["logprob"], 2)
-        kept.append({k: v for k, v in record.items() if k != "milliseconds"} | {"logprob": logprob})
-    return kept
+    return [{k: v for k, v in record.items() if k != "milliseconds"} for record in records]
 
 
 def test_records_have_the_fields_of_the_design_in_the_order_of_the_file(
@@ -92,10 +88,15 @@ def test_score_reads_what_answer_writes(
 
 
 def test_batch_size_changes_no_record(checkpoint: str, tmp_path: Path) -> None:
+    """But for the rounding of sums in another order, which differs from processor to processor."""
     alone = timeless(answer(checkpoint, tmp_path, "--batch_size", 1))
     assert len({record["answer"] for record in alone}) > 4
     for size in (3, 16):
-        assert timeless(answer(checkpoint, tmp_path, "--batch_size", size)) == alone
+        together = timeless(answer(checkpoint, tmp_path, "--batch_size", size))
+        for record, other in zip(together, alone, strict=True):
+            for name in ("logprob", "margin"):
+                assert record.pop(name) == pytest.approx(other[name], abs=0.01)
+            assert record == {name: other[name] for name in record}
 
 
 def without_gold(conversation: Conversation) -> Conversation:
