@@ -7,7 +7,8 @@ once before and once after that. ``life_questions_unseen.jsonl`` has whole quest
 who had not seen the rules, in halves in the same way; both halves were read since, first
 ``unseen_dev``. ``life_wordings_more.json`` has wordings by the author of the rules, and
 ``life_wordings_second.json`` those of a second one who had not seen them, in halves: both were
-asked once, and nobody has read ``second_test`` or what it got.
+asked once, and nobody has read ``second_test`` or what it got. ``life_wordings_third.json`` has
+wordings of a third author who had seen no rules and no other wordings, in halves as well.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ FRESH = Path(__file__).with_name("life_wordings_fresh.json")
 MORE = Path(__file__).with_name("life_wordings_more.json")
 UNSEEN = Path(__file__).with_name("life_questions_unseen.jsonl")
 SECOND = Path(__file__).with_name("life_wordings_second.json")
-HALVED = {"fresh": FRESH, "second": SECOND}
+THIRD = Path(__file__).with_name("life_wordings_third.json")
+HALVED = {"fresh": FRESH, "second": SECOND, "third": THIRD}
 """Files whose wordings are in two halves, by the beginning of the names of these parts."""
 _HALVES = [f"{name}_{half}" for name in (*HALVED, "unseen") for half in ("dev", "test")]
 WORDING_PARTS = ("dev", "test", "more", *_HALVES)

@@ -142,7 +142,8 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
     (rf"{_WHICH} .*\bmost (?:often|[a-z]+s)\b.*|{_WHICH} .*\b(?:the )?most(?: in .+)?", "most"),
     (r".*\baverage\b.*", "mean"),
     (rf"(?:for )?how much time .+|what (?:is |was )?{_MY}(?:total )?(?:length|duration) of .+|"
-     rf"what (?:is |was )?{_MY}(?:time|{_UNIT}s)(?: that)? (?:i|we|living|working|as|in|at) .+|"
+     rf"what (?:is |was )?{_MY}(?:total |whole |overall )?(?:time|{_UNIT}s)(?: that)? "
+     r"(?:i|we|living|working|as|in|at) .+|"
      r"(?:for )?(?:what|which) (?:length|amount|period) of time .+", "duration"),
     (rf"what (?:is |was )?{_MY}(?:total |whole |full |overall )?(?:amount|sum)(?: of money)?"
      r"(?: that)? (?:i|we|he|she|they|spent|paid|[A-Z]\w+) .+", "sum"),

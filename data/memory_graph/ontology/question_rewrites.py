@@ -210,6 +210,8 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
      r"from July \1 to December \1"),
     (r"\b(?:up to|through|by)(?: and including)?(?: the end of)? (?=(?:19|20)\d\d\b)", "until "),
     (r"\b(?:starting|beginning) (?:in|from|with) (?=(?:19|20)\d\d\b)", "since "),
+    (rf"\b(?:since|(?:starting|beginning)(?: from| at| with)?|from) (?:the )?(?:very )?"
+     rf"(?:start|beginning|first day) of (?={_PERIOD})(?!.* (?:to|until|till|through) )", "since "),
     (rf"\b(?:for|of|from) (?={_PERIOD})(?!.* (?:to|until|till|through|and) (?:{MONTH}|{_YEAR}))"
      rf"(?!{_PERIOD} (?:on|onwards?)\b)", "in "),
     (r"\b(?:the )?(?:past|previous|last) (?=year\b|month\b|week\b)", "last "),
@@ -234,6 +236,8 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^how (?:early|soon)\b", "when"),
     (r"^how (?:high|low)\b", lambda m: f"what {m[0][4:].lower()}est"),
     (r"\b(time|days|weeks|months|years) spent\b", r"\1"),
+    (r"\b(time|days|weeks|months|years)(?: that)? (\w+) (?:have |had |has )?spen[dt] (?=\w+ing\b)",
+     r"\1 \2 "),
     (r"\b(?:the )?(?:names?|titles?) of (?=(?:all |the |every)*[a-z]+s?\b)(?! my)", ""),
     (r"\bhow recently\b", "when last"),
     (r"^(?:at|with) (?:what|which) (?:rate|pace|frequency)\b", "how often"),
@@ -296,5 +300,8 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^(?:had|was|were|did) (.+) (?:when|by the time(?: that)?) (?=i\b|we\b|he\b|she\b)",
      r"did \1 before "),
     (r"^(?:back|way back) (?=in\b)", ""),
+    (r"^(.+?),? from (?:the |my )?first to (?:the |my )?last ([a-z]+?)s?$",
+     r"\1 in order of my \2s"),
+    (r" +:", ":"),
 )  # fmt: skip
 WORDS = tuple((re.compile(one, re.IGNORECASE), put) for one, put in _PLAIN_WORDS)

@@ -320,6 +320,13 @@ def test_whole_units(first: str, second: str, unit: str, units: int) -> None:
         ("I visited Rome.", "I visited Rome"),
         ("Who did I meet from March to May 2019?", "Who did I meet from March 2019 to May 2019"),
         ("My monthly average of books?", "what is My average of books a month"),
+        ("How many books since the start of 2019?", "How many books since 2019"),
+        ("Sort these by date for me: a move, a trip", "Sort these by date: a move, a trip"),
+        (
+            "List Rome and Oslo from the earliest to the latest visit",
+            "List Rome and Oslo in order of my visits",
+        ),
+        ("The total time I have spent working?", "what is The total time I working"),
     ],
 )
 def test_one_form_of_many_wordings(question: str, plain: str) -> None:
