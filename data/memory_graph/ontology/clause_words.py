@@ -63,6 +63,12 @@ def is_passive(words: Sequence[str], term: Term, names: Sequence[LinkedName]) ->
     return place >= 0 and (is_participle or is_beside) and "be" in word_forms(words[place])
 
 
+def is_owner(words: Sequence[str], name: LinkedName, term: Term) -> bool:
+    """Return whether a name stands before a noun of events as who did them: "Anna's trips"."""
+    is_possessive = words[name.stop - 1].endswith(("'s", "’s", "s'", "s’"))
+    return term.is_event and is_possessive and name.stop <= term.first
+
+
 def is_compound(words: Sequence[str], name: LinkedName, term: Term) -> bool:
     """Return whether a name stands before a noun of events: "the Rome trip", "Rome trips"."""
     if name.stop != term.first or words[name.stop - 1].endswith(("'s", "’s")):

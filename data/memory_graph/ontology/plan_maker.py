@@ -14,6 +14,7 @@ from turngraph.data.memory_graph.ontology.clause_words import (
     LinkedName,
     date_words,
     is_compound,
+    is_owner,
     is_passive,
     preposition,
 )
@@ -171,6 +172,7 @@ class PlanMaker:
             word = lower[name.first - 1] if name.first > 0 else ""
             behind = word in PREPOSITIONS and not (word == "of" and name.first == term.stop + 1)
             behind = behind and self.operation != "age"
+            behind = behind and not is_owner(words, name, term)  # "number of Anna's trips"
             is_object = term.is_event and name.first >= term.stop and has_subject
             is_object |= term.is_event and words[name.first].islower() and has_name
             is_object |= passive and name.first < term.first

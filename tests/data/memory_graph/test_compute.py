@@ -82,6 +82,7 @@ def answer(lens: Lens, question: str, as_of: str | None = "2024-06") -> Computed
         ("Does Anna own a Volvo?", "exists", "yes"),
         ("Did Anna buy a bicycle?", "exists", "yes"),
         ("How many trips did Anna make in 2023?", "count", "2 to 3"),
+        ("Number of Anna's trips in 2023?", "count", "2 to 3"),
         ("How often did Anna visit Rome?", "count", "1"),
         ("How many times did Anna fly to Rome in 2019?", "count", None),
         ("How many flights did Anna take in 2019?", "count", "0"),
@@ -347,7 +348,7 @@ class Model:
         return [self.value for _ in prompts]
 
 
-ODD = "Tally up Anna's outings to Rome"
+ODD = "Tally Anna's outings to Rome somehow"
 
 
 def test_a_language_model_plans_what_the_rules_cannot(lens: Lens) -> None:
