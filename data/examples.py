@@ -251,6 +251,7 @@ class ExampleBuilder:
         interaction: Interaction,
         memory: EvidenceMemory,
         pool: tuple[Evidence, ...] | None = None,
+        num_left_out: int = 0,
     ) -> Example:
         """Build the example of one turn, and add what was retrieved for it to the memory.
 
@@ -261,6 +262,7 @@ class ExampleBuilder:
             interaction: the finished turns, with gold or predicted answers.
             memory: the conversation's evidence memory after the earlier turns.
             pool: pool that replaces the conversation's own, as a control.
+            num_left_out: oldest turns that the prompt leaves out.
         """
         current = conversation.turns[turn]
         q_t, retrieved = self.retrieve(conversation, turn, interaction, pool)
@@ -279,7 +281,7 @@ class ExampleBuilder:
             turn=turn,
             prefix_ids=self.prompt.prefix_ids,
             graph=self.graph(passages, self.encoded_question(current.question, interaction)),
-            suffix_ids=self.prompt.suffix_ids(interaction, current.question),
+            suffix_ids=self.prompt.suffix_ids(interaction[num_left_out:], current.question),
             target_ids=self.prompt.target_ids(target) if current.answers else [],
             evidence=evidence,
             answer_sources=answer_in_evidence(current.answers, passages),
@@ -327,15 +329,8 @@ class ExampleBuilder:
         more = more_edges(safe_passages, tokens, spans, config.structure_edges, bool(question))
         if question:
             spans[-1] = []  # ``more`` has the question's edges
-        graph = chain_graph(
-            tokens,
-            spans,
-            config.chain,
-            config.entity_edges,
-            config.max_entity_share,
-            more,
-            num_hidden,
-        )
+        kinds = config.chain, config.entity_edges, config.max_entity_share
+        graph = chain_graph(tokens, spans, *kinds, more, num_hidden)
         if self.cut == "shuffle":
             graph = shuffle_entity_edges(graph, node_starts(tokens))
         else:
@@ -384,14 +379,15 @@ class ExampleBuilder:
         """Break up prompt markers in passages, and tokenise up to ``max_nodes`` tokens each."""
         if self._num_tokens > MAX_TOKENS:
             self._tokens, self._num_tokens = {}, 0
-        new = list({p.text: None for p in passages if p.text not in self._tokens})
+        cache = self._tokens  # which another thread may replace
+        new = list({p.text: None for p in passages if p.text not in cache})
         plain = [self.prompt.plain(text) for text in new]
         for text, safe, tokens in zip(
             new, plain, self.prompt.tokenise_passages(plain), strict=True
         ):
-            self._tokens[text] = safe, (kept := self._cut(tokens))
+            cache[text] = safe, (kept := self._cut(tokens))
             self._num_tokens += len(kept.ids)
-        known = [self._tokens[passage.text] for passage in passages]
+        known = [cache[passage.text] for passage in passages]
         safe_passages = [
             passage
             if safe == passage.text

@@ -37,11 +37,13 @@ templates use this date where they cannot get today's."""
 _EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use characters
 _MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>|\b[A-Z]{2,}:|#{2,} ?\w[\w ]*:")  # of chat templates
 _TAG = r"</?evidence>"
+_SPACE, _BREAK = r"[\s\u200b\ufeff]", r"[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"
 _TURN = re.compile(
-    r"((?:^|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])[\s\u200b\ufeff]*"
+    rf"((?:^|(?<!{_SPACE})(?>{_SPACE}*?{_BREAK})){_SPACE}*+"
     rf"(?:Q(?={QUESTION[1:]})|A(?={ANSWER[1:]})))"
 )
-"""The first letter of a line that begins like a line of the dialogue."""
+"""The first letter of a line that begins like a line of the dialogue. A run of spaces and line
+breaks is read once: a search from each of its characters would take minutes for 100,000."""
 
 
 class Prompt:

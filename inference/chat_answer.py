@@ -10,7 +10,8 @@ from typing import Any
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.scoring.explanation import ExplainedTurn
-from turngraph.data.types import Entity, Retrieved
+from turngraph.data.types import Entity, Interaction, Retrieved
+from turngraph.inference.fitting import fitted
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.graph_lm import GraphLM
 
@@ -110,3 +111,22 @@ def explain(model: GraphLM, builder: ExampleBuilder, answer: ChatAnswer) -> Expl
         if not is_out_of_memory(error):
             raise
         raise ValueError("out of memory: an explanation takes more than an answer") from error
+
+
+def explain_fitted(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    interaction: Interaction,
+    max_new_tokens: int,
+    answer: ChatAnswer,
+) -> ExplainedTurn:
+    """Return what ``explain`` does, for an answer whose example was built without its dialogue.
+
+    Args:
+        model, builder, answer: as in ``explain``.
+        interaction: the turns before the answer.
+        max_new_tokens: length of the longest answer, in tokens.
+    """
+    prompt, example = builder.prompt, answer.example
+    whole, _ = fitted(model, prompt, example, interaction, max_new_tokens)
+    return explain(model, builder, replace(answer, example=whole))

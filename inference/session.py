@@ -26,8 +26,9 @@ from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
-from turngraph.inference.chat_answer import ChatAnswer, explain
+from turngraph.inference.chat_answer import ChatAnswer, explain, explain_fitted
 from turngraph.inference.chat_memory import Compute, Plan, open_memory
+from turngraph.inference.fitting import fitted
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.inference.propose import Proposer
 from turngraph.inference.text_stream import TextStream
@@ -68,6 +69,9 @@ class Session:
         building: lock of a builder that conversations in several threads share; None: one thread.
         compute: compute answers by ``rules``, then an LM (``lm``), or not; None: by the config.
 
+    Attributes:
+        check: called between the steps before an answer; what it raises ends the question.
+
     Raises:
         ValueError: the memory graph cannot be opened, or the LM cannot be loaded.
     """
@@ -92,6 +96,7 @@ class Session:
         self.model, self.builder, self.generate = model, builder, generate
         self.confidence, self.building = confidence, building or nullcontext()
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
+        self.check: Callable[[], None] = lambda: None
         self.proposer = proposer
         # not a method: an answer that refers to its session would be freed with it by gc alone
         self._explain = partial(explain, model, builder)
@@ -225,26 +230,27 @@ class Session:
             before = [memory.state() for memory in self.memories]
             asked = Turn(str(index), record["question"])
             self.conversation = replace(self.conversation, turns=(*self.conversation.turns, asked))
-            with self.building:
+            with self._shared():
                 example, *proposing = self._rebuilt(index, passages)
-            self.turns.append(
-                ChatAnswer(example, record, before, self._explain, next(iter(proposing), None))
-            )
+            given = self.model, self.builder, self.interaction, self.max_new_tokens
+            whole = partial(explain_fitted, *given)
+            second = next(iter(proposing), None)
+            self.turns.append(ChatAnswer(example, record, before, whole, second))
         if self.persistent is not None:
             self.persistent.num_turns = len(turns)
 
     def _rebuilt(self, index: int, passages: Sequence[Retrieved] | None) -> list[Example]:
-        """Build the examples of an answered turn, from the passages it was answered from."""
-        examples = []
+        """Build the examples of an answered turn, without its dialogue, from its passages."""
+        examples, finished = [], self.interaction
         for builder, memory in zip(self.builders, self.memories, strict=True):
             graph = memory.graph
             if self.persistent is not None:  # what it holds now is not what was recalled then
                 memory.graph = None
-            examples.append(builder.turn(self.conversation, index, self.interaction, memory))
+            examples.append(builder.turn(self.conversation, index, finished, memory, None, index))
             memory.graph = graph
         if passages is not None:
             question = self.conversation.turns[index].question
-            encoded = self.builder.encoded_question(question, self.interaction)
+            encoded = self.builder.encoded_question(question, finished)
             known = self.builder.graph([item.evidence for item in passages], encoded)
             examples[0] = replace(examples[0], evidence=list(passages), graph=known)
         return examples
@@ -275,37 +281,39 @@ class Session:
                 )
 
         try:
-            with held_interrupts(), self.building:
-                examples += [
-                    builder.turn(conversation, index, self.interaction, memory)
-                    for builder, memory in zip(self.builders, self.memories, strict=True)
-                ]
-                examples[0], left_out = self._fitted(examples[0], question)
+            finished = self.interaction
+            with held_interrupts(), self._shared():
+                for builder, memory in zip(self.builders, self.memories, strict=True):
+                    num = index if builder is self.builder else 0  # its dialogue comes below
+                    examples.append(builder.turn(conversation, index, finished, memory, None, num))
+            examples[0], left_out = self._fitted(examples[0])
             yield examples, finish
         except BaseException:
             if len(self.turns) == index:
                 self._restore(before)
             raise
 
-    def _fitted(self, example: Example, question: str) -> tuple[Example, int]:
-        """Leave out the oldest turns of the dialogue that the model has no positions for.
+    @contextmanager
+    def _shared(self) -> Iterator[None]:
+        """Hold what conversations share, if an answer is still wanted when it is at hand."""
+        with self.building:
+            self.check()
+            yield
 
-        Returns:
-            The example, and how many turns its prompt lacks; none where no number is enough.
-        """
+    def _fitted(self, example: Example) -> tuple[Example, int]:
+        """Complete an example with the dialogue; return how many of its turns are left out."""
         before = self.turns[-1].num_left_out if self.turns else 0
-        for num in range(before, len(self.turns) + 1):
-            suffix = self.builder.prompt.suffix_ids(self.interaction[num:], question)
-            shorter = replace(example, suffix_ids=suffix)
-            if not lengths_beyond(self.model, shorter, self.max_new_tokens):
-                if num > before:
-                    logger.warning(
-                        "the chat is longer than the model's %s positions: from this question on "
-                        "the prompt leaves out its first %d of %s",
-                        *(self.model.max_tokens, num, plural(len(self.turns), "turn")),
-                    )
-                return shorter, num
-        return example, 0
+        found, num = fitted(
+            *(self.model, self.builder.prompt, example, self.interaction),
+            *(self.max_new_tokens, before, self.check),
+        )
+        if num > before:
+            logger.warning(
+                "the chat is longer than the model's %s positions: from this question on the "
+                "prompt leaves out its first %d of %s",
+                *(self.model.max_tokens, num, plural(len(self.turns), "turn")),
+            )
+        return found, num
 
     def _restore(self, states: Sequence[Any]) -> None:
         for memory, state in zip(self.memories, states, strict=True):

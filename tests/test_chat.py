@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from turngraph.data.cli import run_cli, visible
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import read_conversations, write_conversations, write_pool
 from turngraph.data.prompt import Prompt
-from turngraph.data.types import Evidence
+from turngraph.data.types import Evidence, Interaction
 from turngraph.inference.answer_batches import prompt_length
 from turngraph.inference.chat import TerminalChat
 from turngraph.inference.chat import chat as run_chat
@@ -390,6 +391,57 @@ def test_a_chat_that_outgrows_the_model_leaves_out_its_oldest_turns(
     for _ in range(10):
         session.undo()
     assert session.ask(QUESTIONS[0]).num_left_out == 0
+
+
+def test_a_long_dialogue_is_tokenised_twice_and_without_the_lock(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.ask(QUESTIONS[0])
+    limit = prompt_length(session.ask(QUESTIONS[1]).example) + session.max_new_tokens + 40
+    monkeypatch.setattr(GraphLM, "max_tokens", limit)
+    fresh = Session(session.model, session.builder, CONVERSATION.evidence, None, 8)
+    record = {"question": QUESTIONS[1], "answer": "Lima", "logprob": 0.0}
+    suffix_ids, lengths = Prompt.suffix_ids, list[int]()
+
+    def noted(prompt: Prompt, interaction: Interaction, question: str) -> list[int]:
+        assert not lock.locked() or not interaction  # nobody waits for it
+        lengths.append(len(interaction))
+        return suffix_ids(prompt, interaction, question)
+
+    monkeypatch.setattr(Prompt, "suffix_ids", noted)
+    fresh.building = lock = threading.Lock()
+    fresh.resume([(record, None)] * 64)
+    assert sum(lengths) == 0
+    turn = fresh.ask(QUESTIONS[2])
+    assert sum(lengths) < 2 * 64 + 8  # turns: a trial has half of those before
+    kept = 64 - turn.num_left_out
+    assert 0 < kept < 8
+    longer = suffix_ids(fresh.builder.prompt, fresh.interaction[: kept + 1], QUESTIONS[2])
+    added = len(longer) - len(turn.example.suffix_ids)
+    assert prompt_length(turn.example) <= limit - 8 < prompt_length(turn.example) + added
+    fresh.undo()
+    assert fresh.why().passages  # of a turn whose dialogue is tokenised for it
+    assert lengths[-1] > 0
+
+
+def test_a_question_that_nobody_waits_for_any_more_ends_between_its_steps(
+    session: Session,
+) -> None:
+    record = {"question": QUESTIONS[0], "answer": "Lima", "logprob": 0.0}
+    checks = [True, True]
+
+    def check() -> None:
+        if not checks:
+            raise TimeoutError
+        checks.pop()
+
+    session.check = check
+    with pytest.raises(TimeoutError):
+        session.resume([(record, None)] * 64)
+    assert len(session.turns) == 2
+    with pytest.raises(TimeoutError):
+        session.ask(QUESTIONS[1])
+    assert len(session.turns) == 2
 
 
 def decoded(session: Session, turn: ChatAnswer) -> str:

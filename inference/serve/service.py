@@ -28,7 +28,7 @@ from turngraph.inference.evidence import read_evidence
 from turngraph.inference.options import AnswerOptions
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
-from turngraph.inference.serve.engine import Engine
+from turngraph.inference.serve.engine import Engine, Late
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
 from turngraph.inference.text_stream import TextStream
@@ -67,6 +67,18 @@ class Listener(Protocol):
 
     def step(self, number: str, trace: StepTrace) -> None:
         """Take a finished step of the plan by which the memory graph is asked."""
+
+
+def check_wanted(listener: Listener, deadline: float) -> None:
+    """Check that somebody waits for an answer, whose deadline is a ``time.monotonic``.
+
+    Raises:
+        Gone, Late: nobody does.
+    """
+    if listener.gone.is_set():
+        raise Gone
+    if time.monotonic() > deadline:
+        raise Late("the answer took too long")
 
 
 class OpenConversation:
@@ -153,16 +165,10 @@ class Service:
         self.building = Lock()
         self.loading = self._load_encoder()
         self.confidence = read_confidence(qa.checkpoint, options.abstain_below)
-        self.engine = Engine(
-            qa.model,
-            qa.builder.prompt.end_id,
-            options.batch_tokens,
-            options.max_batch,
-            options.max_waiting,
-        )
+        limits = options.batch_tokens, options.max_batch, options.max_waiting
+        self.engine = Engine(qa.model, qa.builder.prompt.end_id, *limits)
         # not the threads of routes: they are few, and other routes would wait for answers
-        most = options.max_batch + options.max_waiting
-        self._completing = ThreadPoolExecutor(most, "completion")
+        self._completing = ThreadPoolExecutor(options.max_batch + options.max_waiting, "completion")
         self._open: OrderedDict[tuple[str, str], OpenConversation] = OrderedDict()
         self._stores: dict[str, ConversationStore] = {}
         self._states: dict[tuple[str, str], str | None] = {}
@@ -311,13 +317,7 @@ class Service:
             building=self.building,
         )
 
-    def ask(
-        self,
-        user: str,
-        id_: str,
-        question: str,
-        listener: Listener,
-    ) -> Future[ChatAnswer]:
+    def ask(self, user: str, id_: str, question: str, listener: Listener) -> Future[ChatAnswer]:
         """Answer a question of a conversation; the turn is on disk when the future is done.
 
         Args:
@@ -328,12 +328,10 @@ class Service:
         Raises:
             KeyError: the user has no such conversation.
         """
-
         deadline = time.monotonic() + self.options.deadline
 
         def work(session: Session) -> ChatAnswer:
-            if listener.gone.is_set():
-                raise Gone
+            check_wanted(listener, deadline)
             self._set_pool(session, user)
             if session.persistent is not None:
                 session.persistent.on_step = listener.step
@@ -374,8 +372,10 @@ class Service:
         limit = min(max_new_tokens or self.max_new_tokens, self.max_new_tokens)
 
         def work() -> ChatAnswer:
+            check_wanted(listener, deadline)
             session = self._new_session(self.documents.pool(user), None)
             session.max_new_tokens = limit
+            session.check = partial(check_wanted, listener, deadline)
             try:
                 records: list[Json] = [
                     {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
@@ -394,11 +394,11 @@ class Service:
         text = TextStream(self.qa.builder.prompt, session.may_withhold)
 
         def on_token(ids: Tensor) -> None:
-            if listener.gone.is_set():
-                raise Gone
+            session.check()
             if piece := text.add(ids):
                 listener.emit(piece)
 
+        session.check = partial(check_wanted, listener, deadline)
         session.generate = partial(self.engine.generate, deadline=deadline)
         answer = session.ask(question, on_token)
         answer.record["num_new_tokens"] = len(text.ids)

@@ -1,0 +1,64 @@
+"""Leaves out the oldest turns of a dialogue that the model has no positions for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from turngraph.data.examples import Example
+from turngraph.data.prompt import Prompt
+from turngraph.data.types import Interaction
+from turngraph.inference.answer_batches import lengths_beyond
+from turngraph.model.graph_lm import GraphLM
+
+
+def fitted(
+    model: GraphLM,
+    prompt: Prompt,
+    example: Example,
+    interaction: Interaction,
+    max_new_tokens: int,
+    num_before: int = 0,
+    check: Callable[[], None] = lambda: None,
+) -> tuple[Example, int]:
+    """Complete an example with as much of its dialogue as the model has positions for.
+
+    The number of turns is bisected: a dialogue of a hundred turns is tokenised twice in all, as
+    each trial has half of the turns of the one before.
+
+    Args:
+        model: the model that reads the example.
+        prompt: of the model's tokenizer.
+        example: built without dialogue.
+        interaction: the finished turns.
+        max_new_tokens: length of the longest answer, in tokens.
+        num_before: turns that are left out in any case.
+        check: called before each trial; what it raises ends them.
+
+    Returns:
+        The example, and how many turns its prompt lacks; where no number is enough, the
+        longest that was tried, and 0.
+    """
+    question = example.conversation.turns[example.turn].question
+
+    def without(num: int) -> tuple[Example, bool]:
+        check()
+        ids = prompt.suffix_ids(interaction[num:], question)
+        shorter = replace(example, suffix_ids=ids)
+        return shorter, not lengths_beyond(model, shorter, max_new_tokens)
+
+    longest, fits = without(num_before)
+    if fits:
+        return longest, num_before
+    too_few, enough = num_before, len(interaction)
+    shortest, fits = without(enough)
+    if not fits:
+        return longest, 0
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        shorter, fits = without(middle)
+        if fits:
+            shortest, enough = shorter, middle
+        else:
+            too_few = middle
+    return shortest, enough
