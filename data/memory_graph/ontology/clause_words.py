@@ -31,7 +31,7 @@ ASKS_NAME = tuple(
 )  # fmt: skip
 """Questions for the thing that has the least or the greatest amount, and not for the amount."""
 TOTAL = re.compile(
-    r"what (?:is|was|are|were) (?:my |the )?(?:total|sum)(?: of)? (?:my |the |all |\w+['’]s )*([a-z]+s)\b",
+    r"what (?:is|was|are|were) (?:my |the )?(?:total|sum)(?: of)? (?:my |the |all )*([a-z]+s)\b",
     re.IGNORECASE,
 )
 """Phrases that ask how many events there were: "total flights in 2021"."""

@@ -121,7 +121,7 @@ def test_dates(text: str, first: str, after: str, label: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Travellers crossed the river by ferry.", "Travellers | crossed | river"),
+        ("When it rained, travellers crossed the river.", "travellers | crossed | river"),
         ("Female cuckoos lay their eggs in other nests.", "Female cuckoos | lays | eggs"),
         ("I used to play the violin, but I sold it.", "Anna | sold | violin"),
         (
