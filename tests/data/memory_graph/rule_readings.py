@@ -62,9 +62,7 @@ def text_readings() -> Readings:
         sentences |= set(re.findall(r'"([A-Z][^"\\\n]{12,150}[.!?])"', path.read_text("utf-8")))
     found["sentences of the tests"] = dict.fromkeys(sorted(sentences), "")
     for part, texts in found.items():
-        given = [
-            episodes.get(text) or Episode(text, "2024-05-08", speaker="Anna") for text in texts
-        ]
+        said = [episodes.get(text) or Episode(text, SAID, speaker="Anna") for text in texts]
         read = RulesExtractor().extract(said)
         found[part] = dict(zip(texts, map(repr, read), strict=True))
     return found
