@@ -173,18 +173,18 @@ def _remember_once(
             sizes: np.ndarray = sizes,
             place: dict[int, int] = place,
         ) -> bool:
-            return sum(sizes[place[id(i.evidence)]] for i in items) <= rankings.max_nodes
+            return int(sizes[[place[id(i.evidence)] for i in items]].sum()) <= rankings.max_nodes
 
         holds = rankings.holds(one.pool, one.answers)
         if one.turn in wanted:
             merged = places(memory.merge(kept, query_of(row, one), fits))
             old = rankings.holds(one.pool, one.earlier) & ~holds
             known = [i for i, passage in enumerate(one.pool) if passage.text in stored]
-            values = [holds[merged].any(), holds[known].any()]
+            values = [int(holds[merged].any()), int(holds[known].any())]
             before = places(kept)
             for changed in (set(merged) - set(before), set(before) - set(merged)):
                 rows = sorted(changed)
-                values += [len(rows), holds[rows].sum(), old[rows].sum()]
+                values += [len(rows), int(holds[rows].sum()), int(old[rows].sum())]
             found.append(Remembered(one, (counted := np.array(values, float)), counted))
         new = added(row, one, top, kept, holds[places(top)])
         memory.add(new)

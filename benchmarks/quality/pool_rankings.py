@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from turngraph.configs.extras import extra
 from turngraph.data.embedding import Embed, cached
 from turngraph.data.examples import ExampleBuilder
-from turngraph.data.normalise import words
-from turngraph.data.retrieval.bm25 import EvidenceIndex
+from turngraph.data.retrieval.bm25 import EvidenceIndex, Stemmer
 from turngraph.data.retrieval.dense import DenseIndex
 from turngraph.data.retrieval.reciprocal_ranks import fuse
 from turngraph.data.scoring.metrics import answer_in_evidence
@@ -28,22 +26,6 @@ RETRIEVERS = {
 }
 """Retriever -> the kinds of ranking that it fuses by reciprocal ranks."""
 Pool = tuple[Evidence, ...]
-
-
-def stems(text: str) -> str:
-    """Return the English stems of a text's words, by Snowball, with single spaces.
-
-    Raises:
-        ValueError: PyStemmer is not installed.
-    """
-    if "english" not in _STEMMERS:
-        with extra("bench", "stems need"):
-            import Stemmer
-        _STEMMERS["english"] = Stemmer.Stemmer("english")
-    return " ".join(_STEMMERS["english"].stemWords(words(text)))
-
-
-_STEMMERS: dict[str, Any] = {}
 
 
 @dataclass
@@ -124,14 +106,9 @@ class PoolRankings:
         if kind == "vectors":
             dense: DenseIndex = self._keep(key, pool, lambda: DenseIndex(pool, self.embed))
             return dense.scores(q_t)
-        if kind == "words":
-            index: EvidenceIndex = self._keep(key, pool, lambda: EvidenceIndex(pool))
-            return index.query_scores(q_t)
-        index = self._keep(
-            key, pool, lambda: EvidenceIndex([replace(p, text=stems(p.text)) for p in pool])
-        )
-        stemmed = stems(q_t) if isinstance(q_t, str) else [(stems(t), w) for t, w in q_t]
-        return index.query_scores(stemmed)
+        stemmer: Stemmer = "english" if kind == "stems" else "none"
+        index: EvidenceIndex = self._keep(key, pool, lambda: EvidenceIndex(pool, stemmer=stemmer))
+        return index.query_scores(q_t)
 
     def holds(self, pool: Pool, answers: Sequence[Answer]) -> np.ndarray:
         """Return whether each passage holds one of the answers, [passages]."""

@@ -55,6 +55,13 @@ def test_fusion_sums_reciprocal_ranks(query: Query) -> None:
     assert [i.evidence.id for i in found] == sorted(scores, key=lambda e: (-scores[e], e))[:2]
 
 
+def test_fusion_takes_the_stemmer() -> None:
+    pool = make_pool(["abc def", "rivers", "the abc"])
+    same = [FusedIndex(pool, letters, stemmer=s) for s in ("none", "english")]
+    plain, stemmed = ([item.score for item in index.rank("river", 3)] for index in same)
+    assert max(stemmed) > max(plain)
+
+
 def test_empty_pools_have_no_passages() -> None:
     assert DenseIndex([], letters).rank("lima", 3) == []
     assert FusedIndex([], letters).rank("lima", 3) == []
