@@ -13,8 +13,8 @@ is BM25+ over Snowball's English stems, ``rrf`` reciprocal-rank fusion with the 
 
 ``--memory`` adds the tables of the evidence memory (``memory_recall.py``), for each weight and each
 of its retrievers of E_t. ``--hits`` adds H@1 of a study's rows, by whether the answer is in the
-prompt without memory and with it: ``docs/study/sqa_cpu/hits.csv`` belongs to the dev tables, 600
-questions (``--num``), BM25+ and the weight 1.
+prompt without memory and with it: ``docs/study/sqa_cpu/hits.csv`` belongs to 600 questions of the
+dev tables, BM25+ and the weight 1.
 """
 
 from __future__ import annotations
