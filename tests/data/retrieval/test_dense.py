@@ -62,6 +62,14 @@ def test_fusion_takes_the_stemmer() -> None:
     assert max(stemmed) > max(plain)
 
 
+def test_the_config_chooses_the_stemmer(inst_tokenizer: PreTrainedTokenizerBase) -> None:
+    pool = make_pool(["who knows", "the county maintained it"])
+    for stemmer, first in (("none", "e0"), ("english", "e1")):
+        config = EvidenceConfig(stemmer=stemmer, memory="none")
+        index = ExampleBuilder(Prompt(inst_tokenizer), config)._index(pool)
+        assert index.rank("Maintains", 1)[0].evidence.id == first
+
+
 def test_empty_pools_have_no_passages() -> None:
     assert DenseIndex([], letters).rank("lima", 3) == []
     assert FusedIndex([], letters).rank("lima", 3) == []
