@@ -30,9 +30,10 @@ from turngraph.inference.api import QA, load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late
 from turngraph.inference.serve.limits import BodyLimit
+from turngraph.inference.serve.open_conversation import Gone
 from turngraph.inference.serve.run_server import read_address, serve
 from turngraph.inference.serve.serve_options import ServeOptions
-from turngraph.inference.serve.service import Gone, Service
+from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.streams import Streaming, failure
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session

@@ -17,7 +17,7 @@ from turngraph.data.types import Retrieved
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.memory_printing import step_cells
 from turngraph.inference.serve.engine import Late, Stopping
-from turngraph.inference.serve.service import Gone
+from turngraph.inference.serve.open_conversation import Gone
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.recall.plan_trace import StepTrace
