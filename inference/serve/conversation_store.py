@@ -20,7 +20,7 @@ from turngraph.data.types import Retrieved
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS conversations (
     id TEXT PRIMARY KEY, began TEXT NOT NULL, changed TEXT NOT NULL,
-    memory_began TEXT, memory_key TEXT
+    memory_began TEXT, memory_key TEXT, num_remembered INTEGER
 ) STRICT;
 CREATE TABLE IF NOT EXISTS turns (
     conversation TEXT NOT NULL REFERENCES conversations ON DELETE CASCADE,
@@ -28,7 +28,10 @@ CREATE TABLE IF NOT EXISTS turns (
     PRIMARY KEY (conversation, turn)
 ) STRICT;
 """
-FORMAT = 1
+FORMAT = 2
+UPGRADES = {1: "ALTER TABLE conversations ADD COLUMN num_remembered INTEGER;"}
+"""What makes a file of an older format one of the next; without a number all turns that are there
+count as remembered, so that nothing forgotten comes back."""
 
 
 class Conflict(ValueError):
@@ -70,10 +73,11 @@ class ConversationStore:
             path.touch(mode=0o600)
         with closing(self._connect()) as db, self._clear_errors():
             [known] = db.execute("PRAGMA user_version").fetchone()
-            if known not in (0, FORMAT):
+            if known not in (0, *UPGRADES, FORMAT):
                 raise ValueError(f"{path}: conversations of another version of Turngraph")
             db.execute("PRAGMA journal_mode = WAL")
-            db.executescript(f"{SCHEMA}PRAGMA user_version = {FORMAT};")
+            made = f"{SCHEMA}{UPGRADES.get(known, '')}PRAGMA user_version = {FORMAT};"
+            db.executescript(f"BEGIN IMMEDIATE; {made} COMMIT;")
 
     @contextmanager
     def _open(self) -> Iterator[Database]:
@@ -99,8 +103,8 @@ class ConversationStore:
         """Begin a conversation; return its id."""
         id_ = uuid4().hex
         with self._open() as db:
-            values = (id_, now(), now())
-            db.execute("INSERT INTO conversations (id, began, changed) VALUES (?, ?, ?)", values)
+            columns, values = "id, began, changed, num_remembered", (id_, now(), now(), 0)
+            db.execute(f"INSERT INTO conversations ({columns}) VALUES (?, ?, ?, ?)", values)
         return id_
 
     def listed(self) -> list[Listed]:
@@ -143,7 +147,9 @@ class ConversationStore:
         with self._open() as db:
             values = (id_, turn, dump(record), json.dumps(written, ensure_ascii=False))
             db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", values)
-            db.execute("UPDATE conversations SET changed = ? WHERE id = ?", (now(), id_))
+            statement = """UPDATE conversations SET changed = ?,
+                num_remembered = coalesce(num_remembered, ?) WHERE id = ?"""
+            db.execute(statement, (now(), turn, id_))
 
     def remove_turn(self, id_: str, turn: int) -> None:
         """Remove the last turn of a conversation."""
@@ -173,6 +179,23 @@ class ConversationStore:
         statement = "UPDATE conversations SET memory_began = ?, memory_key = ? WHERE id = ?"
         with self._open() as db:
             db.execute(statement, (began, key, id_))
+
+    def num_remembered(self, id_: str) -> int:
+        """Return how many turns of a conversation the memory graph was given, forgotten or not."""
+        statement = """
+            SELECT coalesce(num_remembered,
+                            (SELECT count(*) FROM turns WHERE conversation = id))
+            FROM conversations WHERE id = ?
+        """
+        with self._open() as db:
+            row = db.execute(statement, (id_,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def set_num_remembered(self, id_: str, num: int) -> None:
+        """Keep what ``num_remembered`` returns."""
+        with self._open() as db:
+            statement = "UPDATE conversations SET num_remembered = ? WHERE id = ?"
+            db.execute(statement, (num, id_))
 
 
 def _read(passages: str, name: str) -> list[Retrieved]:

@@ -38,11 +38,16 @@ class Listener(Protocol):
 class OpenConversation:
     """A conversation with a thread of its own, in which all that happens to it happens in order.
 
+    Args:
+        opening: opens its session.
+        remember: stores its finished turns in the memory graph.
+
     Attributes:
         holds_memory: whether it may hold what its memory graph has read for questions.
     """
 
-    def __init__(self, opening: Callable[[], Session]) -> None:
+    def __init__(self, opening: Callable[[], Session], remember: Callable[[Session], None]) -> None:
+        self._remember = remember
         self._pool = ThreadPoolExecutor(1, "conversation")
         self._session = self._pool.submit(opening)
         self._last: Future[Any] = self._session
@@ -87,7 +92,7 @@ class OpenConversation:
             if not self._session.exception():
                 session = self._session.result()
                 try:
-                    session.remember()
+                    self._remember(session)
                 finally:
                     session.close()
 

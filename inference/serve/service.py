@@ -164,7 +164,9 @@ class Service:
                 closing.append(found)  # another server went on with it
                 found = None
             if found is None or found.has_failed:
-                found = OpenConversation(lambda: self._session(user, id_))
+                found = OpenConversation(
+                    partial(self._session, user, id_), partial(self._remember, user, id_)
+                )
             self._open[user, id_] = found
             future = found.run(work)
             self._release(user, found)
@@ -209,8 +211,21 @@ class Service:
                 self._note_state(user, id_)
         session.resume(store.turns(id_))
         if graph is not None:
-            graph.num_turns = graph.num_remembered(len(session.turns))
+            noted = store.num_remembered(id_)
+            graph.num_turns = graph.num_remembered(noted, len(session.turns))
         return session
+
+    def _remember(self, user: str, id_: str, session: Session) -> None:
+        """Store the finished turns in the memory graph, and note how many it was given."""
+        graph = session.persistent
+        if graph is None:
+            return
+        before = graph.num_turns
+        session.remember()
+        if graph.num_turns > before:
+            self.store(user).set_num_remembered(id_, graph.num_turns)
+            if (user, id_) in self._states:  # else it is being closed
+                self._note_state(user, id_)
 
     def _note_state(self, user: str, id_: str) -> None:
         """Note which state of a conversation this process has, before reading or after writing."""
@@ -253,6 +268,7 @@ class Service:
             if listener.gone.is_set():
                 raise Gone
             self._set_pool(session, user)
+            self._remember(user, id_, session)  # what could not be before
             if session.persistent is not None:
                 session.persistent.on_step = listener.step
             answer = self._answer(session, question, listener, deadline)
@@ -261,10 +277,11 @@ class Service:
                 self.store(user).add_turn(id_, len(session.turns) - 1, answer.record, passages)
                 self._note_state(user, id_)
             except Exception:
+                self._states.pop((user, id_), None)  # of another server perhaps: read it again
                 session.undo()
                 raise
             try:
-                session.remember()
+                self._remember(user, id_, session)
             except ValueError as error:
                 logger.warning("a turn is not remembered yet, the next one retries: %s", error)
             return answer
@@ -329,8 +346,11 @@ class Service:
         """Remove the last turn; the future has its question."""
 
         def work(session: Session) -> str:
+            store, last = self.store(user), len(session.turns) - 1
+            if store.num_remembered(id_) > last >= 0:
+                store.set_num_remembered(id_, last)  # first: a kill leaves what is looked for
             question = session.undo()
-            self.store(user).remove_turn(id_, len(session.turns))
+            store.remove_turn(id_, last)
             self._note_state(user, id_)
             return question
 

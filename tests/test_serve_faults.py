@@ -1,0 +1,89 @@
+# ruff: noqa: F811 - fixtures of another file
+"""A server when something goes wrong: kills, damaged files, clients that leave; and forgetting."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from turngraph.data.types import Retrieved
+from turngraph.inference.serve.conversation_store import ConversationStore
+from turngraph.inference.session import Session
+from turngraph.tests.test_serve import Start, ask, fail, pool, qa, start  # noqa: F401
+
+Json = dict[str, Any]
+TOLD = "Anna lives in Gdynia."
+
+
+def facts(client: TestClient) -> list[str]:
+    found = client.get("/api/memory/ask", params={"question": "Where does Anna live?"}).json()
+    return [fact["text"] for fact in found["facts"]]
+
+
+def restarted(start: Start, client: TestClient, **options: Any) -> TestClient:
+    client.app.state.service.close()
+    return start(**options)
+
+
+def forget_and_look(start: Start, **options: Any) -> None:
+    """Forget what a conversation said; neither a look at it nor a close brings it back."""
+    client = start(**options)
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, TOLD)
+    began, _ = client.app.state.service.store("local").memory_of(id_)
+    forgotten = client.post("/api/memory/forget", json={"source": f"chat {began}"}).json()
+    assert forgotten["episodes"] == 2
+    for _ in range(2):
+        client = restarted(start, client, **options)
+        assert client.get(f"/api/conversations/{id_}/why").status_code == 200
+    assert facts(client) == []
+    assert client.post(f"/api/conversations/{id_}/undo").status_code == 200
+    ask(client, id_, TOLD)
+    assert any("Gdynia" in text for text in facts(client))
+
+
+def test_what_is_forgotten_stays_forgotten_in_a_conversation_that_goes_on(start: Start) -> None:
+    forget_and_look(start)
+
+
+def test_turns_that_a_killed_server_did_not_remember_are_remembered_later(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, "Where does Anna live?")
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "remember", no_more)
+        ask(client, id_, TOLD)
+    again = start()  # as after a kill: nothing was closed
+    assert facts(again) == []
+    again.get(f"/api/conversations/{id_}/why")
+    assert any("Gdynia" in text for text in facts(restarted(start, again)))
+
+
+def no_more(session: Session) -> None:
+    assert session.persistent is not None
+    if session.persistent.num_turns < len(session.turns):
+        fail("no room")
+
+
+def test_conversations_of_an_older_file_count_as_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "conversations.db"
+    store = ConversationStore(path)
+    id_ = store.create()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:  # as the first format had it
+        db.execute("ALTER TABLE conversations DROP COLUMN num_remembered")
+        db.execute("INSERT INTO turns VALUES (?, 0, '{}', '[]')", (id_,))
+        db.execute("PRAGMA user_version = 1")
+    for _ in range(2):
+        store = ConversationStore(path)
+        assert store.num_remembered(id_) == 1
+    store.add_turn(id_, 1, {}, list[Retrieved]())
+    assert store.num_remembered(id_) == 1
+    store.set_num_remembered(id_, 2)
+    assert ConversationStore(path).num_remembered(id_) == 2
