@@ -13,8 +13,12 @@ from fastapi.testclient import TestClient
 
 from turngraph.data.types import Retrieved
 from turngraph.inference.serve.conversation_store import ConversationStore
+from turngraph.inference.serve.errors import FAILED, NOT_FOUND, UNAVAILABLE, NotFound
+from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.streams import failure
 from turngraph.inference.session import Session
 from turngraph.tests.test_serve import Start, ask, fail, pool, qa, start  # noqa: F401
+from turngraph.tests.waiting import wait_until
 
 Json = dict[str, Any]
 TOLD = "Anna lives in Gdynia."
@@ -87,3 +91,66 @@ def test_conversations_of_an_older_file_count_as_remembered(tmp_path: Path) -> N
     assert store.num_remembered(id_) == 1
     store.set_num_remembered(id_, 2)
     assert ConversationStore(path).num_remembered(id_) == 2
+
+
+def told(reply: Any) -> tuple[int, str]:
+    return reply.status_code, reply.json()["error"]["message"]
+
+
+def test_faults_of_the_server_are_logged_and_told_without_paths(
+    start: Start,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = start()
+    client = TestClient(client.app, client.base_url, raise_server_exceptions=False)
+    folder = tmp_path / "users" / "local"
+    folder.mkdir(parents=True)
+    for name, route in (
+        ("conversations.db", "/api/conversations"),
+        ("memory.db", "/api/memory/ask?question=Where"),
+    ):
+        (folder / name).write_bytes(b"no database" * 100)
+        assert told(client.get(route)) == (503, UNAVAILABLE)
+        assert f"{folder / name}" in caplog.text
+        (folder / name).unlink()
+    id_ = client.post("/api/conversations").json()["id"]
+    with closing(sqlite3.connect(folder / "conversations.db", isolation_level=None)) as db:
+        db.execute("INSERT INTO turns VALUES (?, 0, '{', '[]')", (id_,))
+    assert told(client.get(f"/api/conversations/{id_}")) == (503, UNAVAILABLE)
+    monkeypatch.setattr(Service, "store", lambda *_: {}["broken"])
+    assert told(client.get(f"/api/conversations/{id_}")) == (500, FAILED)
+    monkeypatch.setattr(Service, "store", lambda *_: b"\xff".decode())
+    assert told(client.get(f"/api/conversations/{id_}")) == (500, FAILED)
+    assert "can't decode byte" in caplog.text
+
+
+def test_a_question_while_its_conversation_is_deleted_leaves_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+    service, asked = client.app.state.service, {"question": "Who?", "stream": False}
+    state, session_ask = ConversationStore.state, Session.ask
+
+    def deleted_before(store: ConversationStore, id_: str) -> str | None:
+        found = state(store, id_)
+        monkeypatch.setattr(ConversationStore, "state", state)
+        service.delete("local", id_)
+        return found
+
+    def deleted_during(session: Session, *given: Any) -> Any:
+        service.store("local").delete(id_)
+        return session_ask(session, *given)
+
+    for kind, name, changed in (
+        (ConversationStore, "state", deleted_before),
+        (Session, "ask", deleted_during),
+    ):
+        id_ = client.post("/api/conversations").json()["id"]
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, name, changed)
+            reply = client.post(f"/api/conversations/{id_}/ask", json=asked)
+        assert told(reply) == (404, NOT_FOUND)
+        wait_until(lambda: not service._open and not service._states)
+    assert failure(NotFound(id_)) == {"message": NOT_FOUND}

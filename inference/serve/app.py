@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,7 @@ from turngraph.data.json_fields import Json
 from turngraph.inference.serve.conversation_routes import conversations, documents
 from turngraph.inference.serve.conversation_store import Conflict
 from turngraph.inference.serve.engine import Busy, Late, Stopping
+from turngraph.inference.serve.errors import FAILED, NOT_FOUND, OWN, NotFound, own_fault
 from turngraph.inference.serve.limits import BodyLimit, RefusalLog, refusal
 from turngraph.inference.serve.memory_routes import memory
 from turngraph.inference.serve.openai_routes import router as openai
@@ -89,33 +90,27 @@ def _add_errors(app: FastAPI) -> None:
         message = str(first["msg"]).removeprefix("Value error, ")
         return refusal(422, f"{place}: {message}" if place else message)
 
-    @app.exception_handler(ValueError)
-    async def bad_value(_: Request, error: ValueError) -> JSONResponse:
-        return refusal(422, " ".join(str(error).split()))
+    replies: dict[type[Exception], Callable[[Any], JSONResponse]] = {
+        ValueError: lambda error: refusal(422, " ".join(str(error).split())),
+        NotFound: lambda _: refusal(404, NOT_FOUND),
+        Conflict: lambda error: refusal(409, str(error)),
+        Busy: lambda error: refusal(429, str(error), {"Retry-After": f"{error.seconds:.0f}"}),
+        Late: lambda error: refusal(504, str(error)),
+        Stopping: lambda error: refusal(503, str(error), {"Retry-After": "5"}),
+        **dict.fromkeys(OWN, lambda error: refusal(*own_fault(error))),
+        Exception: lambda _: refusal(500, FAILED),  # it is logged with its traceback, too
+    }
+    for kind, reply in replies.items():
+        app.add_exception_handler(kind, _handler(reply))
 
-    @app.exception_handler(Exception)  # it is logged with its traceback, too
-    async def failed(_: Request, error: Exception) -> JSONResponse:
-        return refusal(500, "the server could not answer")
 
-    @app.exception_handler(Conflict)
-    async def conflict(_: Request, error: Conflict) -> JSONResponse:
-        return refusal(409, str(error))
+def _handler(
+    reply: Callable[[Any], JSONResponse],
+) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
+    async def handle(_: Request, error: Exception) -> JSONResponse:
+        return reply(error)
 
-    @app.exception_handler(KeyError)
-    async def not_found(_: Request, error: KeyError) -> JSONResponse:
-        return refusal(404, "there is none of that name")
-
-    @app.exception_handler(Busy)
-    async def busy(_: Request, error: Busy) -> JSONResponse:
-        return refusal(429, str(error), {"Retry-After": f"{error.seconds:.0f}"})
-
-    @app.exception_handler(Late)
-    async def late(_: Request, error: Late) -> JSONResponse:
-        return refusal(504, str(error))
-
-    @app.exception_handler(Stopping)
-    async def stopping(_: Request, error: Stopping) -> JSONResponse:
-        return refusal(503, str(error), {"Retry-After": "5"})
+    return handle
 
 
 class _Counts(Collector):

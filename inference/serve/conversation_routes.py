@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
 from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, Spoken, User
+from turngraph.inference.serve.errors import NotFound
 from turngraph.inference.serve.streams import (
     JSONLines,
     Streaming,
@@ -54,7 +55,7 @@ def one(id_: Id, service: Served, user: User) -> Json:
     """Return a conversation with the evidence of each turn."""
     store = service.store(user)
     if not store.has(id_):
-        raise KeyError(id_)
+        raise NotFound(id_)
     turns = [
         record | {"evidence": [passage_json(item) for item in passages]}
         for record, passages in store.turns(id_)

@@ -12,10 +12,12 @@ from uuid import uuid4
 
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import dump, parse_evidence, to_json
+from turngraph.data.memory_graph.record.damage import Unavailable
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
 from turngraph.data.memory_graph.times import now
 from turngraph.data.types import Retrieved
+from turngraph.inference.serve.errors import NotFound
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS conversations (
@@ -64,7 +66,7 @@ class ConversationStore:
         path: the SQLite file; it is made, for its owner alone, if it is not there.
 
     Raises:
-        ValueError: it is no such file.
+        Unavailable: it is no such file, or cannot be read or written; each call may raise it, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,7 +76,7 @@ class ConversationStore:
         with closing(self._connect()) as db, self._clear_errors():
             [known] = db.execute("PRAGMA user_version").fetchone()
             if known not in (0, *UPGRADES, FORMAT):
-                raise ValueError(f"{path}: conversations of another version of Turngraph")
+                raise Unavailable(f"{path}: conversations of another version of Turngraph")
             db.execute("PRAGMA journal_mode = WAL")
             made = f"{SCHEMA}{UPGRADES.get(known, '')}PRAGMA user_version = {FORMAT};"
             db.executescript(f"BEGIN IMMEDIATE; {made} COMMIT;")
@@ -94,7 +96,7 @@ class ConversationStore:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise ValueError(f"{self.path}: {error}") from None
+            raise Unavailable(f"{self.path}: {error}") from error
 
     def _connect(self) -> SqliteDatabase:
         return sqlite3.connect(self.path, timeout=30, factory=SqliteDatabase)
@@ -136,17 +138,30 @@ class ConversationStore:
         statement = "SELECT record, passages FROM turns WHERE conversation = ? ORDER BY turn"
         with self._open() as db:
             rows = db.execute(statement, (id_,)).fetchall()
-        return [(json.loads(record), _read(passages, self.name)) for record, passages in rows]
+        try:
+            return [(json.loads(record), _read(passages, self.name)) for record, passages in rows]
+        except ValueError as error:
+            raise Unavailable(f"{self.name}: conversation {id_}: {error}") from error
 
     def add_turn(self, id_: str, turn: int, record: Json, passages: Sequence[Retrieved]) -> None:
-        """Keep an answered turn."""
+        """Keep an answered turn.
+
+        Raises:
+            NotFound: the conversation was deleted.
+            Conflict: another server has answered in it.
+        """
         written = [
             {"evidence": to_json(p.evidence), "score": p.score, "from_turn": p.from_turn}
             for p in passages
         ]
         with self._open() as db:
             values = (id_, turn, dump(record), json.dumps(written, ensure_ascii=False))
-            db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", values)
+            try:
+                db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", values)
+            except sqlite3.IntegrityError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+                    raise
+                raise NotFound(id_) from None
             statement = """UPDATE conversations SET changed = ?,
                 num_remembered = coalesce(num_remembered, ?) WHERE id = ?"""
             db.execute(statement, (now(), turn, id_))

@@ -14,6 +14,7 @@ from turngraph.data.jsonlines import join_pools
 from turngraph.data.sources.readers import SUFFIXES
 from turngraph.data.types import Evidence
 from turngraph.inference.evidence import read_evidence
+from turngraph.inference.serve.errors import NotFound
 
 MAX_NAME = 200
 """Bytes of a document's name; file systems allow 255."""
@@ -108,11 +109,11 @@ class Documents:
         """Delete a document of a user.
 
         Raises:
-            KeyError: there is none of that name.
+            NotFound: there is none of that name.
         """
         path = self._folder(user) / name
         if not is_name(name) or not path.is_file():
-            raise KeyError(name)
+            raise NotFound(name)
         with self._lock:
             path.unlink()
             self._forget_pool(user)

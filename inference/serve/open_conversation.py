@@ -85,8 +85,8 @@ class OpenConversation:
         """Drop the keys and values of its last prompt, after all that was asked of it."""
         self._pool.submit(lambda: self._session.result().past.clear())
 
-    def close(self) -> None:
-        """Close the session after all that was asked of it."""
+    def close(self, wait: bool = True) -> None:
+        """Close the session after all that was asked of it, and wait for that."""
 
         def end() -> None:
             if not self._session.exception():
@@ -97,4 +97,4 @@ class OpenConversation:
                     session.close()
 
         self._pool.submit(end)
-        self._pool.shutdown(wait=True)
+        self._pool.shutdown(wait)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -29,6 +29,7 @@ from turngraph.inference.options import AnswerOptions
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
 from turngraph.inference.serve.engine import Engine
+from turngraph.inference.serve.errors import NotFound
 from turngraph.inference.serve.open_conversation import Gone, Listener, OpenConversation
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
@@ -153,11 +154,12 @@ class Service:
         """Do something with a conversation of a user, in its thread; it is opened if it is not.
 
         Raises:
-            KeyError: the user has no such conversation.
+            NotFound: the user has no such conversation.
         """
         state = self.store(user).state(id_)
         if state is None:
-            raise KeyError(id_)
+            self._drop(user, id_)  # another server may have deleted it
+            raise NotFound(id_)
         with self._lock:  # held until the work is handed over: an idle one may be closed
             found, closing = self._open.pop((user, id_), None), []
             if found is not None and found.is_idle and self._states.get((user, id_)) != state:
@@ -171,9 +173,23 @@ class Service:
             future = found.run(work)
             self._release(user, found)
             closing += self._surplus()
+        future.add_done_callback(partial(self._drop_deleted, user, id_))
         for conversation in closing:
             conversation.close()
         return future
+
+    def _drop_deleted(self, user: str, id_: str, done: Future[Any]) -> None:
+        """Forget a conversation that was deleted before it was opened; in its own thread."""
+        if isinstance(done.exception(), NotFound):
+            self._drop(user, id_, wait=False)
+
+    def _drop(self, user: str, id_: str, wait: bool = True) -> None:
+        """Close a conversation, if it is open, after all that was asked of it."""
+        with self._lock:
+            found = self._open.pop((user, id_), None)
+        if found is not None:
+            found.close(wait)
+        self._states.pop((user, id_), None)  # what was still asked of it has noted one
 
     def _release(self, user: str, asked: OpenConversation) -> None:
         """Free what is kept twice or is too much: memory graphs, and prefixes of all."""
@@ -199,7 +215,8 @@ class Service:
     def _session(self, user: str, id_: str) -> Session:
         """Open a conversation as it was left; in its own thread, as SQLite wants it."""
         store = self.store(user)
-        self._note_state(user, id_)
+        if self._note_state(user, id_) is None:
+            raise NotFound(id_)
         memory = self.memory_place(user) if self.remembers else None
         session = self._new_session(self.documents.pool(user), memory)
         graph = session.persistent
@@ -227,9 +244,10 @@ class Service:
             if (user, id_) in self._states:  # else it is being closed
                 self._note_state(user, id_)
 
-    def _note_state(self, user: str, id_: str) -> None:
+    def _note_state(self, user: str, id_: str) -> str | None:
         """Note which state of a conversation this process has, before reading or after writing."""
-        self._states[user, id_] = self.store(user).state(id_)
+        state = self._states[user, id_] = self.store(user).state(id_)
+        return state
 
     def _new_session(self, pool: tuple[Evidence, ...], memory: str | None) -> Session:
         self.loading.result()  # else each thread that comes earlier would load an encoder
@@ -259,7 +277,7 @@ class Service:
             listener: is told, in another thread, what comes.
 
         Raises:
-            KeyError: the user has no such conversation.
+            NotFound: the user has no such conversation.
         """
 
         deadline = time.monotonic() + self.options.deadline
@@ -360,16 +378,12 @@ class Service:
         """Delete a conversation; what it stated stays in the memory graph until it is forgotten.
 
         Raises:
-            KeyError: the user has no such conversation.
+            NotFound: the user has no such conversation.
         """
         if not self.store(user).has(id_):
-            raise KeyError(id_)
-        with self._lock:
-            found = self._open.pop((user, id_), None)
-        if found is not None:
-            found.close()
-        self._states.pop((user, id_), None)  # what was still asked of it has noted one
-        self.store(user).delete(id_)
+            raise NotFound(id_)
+        self.store(user).delete(id_)  # first: a question that comes now finds none
+        self._drop(user, id_)
 
     def close(self) -> None:
         """Finish what runs, and close all conversations."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Callable
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,12 +16,12 @@ from turngraph.data.types import Retrieved
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.memory_printing import step_cells
 from turngraph.inference.serve.engine import Late, Stopping
+from turngraph.inference.serve.errors import NOT_FOUND, OWN, NotFound, own_fault
 from turngraph.inference.serve.open_conversation import Gone
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.recall.plan_trace import StepTrace
 
-logger = logging.getLogger("serve")
 Answer = TypeVar("Answer")
 
 
@@ -121,7 +120,8 @@ def event(data: Any, kind: str | None = None) -> str:
 
 def failure(error: BaseException) -> Json:
     """Return what a client sees of an error in the middle of a stream."""
-    if isinstance(error, ValueError | Late | Stopping):
+    if isinstance(error, NotFound):
+        return {"message": NOT_FOUND}
+    if isinstance(error, ValueError | Late | Stopping) and not isinstance(error, OWN):
         return {"message": " ".join(str(error).split())}
-    logger.error("an answer failed", exc_info=error)
-    return {"message": "the server could not answer"}
+    return {"message": own_fault(error)[1]}
