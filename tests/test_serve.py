@@ -30,11 +30,9 @@ from turngraph.inference.api import QA, load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late
 from turngraph.inference.serve.limits import BodyLimit
-from turngraph.inference.serve.open_conversation import Gone
 from turngraph.inference.serve.run_server import read_address, serve
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
-from turngraph.inference.serve.streams import Streaming, failure
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
 from turngraph.model.generation import Generated
@@ -739,6 +737,7 @@ def test_the_command_serves_until_it_is_stopped(
             id_ = client.post("/api/conversations").json()["id"]
             found.append(ask(client, id_, QUESTIONS[0]))
             assert (server.config.host, server.config.port) == ("127.0.0.1", 8099)
+            assert server.config.timeout_graceful_shutdown > ServeOptions().deadline
 
     found: list[Json] = []
     monkeypatch.setattr(uvicorn.Server, "run", run)
@@ -787,27 +786,3 @@ def test_other_machines_are_served_with_tokens_only() -> None:
 def test_options_out_of_range_are_named(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name}: {value} given"):
         ServeOptions(**{name: value})  # type: ignore[arg-type]
-
-
-def test_a_client_that_leaves_while_it_waits_ends_its_answer(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def leave() -> Streaming:
-        streaming: Streaming = Streaming()
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        waiting = asyncio.ensure_future(streaming.whole(answer))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert not answer.cancelled()
-        answer.set_exception(Gone())
-        with pytest.raises(Late, match="the client has left"):
-            await Streaming().whole(answer)
-        return streaming
-
-    assert asyncio.run(leave()).gone.is_set()
-    assert failure(ValueError("too\nlong")) == {"message": "too long"}
-    assert "an answer failed" not in caplog.text
-    assert failure(RuntimeError("secret")) == {"message": "the server could not answer"}
-    assert "an answer failed" in caplog.text

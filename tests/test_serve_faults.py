@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,11 @@ from fastapi.testclient import TestClient
 
 from turngraph.data.types import Retrieved
 from turngraph.inference.serve.conversation_store import ConversationStore
+from turngraph.inference.serve.engine import Late, Stopping
 from turngraph.inference.serve.errors import FAILED, NOT_FOUND, UNAVAILABLE, NotFound
+from turngraph.inference.serve.open_conversation import Gone
 from turngraph.inference.serve.service import Service
-from turngraph.inference.serve.streams import failure
+from turngraph.inference.serve.streams import Streaming, failure
 from turngraph.inference.session import Session
 from turngraph.tests.test_serve import Start, ask, fail, pool, qa, start  # noqa: F401
 from turngraph.tests.waiting import wait_until
@@ -154,3 +159,85 @@ def test_a_question_while_its_conversation_is_deleted_leaves_nothing(
         assert told(reply) == (404, NOT_FOUND)
         wait_until(lambda: not service._open and not service._states)
     assert failure(NotFound(id_)) == {"message": NOT_FOUND}
+
+
+class Client:
+    """Who sends a request and reads no answer, as the application sees it.
+
+    Args:
+        leaves: set when it leaves.
+    """
+
+    def __init__(self, leaves: threading.Event) -> None:
+        self.leaves, self.sent = leaves, list[Json]()
+
+    async def post(self, app: Any, path: str, content: Json) -> None:
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {
+            **{"type": "http", "http_version": "1.1", "method": "POST", "scheme": "http"},
+            **{"path": path, "query_string": b"", "headers": headers},
+        }
+        body = [{"type": "http.request", "body": json.dumps(content).encode()}]
+
+        async def receive() -> Json:
+            if not body:
+                await asyncio.to_thread(self.leaves.wait)
+            return body.pop() if body else {"type": "http.disconnect"}
+
+        async def send(message: Json) -> None:
+            self.sent.append(message)
+
+        await app(scope, receive, send)
+
+
+def test_a_client_that_leaves_ends_its_answer(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def answer(_: Service, session: Session, question: str, listener: Streaming, *__: Any) -> None:
+        begun.set()
+        assert listener.gone.wait(60)
+        raise Gone
+
+    monkeypatch.setattr(Service, "_answer", answer)
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    for path, content in (
+        (f"/api/conversations/{id_}/ask", {"question": "Who?", "stream": False}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Who?"}]}),
+    ):
+        begun.clear()
+        asyncio.run(Client(begun).post(client.app, path, content))
+        wait_until(lambda: not client.app.state.service.engine.num_admitted)
+
+
+def test_an_answer_that_nobody_waits_for_is_told_apart_from_one_that_the_server_gave_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stays:
+        async def receive(self) -> Json:
+            await asyncio.sleep(3600)
+            return {}
+
+    async def stop() -> Streaming:
+        streaming = Streaming()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(streaming.whole(answer, Stays()))
+        await asyncio.sleep(0)
+        waiting.cancel()  # as a server does whose time to stop is over
+        with pytest.raises(Stopping):
+            await waiting
+        assert not answer.cancelled()
+        answer.set_exception(Gone())  # which nobody reports as lost
+        return streaming
+
+    streaming = asyncio.run(stop())
+    with pytest.raises(Gone):
+        streaming.step("1", None)
+    assert caplog.text == ""
+    assert failure(Late("too late")) == {"message": "too late"}
+    assert failure(ValueError("too\nlong")) == {"message": "too long"}
+    assert "an answer failed" not in caplog.text
+    assert failure(RuntimeError("secret")) == {"message": FAILED}
+    assert "an answer failed" in caplog.text

@@ -70,7 +70,9 @@ def delete(id_: Id, service: Served, user: User) -> None:
 
 
 @conversations.post("/{id_}/ask", response_model=None, responses=STREAMED)
-async def ask(id_: Id, asked: Question, service: Served, user: User) -> StreamingResponse | Json:
+async def ask(
+    id_: Id, asked: Question, request: Request, service: Served, user: User
+) -> StreamingResponse | Json:
     """Answer a question: events ``step`` of a plan, ``text``, then ``answer`` or ``error``.
 
     Without ``stream`` the answer comes as a whole.
@@ -86,7 +88,7 @@ async def ask(id_: Id, asked: Question, service: Served, user: User) -> Streamin
     if asked.stream:
         found = events(answer, streaming, answer_json)
         return StreamingResponse(found, media_type="text/event-stream")
-    return answer_json(await streaming.whole(answer))
+    return answer_json(await streaming.whole(answer, request))
 
 
 @conversations.post("/{id_}/undo")
