@@ -251,7 +251,7 @@ def test_documents_are_evidence_from_the_next_question_on(start: Start, qa: QA) 
     assert ask(client, id_, "Who wrote Dune?")["evidence"] == []
     kept = list(qa.builder._indexes)
     added = client.put("/api/documents/notes.md", content=b"# Dune\n\nFrank Herbert wrote Dune.\n")
-    assert added.json() == {"name": "notes.md", "num_passages": 1}
+    assert added.json() == {"name": "notes.md", "num_passages": 1, "warnings": []}
     [passage] = ask(client, id_, "Who wrote Dune?")["evidence"]
     assert "Frank Herbert wrote Dune." in passage["text"]
     assert client.get("/api/documents").json()[0]["name"] == "notes.md"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -16,6 +17,7 @@ from fastapi.testclient import TestClient
 
 from turngraph.data.types import Retrieved
 from turngraph.inference.serve.conversation_store import ConversationStore
+from turngraph.inference.serve.documents import Documents
 from turngraph.inference.serve.engine import Late, Stopping
 from turngraph.inference.serve.errors import FAILED, NOT_FOUND, UNAVAILABLE, NotFound
 from turngraph.inference.serve.open_conversation import Gone
@@ -241,3 +243,44 @@ def test_an_answer_that_nobody_waits_for_is_told_apart_from_one_that_the_server_
     assert "an answer failed" not in caplog.text
     assert failure(RuntimeError("secret")) == {"message": FAILED}
     assert "an answer failed" in caplog.text
+
+
+def test_warnings_about_a_document_are_told_to_its_user_alone(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = b'{"id": "private", "text": "a", "secret": 1}\n{"id": "private", "text": "b"}\n'
+    client = start()
+    with caplog.at_level("INFO"):
+        caplog.clear()
+        told = client.put("/api/documents/diary.jsonl", content=lines).json()
+        client.put("/api/documents/letter.txt", content="Gru\xdf".encode("latin-1"))
+        start().post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "?"}]})
+    assert told["num_passages"] == 2
+    repeated, unknown = told["warnings"]
+    assert unknown.startswith("diary.jsonl, line 1, field secret: unknown and not read")
+    assert repeated.startswith("diary.jsonl: evidence ids that occur more than once: 'private'")
+    assert [one for one in caplog.records if one.name.startswith("turngraph.data")] == []
+
+
+def test_a_document_that_is_removed_meanwhile_is_not_there(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, paths = start(), Documents._paths
+    client.put("/api/documents/a.txt", content=b"Dune is a book.")
+
+    def removed_meanwhile(documents: Documents, user: str) -> list[Path]:
+        found = paths(documents, user)
+        for path in found:
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Documents, "_paths", removed_meanwhile)
+    assert client.get("/api/documents").json() == []
+    monkeypatch.setattr(Documents, "_paths", paths)
+    assert client.delete("/api/documents/a.txt").status_code == 404
+    folder = tmp_path / "users" / "local" / "documents"
+    for name in (f".{'0' * 32}.txt", f".{'1' * 32}.txt"):
+        (folder / name).write_bytes(b"left by a kill")
+    os.utime(folder / name, (0, 0))
+    assert start().get("/api/documents").json() == []
+    assert [path.name for path in folder.iterdir()] == [f".{'0' * 32}.txt"]  # may be in use

@@ -135,10 +135,9 @@ def listed_documents(service: Served, user: User) -> list[Json]:
 
 @documents.put("/{name}", status_code=201)
 async def add_document(name: Name, request: Request, service: Served, user: User) -> Json:
-    """Keep a document; the body is the file."""
+    """Keep a document; the body is the file. ``warnings`` tell what of it is not read."""
     content = await request.body()
-    num = await run_in_threadpool(service.documents.add, user, name, content)
-    return {"name": name, "num_passages": num}
+    return await run_in_threadpool(service.documents.add, user, name, content)
 
 
 @documents.delete("/{name}", status_code=204)

@@ -340,8 +340,8 @@ async function upload(files) {
     say(`Reading ${file.name} …`);
     try {
       const path = `api/documents/${encodeURIComponent(file.name)}`;
-      const { num_passages: num } = await (await call("PUT", path, { body: file })).json();
-      read.push(`${file.name}: ${num} passage${num === 1 ? "" : "s"}`);
+      const { num_passages: num, warnings } = await (await call("PUT", path, { body: file })).json();
+      read.push(`${file.name}: ${num} passage${num === 1 ? "" : "s"}`, ...warnings);
     } catch (error) { // the other files are read all the same
       refused.push(error.message.includes(file.name) ? error.message : `${file.name}: ${error.message}`);
     }
