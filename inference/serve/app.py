@@ -46,13 +46,14 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     await run_in_threadpool(app.state.service.close)
 
 
-def make_app(service: Service, users: Users, name: str) -> FastAPI:
+def make_app(service: Service, users: Users, name: str, host: str = "localhost") -> FastAPI:
     """Return the application.
 
     Args:
         service: answers.
         users: who may ask.
         name: of the model, as clients see it.
+        host: it is served at; without tokens only this one and the usual names reach it.
     """
     app = FastAPI(
         title="Turngraph",
@@ -71,7 +72,8 @@ def make_app(service: Service, users: Users, name: str) -> FastAPI:
         app.add_api_route(route, _file(path), include_in_schema=False, methods=["GET"])
     app.add_middleware(BodyLimit, users=users)
     if users.path is None:  # else a page elsewhere could reach it under a name of its own
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=THIS_MACHINE)
+        own = f"[{host}]" if ":" in host else host
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*THIS_MACHINE, own])
     app.add_middleware(RefusalLog)
     return app
 
@@ -144,10 +146,8 @@ def _add_health(app: FastAPI, service: Service) -> None:
     async def healthz() -> Json:
         return {"status": "alive"}
 
-    @app.get("/readyz", tags=["health"], responses={503: {"description": "not ready, or no more"}})
+    @app.get("/readyz", tags=["health"], responses={503: {"description": "not ready yet"}})
     async def readyz() -> Json:
-        if service.engine.is_closed:
-            raise Stopping("the server stops")
         if not service.is_ready:
             raise HTTPException(503, "the sentence encoder is not loaded yet", {"Retry-After": "1"})
         return {"status": "ready", "model": app.state.model_name}

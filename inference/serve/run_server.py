@@ -63,7 +63,7 @@ def serve(
     qa = load(checkpoint, **asdict(loading))
     with _folder(options.memory_dir) as folder:
         service = Service(qa, options, folder)
-        app = make_app(service, users, qa.checkpoint.folder.name)
+        app = make_app(service, users, qa.checkpoint.folder.name, host)
         logger.info("chat at http://%s:%d/ (Ctrl-C stops)", host, port)
         config = uvicorn.Config(
             app,
