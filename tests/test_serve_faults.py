@@ -16,13 +16,17 @@ import pytest
 from fastapi.testclient import TestClient
 
 from turngraph.data.types import Retrieved
+from turngraph.inference.api import QA
+from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
 from turngraph.inference.serve.engine import Late, Stopping
 from turngraph.inference.serve.errors import FAILED, NOT_FOUND, UNAVAILABLE, NotFound
 from turngraph.inference.serve.open_conversation import Gone
+from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.streams import Streaming, failure
+from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
 from turngraph.tests.test_serve import Start, ask, fail, pool, qa, start  # noqa: F401
 from turngraph.tests.waiting import wait_until
@@ -284,3 +288,37 @@ def test_a_document_that_is_removed_meanwhile_is_not_there(
     os.utime(folder / name, (0, 0))
     assert start().get("/api/documents").json() == []
     assert [path.name for path in folder.iterdir()] == [f".{'0' * 32}.txt"]  # may be in use
+
+
+def test_a_token_that_was_replaced_or_removed_counts_no_more(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tokens"
+    old = add_user(path, "ada")
+    client = start(Users(path))
+
+    def status(token: str) -> int:
+        headers = {"Authorization": f"Bearer {token}"}
+        return int(client.get("/api/conversations", headers=headers).status_code)
+
+    assert status(old) == 200
+    new, other = add_user(path, "ada"), add_user(path, "bob")
+    assert [status(token) for token in (old, new, other)] == [401, 200, 200]
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    assert [status(token) for token in (new, other)] == [200, 401]
+    path.write_text("no user\n")
+    assert [status(new) for _ in range(2)] == [200, 200]
+    path.unlink()
+    assert status(new) == 200
+    assert [one.levelname for one in caplog.records if one.name == "serve"] == ["ERROR"] * 2
+
+
+def test_a_server_is_reached_by_its_own_address(qa: QA, tmp_path: Path) -> None:
+    for address, hosts in (
+        ("127.0.0.2", ("127.0.0.2:80", "localhost", "[::1]:80")),
+        ("::1", ("[::1]:80",)),
+    ):
+        app = make_app(Service(qa, ServeOptions(), tmp_path), Users(None), "tiny", address)
+        client = TestClient(app, "http://localhost")
+        replies = [client.get("/healthz", headers={"Host": host}) for host in (*hosts, "other")]
+        assert [reply.status_code for reply in replies] == [200] * len(hosts) + [400]
