@@ -327,7 +327,7 @@ def test_a_program_needs_no_right_but_to_rows(
         (["rename", *place, "Oslo", "Kristiania"], "renamed"),
         (["show", *place, "Anna"], "Bergen"),
         (["history", *place, "Anna"], "Kristiania"),
-        (["stats", *place], "schema_version\t4"),
+        (["stats", *place], "schema_version\t5"),
         (["export", *place, "--jsonl", lines], "lines written"),
         (["export", *place, "--trig", str(tmp_path / "a.trig")], "quads written"),
         (["export", *place, "--html", str(tmp_path / "a.html")], "nodes written"),
