@@ -32,8 +32,7 @@ from turngraph.inference.serve.engine import Busy, Engine, Late
 from turngraph.inference.serve.limits import BodyLimit
 from turngraph.inference.serve.run_server import read_address, serve
 from turngraph.inference.serve.serve_options import ServeOptions
-from turngraph.inference.serve.service import Gone, Service
-from turngraph.inference.serve.streams import Streaming, failure
+from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
 from turngraph.model.generation import Generated
@@ -252,7 +251,7 @@ def test_documents_are_evidence_from_the_next_question_on(start: Start, qa: QA) 
     assert ask(client, id_, "Who wrote Dune?")["evidence"] == []
     kept = list(qa.builder._indexes)
     added = client.put("/api/documents/notes.md", content=b"# Dune\n\nFrank Herbert wrote Dune.\n")
-    assert added.json() == {"name": "notes.md", "num_passages": 1}
+    assert added.json() == {"name": "notes.md", "num_passages": 1, "warnings": []}
     [passage] = ask(client, id_, "Who wrote Dune?")["evidence"]
     assert "Frank Herbert wrote Dune." in passage["text"]
     assert client.get("/api/documents").json()[0]["name"] == "notes.md"
@@ -738,6 +737,7 @@ def test_the_command_serves_until_it_is_stopped(
             id_ = client.post("/api/conversations").json()["id"]
             found.append(ask(client, id_, QUESTIONS[0]))
             assert (server.config.host, server.config.port) == ("127.0.0.1", 8099)
+            assert server.config.timeout_graceful_shutdown > ServeOptions().deadline
 
     found: list[Json] = []
     monkeypatch.setattr(uvicorn.Server, "run", run)
@@ -786,27 +786,3 @@ def test_other_machines_are_served_with_tokens_only() -> None:
 def test_options_out_of_range_are_named(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name}: {value} given"):
         ServeOptions(**{name: value})  # type: ignore[arg-type]
-
-
-def test_a_client_that_leaves_while_it_waits_ends_its_answer(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def leave() -> Streaming:
-        streaming: Streaming = Streaming()
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        waiting = asyncio.ensure_future(streaming.whole(answer))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert not answer.cancelled()
-        answer.set_exception(Gone())
-        with pytest.raises(Late, match="the client has left"):
-            await Streaming().whole(answer)
-        return streaming
-
-    assert asyncio.run(leave()).gone.is_set()
-    assert failure(ValueError("too\nlong")) == {"message": "too long"}
-    assert "an answer failed" not in caplog.text
-    assert failure(RuntimeError("secret")) == {"message": "the server could not answer"}
-    assert "an answer failed" in caplog.text

@@ -17,6 +17,7 @@ from turngraph.tests.chatting import CONVERSATION, QUESTIONS
 from turngraph.tests.postgres_server import Server
 from turngraph.tests.processes import Command
 from turngraph.tests.test_serve import Start, ask, pool, qa, start  # noqa: F401
+from turngraph.tests.test_serve_faults import forget_and_look
 from turngraph.tests.waiting import wait_until
 
 Json = dict[str, Any]
@@ -146,3 +147,9 @@ def _is_ready(base: str) -> bool:
     except httpx2.HTTPError:
         time.sleep(0.2)
         return False
+
+
+def test_what_is_forgotten_stays_forgotten_in_a_shared_conversation(
+    start: Start, postgres: Server
+) -> None:
+    forget_and_look(start, memory=postgres.program_url(), memory_dir=None)

@@ -40,6 +40,7 @@ LAYERS: tuple[set[str], ...] = (
 """The rooms, lowest first. A module imports its own room and what is below, nothing beside it."""
 
 DATA_LAYERS: tuple[set[str], ...] = (
+    {"warned"},
     {"types", "normalise", "json_fields", "embedding", "workers", "ray_workers", "cli", "outputs"},
     {
         "chosen_questions",

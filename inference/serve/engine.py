@@ -129,11 +129,6 @@ class Engine:
         """The number of admitted questions that are not being decoded."""
         return self.num_admitted - self.num_running
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it takes no more prompts."""
-        return self._closed
-
     def admit(self) -> Admission:
         """Count a question from its arrival to its answer.
 

@@ -254,9 +254,13 @@ MIGRATIONS: tuple[Migration, ...] = (
             *(f"ALTER TABLE {{s}}.{table} NO FORCE ROW LEVEL SECURITY" for table in ALL_TABLES),
         ),
     ),
+    Migration(
+        up=("ALTER TABLE {s}.conversations ADD COLUMN num_remembered integer",),
+        down=("ALTER TABLE {s}.conversations DROP COLUMN num_remembered",),
+    ),
 )
 """The first makes version 1 of an empty schema: the record; then themes, then conversations, then
-the role of programs."""
+the role of programs, then how many turns of a conversation were remembered."""
 VERSION = len(MIGRATIONS)
 
 

@@ -13,6 +13,7 @@ from turngraph.configs.extras import extra
 from turngraph.configs.models import cache_folder
 from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record import postgres_schema
+from turngraph.data.memory_graph.record.damage import Unavailable
 from turngraph.data.memory_graph.record.place import shown
 from turngraph.data.memory_graph.record.postgres_database import (
     POOL_SIZE,
@@ -130,7 +131,7 @@ class PostgresStore(Store):
             self.postgres.commit()
         except psycopg.OperationalError as error:
             if error.sqlstate is None:
-                raise ValueError(
+                raise Unavailable(
                     f"{self}: {LOST} while a write was committed; it may be kept or not"
                 ) from None
             raise
@@ -163,14 +164,16 @@ class PostgresStore(Store):
                 raise
             is_late = state == "55P03" or isinstance(error, PoolTimeout)
             waited = f"; waited {self.wait:g} s" if is_late else ""
-            raise ValueError(f"{self}: {reason}{waited}") from None
+            is_value = state == "54000" or isinstance(error, psycopg.DataError)
+            kind = ValueError if is_value else Unavailable
+            raise kind(f"{self}: {reason}{waited}") from None
 
 
 def require_version(db: Connection, name: str) -> None:
     """Refuse a database whose schema has another version than this program's, or none."""
     version = postgres_schema.found_version(db)
     if version != postgres_schema.VERSION:
-        raise ValueError(
+        raise Unavailable(
             f"{name}: its schema has version {version}, this program needs"
             f" {postgres_schema.VERSION}; `turngraph memory migrate` changes it"
         )
@@ -200,7 +203,7 @@ def _connected(conninfo: str, name: str) -> Connection:
     except psycopg.OperationalError as error:
         _, fatal, said = str(error).partition("FATAL:")
         reason = f"the server refuses: {printable(said)}" if fatal else "no server answers there"
-        raise ValueError(f"{name}: {reason}") from None
+        raise Unavailable(f"{name}: {reason}") from None
 
 
 def parse(url: str) -> tuple[str, dict[str, str]]:
