@@ -155,8 +155,10 @@ class ConversationStore:
             for p in passages
         ]
         with self._open() as db:
-            values = (id_, turn, dump(record), json.dumps(written, ensure_ascii=False))
+            self._hold(db, id_, turn)
+            texts = dump(record), json.dumps(written, ensure_ascii=False)
             try:
+                values = (id_, turn, *map(db.as_json, texts))
                 db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", values)
             except sqlite3.IntegrityError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
@@ -169,8 +171,12 @@ class ConversationStore:
     def remove_turn(self, id_: str, turn: int) -> None:
         """Remove the last turn of a conversation."""
         with self._open() as db:
+            self._hold(db, id_, turn + 1)
             db.execute("DELETE FROM turns WHERE conversation = ? AND turn >= ?", (id_, turn))
             db.execute("UPDATE conversations SET changed = ? WHERE id = ?", (now(), id_))
+
+    def _hold(self, db: Database, id_: str, num_turns: int) -> None:
+        """Refuse a change of a conversation that another process has changed: a file has one."""
 
     def delete(self, id_: str) -> None:
         """Delete a conversation; nothing of its text is left in the file."""

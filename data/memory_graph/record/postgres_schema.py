@@ -414,7 +414,11 @@ def drop_tenant(db: Connection, name: str) -> bool:
         tenant = int(role.rpartition("_")[2])
         db.execute(f"DELETE FROM {SCHEMA}.tenants WHERE id = $1", (tenant,))
         with _acting_as(db, role):
+            # waits for those who write; who comes later finds neither revision nor role
+            db.execute(f"SELECT 1 FROM {SCHEMA}.meta WHERE name = 'revision' FOR UPDATE")
             for table in ALL_TABLES:
+                if table == "conversations":  # these are written without the revision
+                    db.execute(f"LOCK TABLE {SCHEMA}.{table} IN EXCLUSIVE MODE")
                 db.execute(f"DELETE FROM {SCHEMA}.{table} WHERE tenant = $1", (tenant,))
         db.execute(f"DROP ROLE {role}")
         return True

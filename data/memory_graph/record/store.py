@@ -72,6 +72,10 @@ class Undone(Unavailable):
     """The server undid a write because of another one; it can be tried again as it was."""
 
 
+class TenantGone(Unavailable):
+    """The tenant was deleted while it was open."""
+
+
 def tried_again(write: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorate a function that is one write: it is called again when the server undoes it."""
 
