@@ -81,6 +81,9 @@ class EvidenceConfig:
     ranker: Literal["bm25s", "rank_bm25"] = "bm25s"
     """Library that ranks by BM25+. Change it to check results against the reference implementation:
     both rank alike, bm25s is faster."""
+    stemmer: Literal["none", "english"] = "none"
+    """english: BM25+ compares Snowball's stems, so that maintains is maintained (extra stems), with
+    retriever bm25 or rrf and no corpus. Change it for English where words vary in form."""
     top_k: int = 30
     """Number of passages in E_t."""
     max_query_words: int = 128
@@ -124,6 +127,9 @@ class EvidenceConfig:
             _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
         is_eigen = self.corpus is not None and self.retriever == "eigen"
         _check(not is_eigen, "evidence.retriever", "eigen", "searches no evidence.corpus")
+        is_stemmed = self.retriever in ("bm25", "rrf") and self.corpus is None
+        must = "must be none unless evidence.retriever is bm25 or rrf and evidence.corpus is null"
+        _check(is_stemmed or self.stemmer == "none", "evidence.stemmer", self.stemmer, must)
         is_enough = self.max_nodes is None or self.max_nodes >= 16
         _check(is_enough, "evidence.max_nodes", self.max_nodes, "must be at least 16, or null")
 
@@ -203,12 +209,8 @@ class EncoderConfig:
         _check_layers("model.encoder.num_layers", self.num_layers)
         _check(self.heads >= 1, "model.encoder.heads", self.heads, "must be at least 1")
         _check(0 <= self.dropout < 1, "model.encoder.dropout", self.dropout, "must lie in [0, 1)")
-        _check(
-            isfinite(self.residual_gate_init),
-            "model.encoder.residual_gate_init",
-            self.residual_gate_init,
-            "must be finite",
-        )
+        gate = self.residual_gate_init
+        _check(isfinite(gate), "model.encoder.residual_gate_init", gate, "must be finite")
 
 
 @dataclass(frozen=True)
@@ -255,12 +257,8 @@ class LoraConfig:
         _check(self.lora_alpha >= 1, "model.lora.lora_alpha", self.lora_alpha, "must be at least 1")
         dropout = self.lora_dropout
         _check(0 <= dropout < 1, "model.lora.lora_dropout", dropout, "must lie in [0, 1)")
-        _check(
-            len(self.target_modules) > 0,
-            "model.lora.target_modules",
-            [],
-            "must name at least one layer",
-        )
+        is_any = len(self.target_modules) > 0
+        _check(is_any, "model.lora.target_modules", [], "must name at least one layer")
 
 
 @dataclass(frozen=True)
@@ -427,12 +425,7 @@ def _check_trl(config: Config) -> None:
         ("model.evidence", model.evidence, model.evidence == "text", "text"),
         ("model.answers", model.answers, model.answers == "text", "text"),
         ("model.lora", None, model.lora is not None, "set"),
-        (
-            "training.batch_size",
-            None,
-            training.batch_size is not None,
-            "set",
-        ),
+        ("training.batch_size", None, training.batch_size is not None, "set"),
         ("training.packing", training.packing, not training.packing, "false"),
         ("training.max_steps", training.max_steps, training.max_steps != 0, "above 0"),
     ):

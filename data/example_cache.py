@@ -39,6 +39,7 @@ from turngraph.data.graph.chain_graph import ChainGraph, Mentions
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import join_pools, parse_evidence, read_conversations, to_json
 from turngraph.data.ray_workers import map_on_ray
+from turngraph.data.retrieval.bm25 import terms
 from turngraph.data.sources.table_questions import questions_from_tables
 from turngraph.data.types import SOURCES, Conversation, Evidence, Retrieved
 from turngraph.data.workers import map_in_workers
@@ -125,12 +126,9 @@ def load_examples(
     builder.counts = Counter(stored.counts)
     builder.log_counts()
     log_left_out(path, conversations, data.single_answers_only)
-    total = sum(bool(turn.answers) for c in conversations for turn in c.turns)
+    total = plural(sum(bool(t.answers) for c in conversations for t in c.turns), "question")
     held = sum(bool(example.answer_sources) for example in examples)
-    logger.info(
-        "%s: %d of %s, E_t holds the answer of %d",
-        *(path, len(examples), plural(total, "question"), held),
-    )
+    logger.info("%s: %d of %s, E_t holds the answer of %d", path, len(examples), total, held)
     logger.info("%s: examples %s %s in %.1f s", path, how, file, time.monotonic() - began)
     return examples
 
@@ -200,8 +198,12 @@ def _code(builder: ExampleBuilder) -> list[Path]:
 
 
 def _packages(builder: ExampleBuilder) -> tuple[str, ...]:
-    more = ("numkong", "usearch") if builder.memory_graph else ()
-    return PACKAGES + more + (("scipy",) if builder.config.retriever == "eigen" else ())
+    needed = [*PACKAGES, *["numkong", "usearch"] * bool(builder.memory_graph)]
+    needed += ["scipy"] * (builder.config.retriever == "eigen")
+    if builder.config.stemmer != "none":
+        terms("", builder.config.stemmer)  # says what to install
+        needed.append("PyStemmer")
+    return tuple(needed)
 
 
 def _file_hash(path: Path) -> str:

@@ -363,12 +363,12 @@ class ExampleBuilder:
     def _new_index(self, pool: tuple[Evidence, ...]) -> Index:
         retriever, ranker = self.config.retriever, self.config.ranker
         if retriever == "bm25":
-            return EvidenceIndex(pool, ranker)
+            return EvidenceIndex(pool, ranker, self.config.stemmer)
         assert self.embed is not None, f"evidence.retriever {retriever} needs a sentence encoder"
         if retriever == "dense":
             return DenseIndex(pool, self.embed)
         if retriever == "rrf":
-            return FusedIndex(pool, self.embed, ranker)
+            return FusedIndex(pool, self.embed, ranker, self.config.stemmer)
         from turngraph.data.eigen.eigen_index import EigenIndex  # few need it
 
         return EigenIndex(pool, self.embed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import logging
 import math
 import re
 from collections import Counter
@@ -12,7 +11,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-logger = logging.getLogger(__name__)
+from turngraph.data.warned import reading_logger
+
+logger = reading_logger(__name__)
 
 Json = dict[str, Any]
 MAX_UNKNOWN = 5

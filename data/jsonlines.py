@@ -8,7 +8,6 @@ a line ``{"pool": ID, "evidence": [...]}`` gives the pool, and a conversation be
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,8 +27,9 @@ from turngraph.data.json_fields import (
 )
 from turngraph.data.outputs import whole_file
 from turngraph.data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
+from turngraph.data.warned import reading_logger
 
-logger = logging.getLogger(__name__)
+logger = reading_logger(__name__)
 
 FIELDS = {
     "": {"id", "domain", "turns", "evidence", "pool"},

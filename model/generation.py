@@ -108,7 +108,8 @@ class Past:
     @property
     def num_tokens(self) -> int:
         """Number of tokens of the last prompt."""
-        return 0 if self._embeddings is None else self._embeddings.shape[1]
+        held = self._embeddings  # which another thread may drop
+        return 0 if held is None else held.shape[1]
 
     def clear(self) -> None:
         """Drop the last prompt."""

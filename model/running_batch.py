@@ -62,7 +62,7 @@ class JoinedLayer(DynamicLayer):
     ) -> tuple[Tensor, Tensor]:
         """Append one column, [L, K, 1, C] each; return all of them, [L, K, columns, C]."""
         if self._end == self._stores[0].shape[2]:
-            self._lay_out(self._stores[0].shape[0], self._end - self._begin)
+            self._lay_out(_capacity(self._num), self._end - self._begin)
         for store, new in zip(self._stores, (key_states, value_states), strict=True):
             store[: self._num, :, self._end : self._end + 1] = new
         self._end += 1
@@ -76,10 +76,8 @@ class JoinedLayer(DynamicLayer):
         length = keys.shape[2]
         if not self._num:
             self._begin = self._end = 0
-        rows = self._stores[0].shape[0]
-        if self._num == rows or length > self._end:
-            rows = max(2 * self._num, 1) if self._num == rows else rows
-            self._lay_out(rows, max(length, self._end - self._begin))
+        if self._num == self._stores[0].shape[0] or length > self._end:
+            self._lay_out(_capacity(self._num + 1), max(length, self._end - self._begin))
         for store, new in zip(self._stores, (keys, values), strict=True):
             store[self._num, :, self._end - length : self._end] = new[0]
         self._num += 1
@@ -97,6 +95,8 @@ class JoinedLayer(DynamicLayer):
                 columns = slice(self._begin, self._end)
                 store[: len(indices), :, columns] = store[chosen, :, columns]
         self._num = len(indices)
+        if not indices:  # the next rows may be fewer, and their prompts shorter
+            self._stores = [store.new_empty(0, *store.shape[1:]) for store in self._stores]
         self._show()
 
     def _lay_out(self, rows: int, end: int) -> None:
@@ -114,6 +114,11 @@ class JoinedLayer(DynamicLayer):
         keys, values = (s[: self._num, :, self._begin : self._end] for s in self._stores)
         self.keys, self.values = keys, values
         return keys, values
+
+
+def _capacity(num: int) -> int:
+    """Return the rows of a store for so many: the next power of two."""
+    return 1 << (num - 1).bit_length()
 
 
 class RunningBatch:
@@ -172,11 +177,15 @@ class RunningBatch:
         row = Row(max_new_tokens, length)
         self._append([row], logits)
         if not row.done:
-            for layer, filled in zip(self._cache.layers, cache.layers, strict=True):
-                assert isinstance(layer, JoinedLayer)
-                assert isinstance(filled, PreallocatedLayer)
-                if filled.is_initialized:
-                    layer.join(*filled.held())
+            try:
+                for layer, filled in zip(self._cache.layers, cache.layers, strict=True):
+                    assert isinstance(layer, JoinedLayer)
+                    assert isinstance(filled, PreallocatedLayer)
+                    if filled.is_initialized:
+                        layer.join(*filled.held())
+            except Exception:
+                self.drop([])  # some layers have the row: the others go on without it
+                raise
             self.rows.append(row)
         return row
 

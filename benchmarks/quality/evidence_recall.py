@@ -1,71 +1,180 @@
-"""Measures how often the answer is in the top passages of a pool, ranked by BM25+ over Q_t.
+"""Measures how often the answer is in the top passages of a pool, and in a prompt of them.
 
-python -m turngraph.benchmarks.quality.evidence_recall --input runs/data/sqa/dev.jsonl
+python -m turngraph.benchmarks.quality.evidence_recall --input runs/data/sqa/tune.jsonl \
+    --depths 5 10 20 --history_weights 1 0.5 0.4 \
+    --retrievers bm25 bm25_stem dense rrf rrf_stem --memory bm25 rrf \
+    --vectors runs/vectors_tune.npz
+
+The first table has a row for each retriever and ``evidence.history_weight``: the share of the
+single-answer questions whose answer is in the top passages, and in the prompt, which holds the
+first passages of the top ``--top_k`` within ``--max_nodes`` tokens. Differences are to the first
+retriever with the same weight, with 95 % bootstrap intervals over conversations. ``bm25_stem``
+is BM25+ over Snowball's English stems, ``rrf`` reciprocal-rank fusion with the sentence encoder.
+
+``--memory`` adds the tables of the evidence memory (``memory_recall.py``), for each weight and each
+of its retrievers of E_t. ``--hits`` adds H@1 of a study's rows, by whether the answer is in the
+prompt without memory and with it: ``docs/study/sqa_cpu/hits.csv`` belongs to 600 questions of the
+dev tables, BM25+ and the weight 1.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 
 import numpy as np
 from tqdm import tqdm
+from transformers import AutoTokenizer
 
+from turngraph.benchmarks.quality.memory_recall import (
+    ROWS,
+    Asked,
+    print_hits,
+    print_memory,
+    remember,
+)
+from turngraph.benchmarks.quality.pool_rankings import RETRIEVERS, PoolRankings, kept_vectors
+from turngraph.configs.models import resolve_model, sentence_encoder
+from turngraph.configs.schema import EvidenceConfig
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import run_cli
+from turngraph.data.entities import complete_entities
+from turngraph.data.examples import ExampleBuilder
 from turngraph.data.jsonlines import join_pools, read_conversations
-from turngraph.data.retrieval.bm25 import EvidenceIndex, cut_query
-from turngraph.data.scoring.metrics import answer_in_evidence
-from turngraph.data.types import Conversation, gold_interaction, query, weighted_query
+from turngraph.data.prompt import Prompt
+from turngraph.data.retrieval.bm25 import cut_query
+from turngraph.data.scoring.score import bootstrap
+from turngraph.data.types import (
+    Conversation,
+    Interaction,
+    Query,
+    gold_interaction,
+    query,
+    weighted_query,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Rank the pool of every single-answer question, and print the recall at each depth."""
+    """Rank the pool of every single-answer question, and print the tables."""
+    args = _parser().parse_args(argv)
+    conversations = complete_entities(read_conversations(args.input))
+    chosen = choose_questions(conversations, args.num, single_only=True, seed=0)
+    encoder = kept_vectors(sentence_encoder(args.embedder, "cpu"), args.vectors)
+    prompt = Prompt(AutoTokenizer.from_pretrained(resolve_model(args.base_model)))
+    builder = ExampleBuilder(prompt, EvidenceConfig(max_nodes=args.max_nodes))
+    rankings = PoolRankings(encoder.embed, builder, args.top_k, args.max_nodes)
+    questions: dict[float, list[list[Asked]]] = {weight: [] for weight in args.history_weights}
+    found: dict[tuple[str, float], list[list[float]]] = {}
+    for index, turns in tqdm(chosen.items(), desc="conversations"):
+        for weight in args.history_weights:
+            asked = ask_turns(conversations[index], max(turns), weight, args.max_query_words)
+            questions[weight].append(asked)
+            for one in (asked[turn] for turn in turns):
+                for name in args.retrievers:
+                    hits = hits_of(rankings, one, name, args.depths)
+                    found.setdefault((name, weight), []).append(hits)
+    clusters = [conversations[c].id for c, turns in chosen.items() for _ in turns]
+    print_recall(found, clusters, args)
+    encoder.save()
+    for weight, name in product(args.history_weights, args.memory):
+        print(f"\nThe evidence memory, E_t by {name} with history_weight {weight:g}:\n")
+        of_rows = {
+            row.name: [
+                one
+                for asked, turns in zip(questions[weight], chosen.values(), strict=True)
+                for one in remember(row, asked, set(turns), rankings, name)
+            ]
+            for row in tqdm(ROWS, desc="memories")
+        }
+        print_memory(of_rows, clusters)
+        if args.hits:
+            print_hits(of_rows, args.hits)
+    encoder.save()
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--input", required=True, help="conversations, JSON Lines")
+    parser.add_argument("--num", type=int, help="number of questions; all if it is not given")
     parser.add_argument("--depths", type=int, nargs="+", default=[10, 20, 30, 50])
     parser.add_argument("--max_query_words", type=int, default=128)
     parser.add_argument(
         "--history_weights", type=float, nargs="+", default=[1.0], help="evidence.history_weight"
     )
-    args = parser.parse_args(argv)
-    conversations = read_conversations(args.input)
-    chosen = choose_questions(conversations, None, single_only=True, seed=0)
-    depths = [*args.depths, max(len(c.evidence) for c in conversations)]
-    found = [
-        hits_of(conversations[index], turn, depths, args.max_query_words, args.history_weights)
-        for index, turns in tqdm(chosen.items(), desc="conversations")
-        for turn in turns
-    ]
-    print(f"{len(found)} single-answer questions; the answer is in the top passages, in percent")
-    names = [*(f"top {depth}" for depth in args.depths), "all"]
-    print(f"{'history_weight':<16}" + "".join(f"{name:>8}" for name in names))
-    for index, weight in enumerate(args.history_weights):
-        shares = np.mean([of_one[index] for of_one in found], axis=0)
-        print(f"{weight:<16g}" + "".join(f"{100 * share:8.1f}" for share in shares))
+    parser.add_argument("--retrievers", nargs="+", default=["bm25"], choices=list(RETRIEVERS))
+    parser.add_argument("--top_k", type=int, default=20, help="passages of E_t")
+    parser.add_argument("--max_nodes", type=int, default=448, help="tokens of evidence in a prompt")
+    parser.add_argument("--base_model", default="HuggingFaceTB/SmolLM2-135M-Instruct")
+    parser.add_argument("--embedder", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--vectors", help="file (.npz) that keeps the vectors of texts")
+    parser.add_argument("--memory", nargs="+", default=[], choices=list(RETRIEVERS))
+    parser.add_argument("--hits", help="hits.csv of a study on the same questions")
+    return parser
+
+
+def ask_turns(
+    conversation: Conversation, last: int, weight: float, max_query_words: int
+) -> list[Asked]:
+    """Return the questions of a conversation up to the turn at index ``last``, with their Q_t."""
+    asked = []
+    for turn, current in enumerate(conversation.turns[: last + 1]):
+        interaction = gold_interaction(conversation, turn)
+        asked.append(
+            Asked(
+                conversation=conversation.id,
+                turn=turn,
+                turn_id=current.id,
+                pool=join_pools(conversation.evidence, current.evidence),
+                question=current.question,
+                answers=current.answers,
+                earlier=tuple(a for t in conversation.turns[:turn] for a in t.answers),
+                interaction=tuple(interaction),
+                q_t=make_query(interaction, current.question, weight, max_query_words),
+            )
+        )
+    return asked
+
+
+def make_query(interaction: Interaction, text: str, weight: float, max_query_words: int) -> Query:
+    """Return Q_t as ``ExampleBuilder.retrieve`` makes it."""
+    if weight == 1:
+        return cut_query(query(interaction, text), max_query_words)
+    return weighted_query(interaction, text, weight)
 
 
 def hits_of(
-    conversation: Conversation,
-    turn: int,
-    depths: Sequence[int],
-    max_query_words: int,
-    history_weights: Sequence[float],
-) -> list[list[bool]]:
-    """Return whether the answer is in the top passages, for each weight and depth."""
-    question = conversation.turns[turn]
-    index = EvidenceIndex(join_pools(conversation.evidence, question.evidence))
-    interaction, text = gold_interaction(conversation, turn), question.question
-    hits = []
-    for weight in history_weights:
-        q_t: str | list[tuple[str, float]] = weighted_query(interaction, text, weight)
-        if weight == 1:
-            q_t = cut_query(query(interaction, text), max_query_words)
-        ranked = [item.evidence for item in index.rank(q_t, max(depths))]
-        hits.append([bool(answer_in_evidence(question.answers, ranked[:d])) for d in depths])
-    return hits
+    rankings: PoolRankings, asked: Asked, retriever: str, depths: Sequence[int]
+) -> list[float]:
+    """Return whether the answer is in the top passages of each depth, the pool and the prompt."""
+    order = rankings.order(retriever, asked.pool, asked.q_t)
+    holds = rankings.holds(asked.pool, asked.answers)[order]
+    prompt = rankings.num_in_prompt(asked.pool, order)
+    return [float(holds[:depth].any()) for depth in (*depths, len(order), prompt)]
+
+
+def print_recall(
+    found: Mapping[tuple[str, float], list[list[float]]],
+    clusters: Sequence[str],
+    args: argparse.Namespace,
+) -> None:
+    """Print the recall of each retriever and weight, in percent."""
+    names = [*(f"top {depth}" for depth in args.depths), "all", "prompt"]
+    print(f"{len(clusters)} single-answer questions; the answer is in the top passages, in percent")
+    last = f"top {args.depths[-1]} to {args.retrievers[0]}"
+    heads = ["retriever", "history_weight", *names, last, f"prompt to {args.retrievers[0]}"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for (name, weight), rows in found.items():
+        hits = np.array(rows)
+        shares = [f"{100 * share:.1f}" for share in hits.mean(0)]
+        gains = ["", ""]
+        if name != args.retrievers[0]:
+            more = hits - np.array(found[args.retrievers[0], weight])
+            estimates = bootstrap(100 * more[:, [-3, -1]], clusters)
+            gains = [f"{e.mean:+.1f} [{e.low:+.1f}, {e.high:+.1f}]" for e in estimates]
+        print(f"| {' | '.join([name, f'{weight:g}', *shares, *gains])} |")
 
 
 if __name__ == "__main__":

@@ -194,7 +194,8 @@ class ConversationGraph:
             episodes = episodes_of_origins(self.graph.store.db, origins)
         if episodes:
             self.graph.forget(episode=episodes)
-        self.num_turns, self._topic = state.num_turns, state.topic
+        # fewer are remembered where the turns before could not be written either
+        self.num_turns, self._topic = min(self.num_turns, state.num_turns), state.topic
         self._evidence = dict(state.evidence)
         self._first_turn = dict(islice(self._first_turn.items(), state.num_texts))
         self._ids = dict(islice(self._ids.items(), state.num_ids))
@@ -320,14 +321,22 @@ class ChatGraph(ConversationGraph):
         """Go on with a chat that another process began."""
         self.began, self._key = began, key
 
-    def num_remembered(self, num_turns: int) -> int:
-        """Return how many of a chat's turns the graph holds; a killed process may lack the last."""
-        if not num_turns or self.read_only:
+    def num_remembered(self, noted: int, num_turns: int) -> int:
+        """Return how many of a chat's turns the graph was given.
+
+        Args:
+            noted: how many were noted, each after it was remembered: a process that is killed
+                between the two has remembered more. A turn below that lacks its episodes was
+                forgotten.
+            num_turns: number of the chat's turns.
+        """
+        if self.read_only:
             return num_turns
-        origins = self._origins(num_turns - 1)
         with self.graph.store.clear_errors():
-            known = episodes_of_origins(self.graph.store.db, origins)
-        return num_turns if known else num_turns - 1
+            db = self.graph.store.db
+            while noted < num_turns and episodes_of_origins(db, self._origins(noted)):
+                noted += 1
+        return min(noted, num_turns)
 
     def _open(self, embed: Embed | None) -> MemoryGraph:
         return MemoryGraph.open(self.path, embed, self.names, read_only=self.read_only)

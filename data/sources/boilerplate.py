@@ -7,7 +7,6 @@ navigation. Lines that consist of links alone go (Kohlschütter et al. 2010: lin
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ from resiliparse.extract.html2text import extract_plain_text
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from turngraph.data.sources.html_text import BLOCKS, children
+from turngraph.data.warned import reading_logger
 
-logger = logging.getLogger(__name__)
+logger = reading_logger(__name__)
 
 _LANDMARKS = (
     "nav, footer, aside, dialog, [role=navigation], [role=contentinfo], [role=banner], "

@@ -24,8 +24,9 @@ from turngraph.data.sources.document import (
     title_of,
 )
 from turngraph.data.types import Evidence
+from turngraph.data.warned import reading_logger
 
-logger = logging.getLogger(__name__)
+logger = reading_logger(__name__)
 
 MAX_PAGES = 20_000
 MAX_PAGE_OPERATIONS = 2_000_000
@@ -54,7 +55,7 @@ def read_pdf(raw: bytes, path: Path, longest_sentence: int) -> list[Evidence]:
     """
     with documents_extra(path, "PDF files"):
         import pypdf
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # what it repairs concerns no user
+    reading_logger("pypdf").setLevel(logging.ERROR)  # what it repairs concerns no user
     try:
         reader = pypdf.PdfReader(io.BytesIO(raw))
         if reader.is_encrypted and not reader.decrypt(""):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import logging
 import re
 import stat
 from collections.abc import Callable, Sequence
@@ -33,8 +32,9 @@ from turngraph.data.sources.text_encoding import decode
 from turngraph.data.sources.wikipage import read_page
 from turngraph.data.sources.word import read_word
 from turngraph.data.types import Entity, Evidence
+from turngraph.data.warned import reading_logger
 
-logger = logging.getLogger(__name__)
+logger = reading_logger(__name__)
 
 TOO_DEEP = "nested too deep to be read"
 FIRST_ROWS = 20

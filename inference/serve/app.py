@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,7 @@ from turngraph.data.json_fields import Json
 from turngraph.inference.serve.conversation_routes import conversations, documents
 from turngraph.inference.serve.conversation_store import Conflict
 from turngraph.inference.serve.engine import Busy, Late, Stopping
+from turngraph.inference.serve.errors import FAILED, NOT_FOUND, OWN, NotFound, own_fault
 from turngraph.inference.serve.limits import BodyLimit, RefusalLog, refusal
 from turngraph.inference.serve.memory_routes import memory
 from turngraph.inference.serve.openai_routes import router as openai
@@ -45,13 +46,14 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     await run_in_threadpool(app.state.service.close)
 
 
-def make_app(service: Service, users: Users, name: str) -> FastAPI:
+def make_app(service: Service, users: Users, name: str, host: str = "localhost") -> FastAPI:
     """Return the application.
 
     Args:
         service: answers.
         users: who may ask.
         name: of the model, as clients see it.
+        host: it is served at; without tokens only this one and the usual names reach it.
     """
     app = FastAPI(
         title="Turngraph",
@@ -70,7 +72,8 @@ def make_app(service: Service, users: Users, name: str) -> FastAPI:
         app.add_api_route(route, _file(path), include_in_schema=False, methods=["GET"])
     app.add_middleware(BodyLimit, users=users)
     if users.path is None:  # else a page elsewhere could reach it under a name of its own
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=THIS_MACHINE)
+        own = f"[{host}]" if ":" in host else host
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*THIS_MACHINE, own])
     app.add_middleware(RefusalLog)
     return app
 
@@ -89,33 +92,27 @@ def _add_errors(app: FastAPI) -> None:
         message = str(first["msg"]).removeprefix("Value error, ")
         return refusal(422, f"{place}: {message}" if place else message)
 
-    @app.exception_handler(ValueError)
-    async def bad_value(_: Request, error: ValueError) -> JSONResponse:
-        return refusal(422, " ".join(str(error).split()))
+    replies: dict[type[Exception], Callable[[Any], JSONResponse]] = {
+        ValueError: lambda error: refusal(422, " ".join(str(error).split())),
+        NotFound: lambda _: refusal(404, NOT_FOUND),
+        Conflict: lambda error: refusal(409, str(error)),
+        Busy: lambda error: refusal(429, str(error), {"Retry-After": f"{error.seconds:.0f}"}),
+        Late: lambda error: refusal(504, str(error)),
+        Stopping: lambda error: refusal(503, str(error), {"Retry-After": "5"}),
+        **dict.fromkeys(OWN, lambda error: refusal(*own_fault(error))),
+        Exception: lambda _: refusal(500, FAILED),  # it is logged with its traceback, too
+    }
+    for kind, reply in replies.items():
+        app.add_exception_handler(kind, _handler(reply))
 
-    @app.exception_handler(Exception)  # it is logged with its traceback, too
-    async def failed(_: Request, error: Exception) -> JSONResponse:
-        return refusal(500, "the server could not answer")
 
-    @app.exception_handler(Conflict)
-    async def conflict(_: Request, error: Conflict) -> JSONResponse:
-        return refusal(409, str(error))
+def _handler(
+    reply: Callable[[Any], JSONResponse],
+) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
+    async def handle(_: Request, error: Exception) -> JSONResponse:
+        return reply(error)
 
-    @app.exception_handler(KeyError)
-    async def not_found(_: Request, error: KeyError) -> JSONResponse:
-        return refusal(404, "there is none of that name")
-
-    @app.exception_handler(Busy)
-    async def busy(_: Request, error: Busy) -> JSONResponse:
-        return refusal(429, str(error), {"Retry-After": f"{error.seconds:.0f}"})
-
-    @app.exception_handler(Late)
-    async def late(_: Request, error: Late) -> JSONResponse:
-        return refusal(504, str(error))
-
-    @app.exception_handler(Stopping)
-    async def stopping(_: Request, error: Stopping) -> JSONResponse:
-        return refusal(503, str(error), {"Retry-After": "5"})
+    return handle
 
 
 class _Counts(Collector):
@@ -149,10 +146,8 @@ def _add_health(app: FastAPI, service: Service) -> None:
     async def healthz() -> Json:
         return {"status": "alive"}
 
-    @app.get("/readyz", tags=["health"], responses={503: {"description": "not ready, or no more"}})
+    @app.get("/readyz", tags=["health"], responses={503: {"description": "not ready yet"}})
     async def readyz() -> Json:
-        if service.engine.is_closed:
-            raise Stopping("the server stops")
         if not service.is_ready:
             raise HTTPException(503, "the sentence encoder is not loaded yet", {"Retry-After": "1"})
         return {"status": "ready", "model": app.state.model_name}

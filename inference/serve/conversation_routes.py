@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
 from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, Spoken, User
+from turngraph.inference.serve.errors import NotFound
 from turngraph.inference.serve.streams import (
     JSONLines,
     Streaming,
@@ -54,7 +55,7 @@ def one(id_: Id, service: Served, user: User) -> Json:
     """Return a conversation with the evidence of each turn."""
     store = service.store(user)
     if not store.has(id_):
-        raise KeyError(id_)
+        raise NotFound(id_)
     turns = [
         record | {"evidence": [passage_json(item) for item in passages]}
         for record, passages in store.turns(id_)
@@ -69,7 +70,9 @@ def delete(id_: Id, service: Served, user: User) -> None:
 
 
 @conversations.post("/{id_}/ask", response_model=None, responses=STREAMED)
-async def ask(id_: Id, asked: Question, service: Served, user: User) -> StreamingResponse | Json:
+async def ask(
+    id_: Id, asked: Question, request: Request, service: Served, user: User
+) -> StreamingResponse | Json:
     """Answer a question: events ``step`` of a plan, ``text``, then ``answer`` or ``error``.
 
     Without ``stream`` the answer comes as a whole.
@@ -85,7 +88,7 @@ async def ask(id_: Id, asked: Question, service: Served, user: User) -> Streamin
     if asked.stream:
         found = events(answer, streaming, answer_json)
         return StreamingResponse(found, media_type="text/event-stream")
-    return answer_json(await streaming.whole(answer))
+    return answer_json(await streaming.whole(answer, request))
 
 
 @conversations.post("/{id_}/undo")
@@ -132,10 +135,9 @@ def listed_documents(service: Served, user: User) -> list[Json]:
 
 @documents.put("/{name}", status_code=201)
 async def add_document(name: Name, request: Request, service: Served, user: User) -> Json:
-    """Keep a document; the body is the file."""
+    """Keep a document; the body is the file. ``warnings`` tell what of it is not read."""
     content = await request.body()
-    num = await run_in_threadpool(service.documents.add, user, name, content)
-    return {"name": name, "num_passages": num}
+    return await run_in_threadpool(service.documents.add, user, name, content)
 
 
 @documents.delete("/{name}", status_code=204)

@@ -12,15 +12,17 @@ from uuid import uuid4
 
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import dump, parse_evidence, to_json
+from turngraph.data.memory_graph.record.damage import Unavailable
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
 from turngraph.data.memory_graph.times import now
 from turngraph.data.types import Retrieved
+from turngraph.inference.serve.errors import NotFound
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS conversations (
     id TEXT PRIMARY KEY, began TEXT NOT NULL, changed TEXT NOT NULL,
-    memory_began TEXT, memory_key TEXT
+    memory_began TEXT, memory_key TEXT, num_remembered INTEGER
 ) STRICT;
 CREATE TABLE IF NOT EXISTS turns (
     conversation TEXT NOT NULL REFERENCES conversations ON DELETE CASCADE,
@@ -28,7 +30,10 @@ CREATE TABLE IF NOT EXISTS turns (
     PRIMARY KEY (conversation, turn)
 ) STRICT;
 """
-FORMAT = 1
+FORMAT = 2
+UPGRADES = {1: "ALTER TABLE conversations ADD COLUMN num_remembered INTEGER;"}
+"""What makes a file of an older format one of the next; without a number all turns that are there
+count as remembered, so that nothing forgotten comes back."""
 
 
 class Conflict(ValueError):
@@ -61,7 +66,7 @@ class ConversationStore:
         path: the SQLite file; it is made, for its owner alone, if it is not there.
 
     Raises:
-        ValueError: it is no such file.
+        Unavailable: it is no such file, or cannot be read or written; each call may raise it, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,10 +75,11 @@ class ConversationStore:
             path.touch(mode=0o600)
         with closing(self._connect()) as db, self._clear_errors():
             [known] = db.execute("PRAGMA user_version").fetchone()
-            if known not in (0, FORMAT):
-                raise ValueError(f"{path}: conversations of another version of Turngraph")
+            if known not in (0, *UPGRADES, FORMAT):
+                raise Unavailable(f"{path}: conversations of another version of Turngraph")
             db.execute("PRAGMA journal_mode = WAL")
-            db.executescript(f"{SCHEMA}PRAGMA user_version = {FORMAT};")
+            made = f"{SCHEMA}{UPGRADES.get(known, '')}PRAGMA user_version = {FORMAT};"
+            db.executescript(f"BEGIN IMMEDIATE; {made} COMMIT;")
 
     @contextmanager
     def _open(self) -> Iterator[Database]:
@@ -90,7 +96,7 @@ class ConversationStore:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise ValueError(f"{self.path}: {error}") from None
+            raise Unavailable(f"{self.path}: {error}") from error
 
     def _connect(self) -> SqliteDatabase:
         return sqlite3.connect(self.path, timeout=30, factory=SqliteDatabase)
@@ -99,8 +105,8 @@ class ConversationStore:
         """Begin a conversation; return its id."""
         id_ = uuid4().hex
         with self._open() as db:
-            values = (id_, now(), now())
-            db.execute("INSERT INTO conversations (id, began, changed) VALUES (?, ?, ?)", values)
+            columns, values = "id, began, changed, num_remembered", (id_, now(), now(), 0)
+            db.execute(f"INSERT INTO conversations ({columns}) VALUES (?, ?, ?, ?)", values)
         return id_
 
     def listed(self) -> list[Listed]:
@@ -132,24 +138,45 @@ class ConversationStore:
         statement = "SELECT record, passages FROM turns WHERE conversation = ? ORDER BY turn"
         with self._open() as db:
             rows = db.execute(statement, (id_,)).fetchall()
-        return [(json.loads(record), _read(passages, self.name)) for record, passages in rows]
+        try:
+            return [(json.loads(record), _read(passages, self.name)) for record, passages in rows]
+        except ValueError as error:
+            raise Unavailable(f"{self.name}: conversation {id_}: {error}") from error
 
     def add_turn(self, id_: str, turn: int, record: Json, passages: Sequence[Retrieved]) -> None:
-        """Keep an answered turn."""
+        """Keep an answered turn.
+
+        Raises:
+            NotFound: the conversation was deleted.
+            Conflict: another server has answered in it.
+        """
         written = [
             {"evidence": to_json(p.evidence), "score": p.score, "from_turn": p.from_turn}
             for p in passages
         ]
         with self._open() as db:
-            values = (id_, turn, dump(record), json.dumps(written, ensure_ascii=False))
-            db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", values)
-            db.execute("UPDATE conversations SET changed = ? WHERE id = ?", (now(), id_))
+            self._hold(db, id_, turn)
+            texts = dump(record), json.dumps(written, ensure_ascii=False)
+            try:
+                values = (id_, turn, *map(db.as_json, texts))
+                db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", values)
+            except sqlite3.IntegrityError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+                    raise
+                raise NotFound(id_) from None
+            statement = """UPDATE conversations SET changed = ?,
+                num_remembered = coalesce(num_remembered, ?) WHERE id = ?"""
+            db.execute(statement, (now(), turn, id_))
 
     def remove_turn(self, id_: str, turn: int) -> None:
         """Remove the last turn of a conversation."""
         with self._open() as db:
+            self._hold(db, id_, turn + 1)
             db.execute("DELETE FROM turns WHERE conversation = ? AND turn >= ?", (id_, turn))
             db.execute("UPDATE conversations SET changed = ? WHERE id = ?", (now(), id_))
+
+    def _hold(self, db: Database, id_: str, num_turns: int) -> None:
+        """Refuse a change of a conversation that another process has changed: a file has one."""
 
     def delete(self, id_: str) -> None:
         """Delete a conversation; nothing of its text is left in the file."""
@@ -173,6 +200,23 @@ class ConversationStore:
         statement = "UPDATE conversations SET memory_began = ?, memory_key = ? WHERE id = ?"
         with self._open() as db:
             db.execute(statement, (began, key, id_))
+
+    def num_remembered(self, id_: str) -> int:
+        """Return how many turns of a conversation the memory graph was given, forgotten or not."""
+        statement = """
+            SELECT coalesce(num_remembered,
+                            (SELECT count(*) FROM turns WHERE conversation = id))
+            FROM conversations WHERE id = ?
+        """
+        with self._open() as db:
+            row = db.execute(statement, (id_,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def set_num_remembered(self, id_: str, num: int) -> None:
+        """Keep what ``num_remembered`` returns."""
+        with self._open() as db:
+            statement = "UPDATE conversations SET num_remembered = ? WHERE id = ?"
+            db.execute(statement, (num, id_))
 
 
 def _read(passages: str, name: str) -> list[Retrieved]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from uuid import uuid4
@@ -13,13 +15,17 @@ from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools
 from turngraph.data.sources.readers import SUFFIXES
 from turngraph.data.types import Evidence
+from turngraph.data.warned import collected
 from turngraph.inference.evidence import read_evidence
+from turngraph.inference.serve.errors import NotFound
 
 MAX_NAME = 200
 """Bytes of a document's name; file systems allow 255."""
 MAX_POOLS = 32
 """Users whose documents are kept in memory, as passages and as an index beside the shared evidence;
 those of the user who asked longest ago are read again when they are needed."""
+LEFT_SECONDS = 3600.0
+"""Age at which what an upload writes first was left by a kill; servers may share a folder."""
 ENDINGS = (".jsonl", *SUFFIXES)
 
 
@@ -27,6 +33,27 @@ def is_name(text: str) -> bool:
     """Tell whether a document may have a name: that of a visible file in one folder."""
     is_plain = text.isprintable() and not re.search(r'[/\\:*?"<>|]', text)
     return is_plain and text[:1] not in ("", ".", " ") and len(text.encode()) <= MAX_NAME
+
+
+def _read(paths: Sequence[Path]) -> tuple[Evidence, ...]:
+    """Read documents that were read before; what was told then is not told again.
+
+    Raises:
+        ValueError: one cannot be read any more; the message has its name.
+    """
+    with collected():
+        try:
+            return read_evidence(paths)
+        except ValueError as error:
+            raise ValueError(str(error).replace(f"{paths[0].parent}/", "")) from None
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove what killed uploads have left in a folder."""
+    for path in folder.glob(".*"):
+        with suppress(FileNotFoundError):  # it has just become a document
+            if path.stat().st_mtime < time.time() - LEFT_SECONDS:
+                path.unlink()
 
 
 class Documents:
@@ -47,6 +74,7 @@ class Documents:
         self._user_folder, self.shared, self._drop_index = user_folder, shared, drop_index
         self._pools: OrderedDict[str, tuple[Evidence, ...]] = OrderedDict()
         self._lock = Lock()
+        self._cleaned: set[str] = set()
 
     @property
     def num_pools(self) -> int:
@@ -59,7 +87,7 @@ class Documents:
             if (pool := self._pools.get(user)) is None:
                 if not (paths := self._paths(user)):
                     return self.shared
-                pool = self._pools[user] = join_pools(self.shared, read_evidence(paths))
+                pool = self._pools[user] = join_pools(self.shared, _read(paths))
             self._pools.move_to_end(user)
             if len(self._pools) > MAX_POOLS:
                 self._forget_pool(next(iter(self._pools)))
@@ -67,13 +95,17 @@ class Documents:
 
     def listed(self, user: str) -> list[Json]:
         """Return name and size of each document of a user."""
-        return [{"name": path.name, "bytes": path.stat().st_size} for path in self._paths(user)]
+        found: list[Json] = []
+        for path in self._paths(user):
+            with suppress(FileNotFoundError):  # it was removed meanwhile
+                found.append({"name": path.name, "bytes": path.stat().st_size})
+        return found
 
-    def add(self, user: str, name: str, content: bytes) -> int:
+    def add(self, user: str, name: str, content: bytes) -> Json:
         """Keep a document of a user, in place of one of the same name.
 
         Returns:
-            The number of its passages.
+            Its name, the number of its passages, and warnings of what was not read.
 
         Raises:
             ValueError: the name is not one of a readable file, or the content cannot be read.
@@ -91,10 +123,11 @@ class Documents:
         try:
             trial.write_bytes(content)
             trial.chmod(0o600)
-            try:
-                num = len(read_evidence([trial]))
-            except ValueError as error:
-                raise ValueError(str(error).replace(str(trial), name)) from None
+            with collected() as warnings:
+                try:
+                    num = len(read_evidence([trial]))
+                except ValueError as error:
+                    raise ValueError(str(error).replace(str(trial), name)) from None
             if not num:
                 raise ValueError(f"{name}: no passage in it")
             with self._lock:
@@ -102,19 +135,22 @@ class Documents:
                 self._forget_pool(user)
         finally:
             trial.unlink(missing_ok=True)
-        return num
+        told = [warning.replace(str(trial), name) for warning in warnings]
+        return {"name": name, "num_passages": num, "warnings": told}
 
     def remove(self, user: str, name: str) -> None:
         """Delete a document of a user.
 
         Raises:
-            KeyError: there is none of that name.
+            NotFound: there is none of that name.
         """
-        path = self._folder(user) / name
-        if not is_name(name) or not path.is_file():
-            raise KeyError(name)
+        if not is_name(name):
+            raise NotFound(name)
         with self._lock:
-            path.unlink()
+            try:
+                (self._folder(user) / name).unlink()
+            except FileNotFoundError:
+                raise NotFound(name) from None
             self._forget_pool(user)
 
     def _forget_pool(self, user: str) -> None:
@@ -125,6 +161,9 @@ class Documents:
     def _folder(self, user: str) -> Path:
         path = self._user_folder(user) / "documents"
         path.mkdir(mode=0o700, exist_ok=True)
+        if user not in self._cleaned:
+            self._cleaned.add(user)
+            _remove_left(path)
         return path
 
     def _paths(self, user: str) -> list[Path]:

@@ -20,6 +20,8 @@ from turngraph.model.graph_lm import GraphLM
 from turngraph.model.running_batch import Row, RunningBatch
 
 logger = logging.getLogger("serve")
+SECONDS_PER_CHECK = 0.5
+"""Longest wait for a token until a caller is asked whether it still wants the answer."""
 STEPS_PER_RELEASE = 200
 """Steps of decoding after which freed memory goes back to the system."""
 
@@ -89,8 +91,8 @@ class Engine:
     Args:
         model: in evaluation mode.
         end_id: token that ends a turn.
-        max_tokens: tokens of all prompts and longest answers that are decoded together; a longer
-            prompt is decoded alone.
+        max_tokens: answers that are decoded together, times the longest of them with its prompt,
+            in tokens; a longer prompt is decoded alone.
         max_rows: most answers that are decoded together.
         max_waiting: most questions that wait for room.
 
@@ -129,11 +131,6 @@ class Engine:
         """The number of admitted questions that are not being decoded."""
         return self.num_admitted - self.num_running
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it takes no more prompts."""
-        return self._closed
-
     def admit(self) -> Admission:
         """Count a question from its arrival to its answer.
 
@@ -161,6 +158,7 @@ class Engine:
         on_token: Callable[[Tensor], None] | None = None,
         past: Past | None = None,
         deadline: float | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> Generated:
         """Generate the answer to one prompt, beside those of other threads.
 
@@ -171,6 +169,7 @@ class Engine:
             on_token: called in this thread with each id, [1]; if it raises, the row is evicted.
             past: prefix cache of the conversation; it is read and updated.
             deadline: ``time.monotonic`` at which the answer is given up; None: never.
+            check: called while there is no new token; if it raises, the answer is given up.
 
         Raises:
             Late: the deadline has passed.
@@ -186,7 +185,7 @@ class Engine:
             self._changed.notify()
         ids: list[int] = []
         try:
-            while (new := self._next(request, deadline)) is not None:
+            while (new := self._next(request, deadline, check)) is not None:
                 ids.append(new)
                 if on_token is not None:
                     on_token(torch.tensor([new]))
@@ -201,13 +200,19 @@ class Engine:
             torch.tensor([ids]), torch.tensor([row.logprob]), torch.tensor([row.margin])
         )
 
-    def _next(self, request: _Request, deadline: float | None) -> int | None:
+    def _next(
+        self, request: _Request, deadline: float | None, check: Callable[[], None]
+    ) -> int | None:
         """Wait for the next id; None: the answer has ended."""
-        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        try:
-            found = request.arrived.get(timeout=timeout)
-        except Empty:
-            raise Late("the answer took too long") from None
+        while True:
+            left = SECONDS_PER_CHECK if deadline is None else deadline - time.monotonic()
+            try:
+                found = request.arrived.get(timeout=max(0.0, min(left, SECONDS_PER_CHECK)))
+                break
+            except Empty:
+                if left <= SECONDS_PER_CHECK and deadline is not None:
+                    raise Late("the answer took too long") from None
+                check()
         if isinstance(found, Exception):
             raise found
         return found
@@ -253,8 +258,9 @@ class Engine:
             self._waiting.popleft()
         if not self._waiting or len(self._requests) >= self.max_rows:
             return None
-        tokens = sum(r.num_tokens for r in (*self._requests, self._waiting[0]))
-        if self._requests and tokens > self.max_tokens:
+        together = [*self._requests, self._waiting[0]]  # each takes the room of the longest
+        num_tokens = len(together) * max(request.num_tokens for request in together)
+        if self._requests and num_tokens > self.max_tokens:
             return None
         return self._waiting.popleft()
 

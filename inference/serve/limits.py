@@ -37,7 +37,7 @@ def refusal(status: int, message: str, headers: dict[str, str] | None = None) ->
 class BodyLimit:
     """Reads each body whole, within bytes and seconds, before the application sees it.
 
-    Nothing is read of a stranger's body.
+    Nothing is read of a stranger's body; the user of all others is in the scope.
 
     Args:
         app: the application.
@@ -54,10 +54,11 @@ class BodyLimit:
             return
         if scope["path"].startswith(("/api/", "/v1/")):
             token = Headers(scope=scope).get("authorization")
-            if self.users.user_of(token) is None:
+            if (user := self.users.user_of(token)) is None:
                 reply = refusal(401, TOKEN_NEEDED, {"WWW-Authenticate": "Bearer"})
                 await reply(scope, receive, send)
                 return
+            scope["user"] = user
         is_document = scope["method"] == "PUT" and scope["path"].startswith("/api/documents/")
         limit = MAX_DOCUMENT if is_document else MAX_BODY
         try:

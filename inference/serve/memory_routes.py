@@ -20,6 +20,7 @@ from turngraph.data.memory_graph.recall.recollection import Mode, Recollection
 from turngraph.data.memory_graph.record.place import is_url
 from turngraph.inference.memory_printing import fact_json, recollection_json
 from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, Spoken, User
+from turngraph.inference.serve.open_conversation import Gone
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.streams import JSONLines, Streaming, events
 
@@ -101,6 +102,8 @@ async def plan(
     streaming = Streaming()
 
     def work() -> Json:
+        if streaming.gone.is_set():  # while this waited for a thread
+            raise Gone
         with opened(service, user) as graph:
             found = graph.ask_planned(question, as_of, on_step=streaming.step)
         return recollection_json(found, as_of)

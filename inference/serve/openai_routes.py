@@ -86,7 +86,7 @@ async def completions(
     answer = asyncio.wrap_future(future)
     if asked.stream:
         return StreamingResponse(chunks(answer, streaming, head), media_type="text/event-stream")
-    found = await streaming.whole(answer)
+    found = await streaming.whole(answer, request)
     message = {"role": "assistant", "content": found.text}
     choice = {"index": 0, "message": message, "finish_reason": _finish(found)}
     return {

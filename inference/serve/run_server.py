@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -18,6 +19,8 @@ from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.users import Users, add_user
 
 logger = logging.getLogger("serve")
+GRACE = 5
+"""Seconds in which a server that stops sends the answers that ended at the last deadline."""
 
 
 def new_token(tokens: str, name: str) -> None:
@@ -60,7 +63,7 @@ def serve(
     qa = load(checkpoint, **asdict(loading))
     with _folder(options.memory_dir) as folder:
         service = Service(qa, options, folder)
-        app = make_app(service, users, qa.checkpoint.folder.name)
+        app = make_app(service, users, qa.checkpoint.folder.name, host)
         logger.info("chat at http://%s:%d/ (Ctrl-C stops)", host, port)
         config = uvicorn.Config(
             app,
@@ -68,7 +71,7 @@ def serve(
             port=port,
             log_level="warning",
             access_log=False,  # it would hold what is asked of the memory
-            timeout_graceful_shutdown=30,
+            timeout_graceful_shutdown=math.ceil(options.deadline) + GRACE,
             timeout_keep_alive=30,
             h11_max_incomplete_event_size=2**16,
         )

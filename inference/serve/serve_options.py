@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from turngraph.data.memory_graph.record.place import is_url
 from turngraph.inference.options import check_share
+
+MAX_DEADLINE = 31_536_000
+"""Longest deadline, in seconds; clocks and locks cannot count to much longer ones."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class ServeOptions:
         max_new_tokens: longest answer in tokens; None: as training has set it.
         abstain_below: confidence below which "not in the evidence" is answered; None: never.
         plan: how memory graphs are asked; None: as trained.
-        batch_tokens: tokens of all prompts and longest answers that are decoded together.
+        batch_tokens: answers that are decoded together, times the longest of them with its
+            prompt, in tokens.
         max_batch: most answers that are decoded together.
         prefix_tokens: tokens of last prompts whose keys and values all conversations keep together.
         max_waiting: most questions that wait for room; more get "too many requests".
@@ -52,5 +55,6 @@ class ServeOptions:
         if self.memory is not None and not is_url(self.memory):
             raise ValueError("--memory: must begin with postgresql://; --memory_dir takes a folder")
         check_share("abstain_below", self.abstain_below)
-        if not 0 < self.deadline < math.inf:
-            raise ValueError(f"--deadline: {self.deadline} given, must be a number above 0")
+        if not 0 < self.deadline <= MAX_DEADLINE:
+            most = f"above 0 and at most {MAX_DEADLINE} (a year)"
+            raise ValueError(f"--deadline: {self.deadline} given, must be {most}")

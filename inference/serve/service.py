@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Event, Lock
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -28,13 +28,12 @@ from turngraph.inference.evidence import read_evidence
 from turngraph.inference.options import AnswerOptions
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
-from turngraph.inference.serve.engine import Engine, Late
+from turngraph.inference.serve.engine import Engine
+from turngraph.inference.serve.errors import NotFound
+from turngraph.inference.serve.open_conversation import Listener, OpenConversation, check_wanted
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
 from turngraph.inference.text_stream import TextStream
-
-if TYPE_CHECKING:
-    from turngraph.data.memory_graph.recall.plan_trace import StepTrace
 
 logger = logging.getLogger("serve")
 Found = TypeVar("Found")
@@ -47,98 +46,6 @@ five files of a memory graph open, and a process may often have 1,024."""
 MAX_REMEMBERING = 32
 """Users whose memory graphs keep what they have read for questions: SQLite's pages, 160 MiB of each
 at most, its edges and its vectors."""
-
-
-class Gone(Exception):
-    """The client has left before its answer."""
-
-
-class Listener(Protocol):
-    """Who waits for an answer.
-
-    Attributes:
-        gone: set when nobody waits any more.
-    """
-
-    gone: Event
-
-    def emit(self, piece: str) -> None:
-        """Take a piece of the answer's text."""
-
-    def step(self, number: str, trace: StepTrace) -> None:
-        """Take a finished step of the plan by which the memory graph is asked."""
-
-
-def check_wanted(listener: Listener, deadline: float) -> None:
-    """Check that somebody waits for an answer, whose deadline is a ``time.monotonic``.
-
-    Raises:
-        Gone, Late: nobody does.
-    """
-    if listener.gone.is_set():
-        raise Gone
-    if time.monotonic() > deadline:
-        raise Late("the answer took too long")
-
-
-class OpenConversation:
-    """A conversation with a thread of its own, in which all that happens to it happens in order.
-
-    Attributes:
-        holds_memory: whether it may hold what its memory graph has read for questions.
-    """
-
-    def __init__(self, opening: Callable[[], Session]) -> None:
-        self._pool = ThreadPoolExecutor(1, "conversation")
-        self._session = self._pool.submit(opening)
-        self._last: Future[Any] = self._session
-        self.holds_memory = True
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether all that was asked of it is done."""
-        return self._last.done()
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it could not be opened."""
-        return self._session.done() and self._session.exception() is not None
-
-    @property
-    def num_prefix_tokens(self) -> int:
-        """Number of tokens of the last prompt whose keys and values it keeps."""
-        is_open = self._session.done() and not self.has_failed
-        return self._session.result().past.num_tokens if is_open else 0
-
-    def run(self, work: Callable[[Session], Found]) -> Future[Found]:
-        """Let the thread do something with the session, after all that it was told before."""
-        done = self._pool.submit(lambda: work(self._session.result()))
-        self._last, self.holds_memory = done, True
-        return done
-
-    def release_memory(self) -> None:
-        """Free what its memory graph reads again, after all that was asked of it."""
-        if self.holds_memory:
-            self._pool.submit(lambda: self._session.result().release())
-            self.holds_memory = False
-
-    def drop_prefix(self) -> None:
-        """Drop the keys and values of its last prompt, after all that was asked of it."""
-        self._pool.submit(lambda: self._session.result().past.clear())
-
-    def close(self) -> None:
-        """Close the session after all that was asked of it."""
-
-        def end() -> None:
-            if not self._session.exception():
-                session = self._session.result()
-                try:
-                    session.remember()
-                finally:
-                    session.close()
-
-        self._pool.submit(end)
-        self._pool.shutdown(wait=True)
 
 
 class Service:
@@ -241,25 +148,42 @@ class Service:
         """Do something with a conversation of a user, in its thread; it is opened if it is not.
 
         Raises:
-            KeyError: the user has no such conversation.
+            NotFound: the user has no such conversation.
         """
         state = self.store(user).state(id_)
         if state is None:
-            raise KeyError(id_)
+            self._drop(user, id_)  # another server may have deleted it
+            raise NotFound(id_)
         with self._lock:  # held until the work is handed over: an idle one may be closed
             found, closing = self._open.pop((user, id_), None), []
             if found is not None and found.is_idle and self._states.get((user, id_)) != state:
                 closing.append(found)  # another server went on with it
                 found = None
             if found is None or found.has_failed:
-                found = OpenConversation(lambda: self._session(user, id_))
+                found = OpenConversation(
+                    partial(self._session, user, id_), partial(self._remember, user, id_)
+                )
             self._open[user, id_] = found
             future = found.run(work)
             self._release(user, found)
             closing += self._surplus()
+        future.add_done_callback(partial(self._drop_deleted, user, id_))
         for conversation in closing:
             conversation.close()
         return future
+
+    def _drop_deleted(self, user: str, id_: str, done: Future[Any]) -> None:
+        """Forget a conversation that was deleted before it was opened; in its own thread."""
+        if isinstance(done.exception(), NotFound):
+            self._drop(user, id_, wait=False)
+
+    def _drop(self, user: str, id_: str, wait: bool = True) -> None:
+        """Close a conversation, if it is open, after all that was asked of it."""
+        with self._lock:
+            found = self._open.pop((user, id_), None)
+        if found is not None:
+            found.close(wait)
+        self._states.pop((user, id_), None)  # what was still asked of it has noted one
 
     def _release(self, user: str, asked: OpenConversation) -> None:
         """Free what is kept twice or is too much: memory graphs, and prefixes of all."""
@@ -285,7 +209,8 @@ class Service:
     def _session(self, user: str, id_: str) -> Session:
         """Open a conversation as it was left; in its own thread, as SQLite wants it."""
         store = self.store(user)
-        self._note_state(user, id_)
+        if self._note_state(user, id_) is None:
+            raise NotFound(id_)
         memory = self.memory_place(user) if self.remembers else None
         session = self._new_session(self.documents.pool(user), memory)
         graph = session.persistent
@@ -297,12 +222,26 @@ class Service:
                 self._note_state(user, id_)
         session.resume(store.turns(id_))
         if graph is not None:
-            graph.num_turns = graph.num_remembered(len(session.turns))
+            noted = store.num_remembered(id_)
+            graph.num_turns = graph.num_remembered(noted, len(session.turns))
         return session
 
-    def _note_state(self, user: str, id_: str) -> None:
+    def _remember(self, user: str, id_: str, session: Session) -> None:
+        """Store the finished turns in the memory graph, and note how many it was given."""
+        graph = session.persistent
+        if graph is None:
+            return
+        before = graph.num_turns
+        session.remember()
+        if graph.num_turns > before:
+            self.store(user).set_num_remembered(id_, graph.num_turns)
+            if (user, id_) in self._states:  # else it is being closed
+                self._note_state(user, id_)
+
+    def _note_state(self, user: str, id_: str) -> str | None:
         """Note which state of a conversation this process has, before reading or after writing."""
-        self._states[user, id_] = self.store(user).state(id_)
+        state = self._states[user, id_] = self.store(user).state(id_)
+        return state
 
     def _new_session(self, pool: tuple[Evidence, ...], memory: str | None) -> Session:
         self.loading.result()  # else each thread that comes earlier would load an encoder
@@ -326,13 +265,14 @@ class Service:
             listener: is told, in another thread, what comes.
 
         Raises:
-            KeyError: the user has no such conversation.
+            NotFound: the user has no such conversation.
         """
         deadline = time.monotonic() + self.options.deadline
 
         def work(session: Session) -> ChatAnswer:
             check_wanted(listener, deadline)
             self._set_pool(session, user)
+            self._remember(user, id_, session)  # what could not be before
             if session.persistent is not None:
                 session.persistent.on_step = listener.step
             answer = self._answer(session, question, listener, deadline)
@@ -341,10 +281,11 @@ class Service:
                 self.store(user).add_turn(id_, len(session.turns) - 1, answer.record, passages)
                 self._note_state(user, id_)
             except Exception:
+                self._states.pop((user, id_), None)  # of another server perhaps: read it again
                 session.undo()
                 raise
             try:
-                session.remember()
+                self._remember(user, id_, session)
             except ValueError as error:
                 logger.warning("a turn is not remembered yet, the next one retries: %s", error)
             return answer
@@ -399,10 +340,11 @@ class Service:
                 listener.emit(piece)
 
         session.check = partial(check_wanted, listener, deadline)
-        session.generate = partial(self.engine.generate, deadline=deadline)
+        session.generate = partial(self.engine.generate, deadline=deadline, check=session.check)
         answer = session.ask(question, on_token)
         answer.record["num_new_tokens"] = len(text.ids)
-        answer.record["is_cut_off"] = text.ids[-1:] not in ([], [self.engine.end_id])
+        ends = self.qa.model.end_ids(self.engine.end_id)
+        answer.record["is_cut_off"] = bool(text.ids) and text.ids[-1] not in ends
         if not text.restarts(answer.text) and (rest := text.end(answer.text)):
             listener.emit(rest)
         return answer
@@ -411,8 +353,11 @@ class Service:
         """Remove the last turn; the future has its question."""
 
         def work(session: Session) -> str:
+            store, last = self.store(user), len(session.turns) - 1
+            if store.num_remembered(id_) > last >= 0:
+                store.set_num_remembered(id_, last)  # first: a kill leaves what is looked for
             question = session.undo()
-            self.store(user).remove_turn(id_, len(session.turns))
+            store.remove_turn(id_, last)
             self._note_state(user, id_)
             return question
 
@@ -422,16 +367,12 @@ class Service:
         """Delete a conversation; what it stated stays in the memory graph until it is forgotten.
 
         Raises:
-            KeyError: the user has no such conversation.
+            NotFound: the user has no such conversation.
         """
         if not self.store(user).has(id_):
-            raise KeyError(id_)
-        with self._lock:
-            found = self._open.pop((user, id_), None)
-        if found is not None:
-            found.close()
-        self._states.pop((user, id_), None)  # what was still asked of it has noted one
-        self.store(user).delete(id_)
+            raise NotFound(id_)
+        self.store(user).delete(id_)  # first: a question that comes now finds none
+        self._drop(user, id_)
 
     def close(self) -> None:
         """Finish what runs, and close all conversations."""

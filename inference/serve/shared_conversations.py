@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.postgres_database import PostgresDatabase
 from turngraph.data.memory_graph.record.postgres_store import PostgresStore
+from turngraph.data.memory_graph.record.store import TenantGone
 from turngraph.inference.serve.conversation_store import Conflict, ConversationStore
 
 
@@ -22,23 +23,44 @@ class SharedConversations(ConversationStore):
     """
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self._record = PostgresStore(url)
         self.name = str(self._record)
 
     @contextmanager
     def _open(self) -> Iterator[Database]:
         """Yield the tenant's rows in a transaction, for any thread."""
+        try:
+            db = self._begun()
+        except TenantGone:  # as for a user who has only now come
+            self._record = PostgresStore(self.url)
+            db = self._begun()
+        with self._record.clear_errors():
+            try:
+                yield db
+                db.commit()
+            finally:
+                db.roll_back()
+
+    def _begun(self) -> PostgresDatabase:
         record = self._record
         db = PostgresDatabase(record.postgres.pool, record.postgres.role, record.wait)
         with record.clear_errors():
-            try:
-                db.begin("plain")
-                yield db
-                db.commit()
-            except db.duplicate:
-                raise Conflict("another server answers in this conversation; ask again") from None
-            finally:
-                db.roll_back()
+            db.begin("plain")
+        return db
+
+    def _hold(self, db: Database, id_: str, num_turns: int) -> None:
+        """Keep others from changing a conversation until the transaction ends.
+
+        Raises:
+            Conflict: it is gone, or has not so many turns.
+        """
+        sql = "SELECT 1 FROM conversations WHERE id = ? FOR UPDATE"
+        if db.execute(sql, (id_,)).fetchone() is None:
+            raise Conflict("another server has deleted this conversation")
+        sql = "SELECT count(*) FROM turns WHERE conversation = ?"
+        if db.execute(sql, (id_,)).fetchone()[0] != num_turns:
+            raise Conflict("another server went on with this conversation; ask again")
 
     def state(self, id_: str) -> str | None:
         """Return what changes whenever a conversation does; None: there is no such conversation."""

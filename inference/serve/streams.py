@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Callable
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fastapi import Request
 from fastapi.responses import PlainTextResponse
 
 from turngraph.data.json_fields import Json
@@ -17,12 +17,12 @@ from turngraph.data.types import Retrieved
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.memory_printing import step_cells
 from turngraph.inference.serve.engine import Late, Stopping
-from turngraph.inference.serve.service import Gone
+from turngraph.inference.serve.errors import NOT_FOUND, OWN, NotFound, own_fault
+from turngraph.inference.serve.open_conversation import Gone
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.recall.plan_trace import StepTrace
 
-logger = logging.getLogger("serve")
 Answer = TypeVar("Answer")
 
 
@@ -49,7 +49,13 @@ class Streaming:
         self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
 
     def step(self, number: str, trace: StepTrace) -> None:
-        """Take a finished step of a plan, in any thread."""
+        """Take a finished step of a plan, in any thread.
+
+        Raises:
+            Gone: the client has left, so the other steps are not needed.
+        """
+        if self.gone.is_set():
+            raise Gone
         cells = zip(("number", "text", "starts", "found"), step_cells(number, trace), strict=True)
         self._loop.call_soon_threadsafe(self._pieces.put_nowait, dict(cells))
 
@@ -64,19 +70,46 @@ class Streaming:
                 self.gone.set()
 
     def _end(self, answer: asyncio.Future[Any]) -> None:
-        if not answer.cancelled():
-            answer.exception()  # else asyncio reports an answer that nobody waits for any more
+        _seen(answer)
         self._pieces.put_nowait(None)
 
-    async def whole(self, answer: asyncio.Future[ChatAnswer]) -> ChatAnswer:
-        """Wait for the whole answer; a client that leaves ends it."""
+    async def whole(self, answer: asyncio.Future[ChatAnswer], request: Request) -> ChatAnswer:
+        """Wait for the whole answer; a client that leaves ends it.
+
+        Args:
+            answer: that is waited for.
+            request: whose body was read; nobody else tells that its client has left.
+
+        Raises:
+            Late: the client has left.
+            Stopping: the server stops, and waits no longer.
+        """
+        answer.add_done_callback(_seen)
+        left = asyncio.ensure_future(_left(request))
+        either: list[asyncio.Future[Any]] = [answer, left]
         try:
-            return await asyncio.shield(answer)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self.gone.set()
-            raise
-        except Gone:
-            raise Late("the client has left") from None
+            raise Stopping("the server stops") from None
+        finally:
+            left.cancel()
+            if not answer.done():
+                self.gone.set()
+        if not answer.done():
+            raise Late("the client has left")
+        return answer.result()
+
+
+def _seen(answer: asyncio.Future[Any]) -> None:
+    """Look at an error, else asyncio reports an answer that nobody waits for any more."""
+    if not answer.cancelled():
+        answer.exception()
+
+
+async def _left(request: Request) -> None:
+    """Wait until the client of a request has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def passage_json(item: Retrieved) -> Json:
@@ -121,7 +154,8 @@ def event(data: Any, kind: str | None = None) -> str:
 
 def failure(error: BaseException) -> Json:
     """Return what a client sees of an error in the middle of a stream."""
-    if isinstance(error, ValueError | Late | Stopping):
+    if isinstance(error, NotFound):
+        return {"message": NOT_FOUND}
+    if isinstance(error, ValueError | Late | Stopping) and not isinstance(error, OWN):
         return {"message": " ".join(str(error).split())}
-    logger.error("an answer failed", exc_info=error)
-    return {"message": "the server could not answer"}
+    return {"message": own_fault(error)[1]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from turngraph.data.outputs import whole_file
 
+logger = logging.getLogger("serve")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """Names of users; each is the name of a folder, too."""
 LOCAL = "local"
@@ -18,7 +20,7 @@ LOCAL = "local"
 
 
 class Users:
-    """The users of a server.
+    """The users of a server; a changed file of tokens is read again at the next request.
 
     Args:
         path: file with one user a line, ``NAME SHA256``; None: everybody is ``local``.
@@ -29,18 +31,39 @@ class Users:
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = None if path is None else Path(path)
+        self._read = None if self.path is None else _state(self.path)
         self._hashes = {} if self.path is None else read_tokens(self.path)
 
     def user_of(self, header: str | None) -> str | None:
         """Return whose token an ``Authorization`` header has; None: nobody's."""
         if self.path is None:
             return LOCAL
+        self._read_again(self.path)
         scheme, _, token = (header or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             return None
         given = _hash(token.strip())
         found = [user for user, known in self._hashes.items() if hmac.compare_digest(known, given)]
         return found[0] if found else None
+
+    def _read_again(self, path: Path) -> None:
+        """Read the file if it has changed; one that cannot be read changes nothing."""
+        if (state := _state(path)) == self._read:
+            return
+        self._read = state
+        try:
+            self._hashes = read_tokens(path)
+        except ValueError as error:
+            logger.error("%s; the tokens before are still those that are known", error)
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Return what differs when a file was changed or replaced; None: it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_tokens(path: Path) -> dict[str, str]:

@@ -357,6 +357,7 @@ def test_all_that_shapes_examples_is_in_the_key(
     for changed in (
         replace(builder, config=replace(config, top_k=8)),
         replace(builder, config=replace(config, memory_share=0.5)),
+        replace(builder, config=replace(config, stemmer="english")),
         replace(builder, cut="entity"),
         *(replace(builder, prompt=Prompt(t)) for t in changed_tokenizers(smollm2_tokenizer)),
     ):
@@ -419,7 +420,7 @@ def test_the_code_that_shapes_examples_is_in_the_key(
         new = {name for file in files for name in imported_from_data(file)} - needed
     in_memory_graph = {name for name in needed if name.startswith("memory_graph/")}
     needed = {name for name in needed if not name.startswith("corpus/")}  # whole, where it is used
-    needed -= {"cli", "outputs"}  # of table_questions as a command, and of what writes files
+    needed -= {"cli", "outputs", "warned"}  # commands, what writes files, and who is warned
     assert set(CODE) == needed - in_memory_graph | {"example_cache"}
     graph = replace(builder, memory_graph=MemoryGraphConfig())
     known = {path.as_posix() for path in example_cache._code(graph)}

@@ -252,9 +252,9 @@ def test_a_turns_own_evidence_is_read_beside_the_conversations(prompt: Prompt) -
 def test_a_pool_is_indexed_once(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def index(pool: Any, ranker: Any) -> Any:
+    def index(pool: Any, ranker: Any, stemmer: Any) -> Any:
         made.append(pool)
-        return EvidenceIndex(pool, ranker)
+        return EvidenceIndex(pool, ranker, stemmer)
 
     monkeypatch.setattr("turngraph.data.examples.EvidenceIndex", index)
     builder, conversation = builder_of(prompt), golden.conversation()

@@ -59,8 +59,7 @@ def is_passive(words: Sequence[str], term: Term, names: Sequence[LinkedName]) ->
     while place >= 0 and (place in before or words[place] in ("a", "an", "the", "ever", "my")):
         place -= 1
     is_participle = VERB_FORMS.get(words[term.first], ("", ""))[1] in ("past", "participle")
-    is_beside = place == term.first - 1
-    return place >= 0 and (is_participle or is_beside) and "be" in word_forms(words[place])
+    return place >= 0 and is_participle and "be" in word_forms(words[place])
 
 
 def is_owner(words: Sequence[str], name: LinkedName, term: Term) -> bool:

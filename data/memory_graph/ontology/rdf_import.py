@@ -152,8 +152,8 @@ def _check_names(about: _About, facts: Sequence[str]) -> None:
 
 
 def _number(iri: str) -> tuple[int, str]:
-    digits = re.search(r"\d+$", iri)
-    return int(digits[0]) if digits else 0, iri
+    """Return a sort key: of IRIs that differ in their last number, the smaller one is shorter."""
+    return len(iri), iri
 
 
 def _ends(about: _About, fact: str) -> tuple[str, str, str]:

@@ -48,7 +48,11 @@ EPISODES = {
 """Query for the episodes that a row belongs to, by table and first column."""
 
 
-class Damaged(ValueError):
+class Unavailable(ValueError):
+    """The file, the database or the machine fails, whatever was asked of the memory graph."""
+
+
+class Damaged(Unavailable):
     """The file was changed by something other than this program."""
 
 

@@ -89,6 +89,8 @@ class Database(Protocol):
 
     duplicate: type[Exception]
     """Raised for a row whose key is there already."""
+    refused: tuple[type[Exception], ...]
+    """Raised for a value that a column cannot keep."""
 
     @property
     def in_transaction(self) -> bool:
@@ -109,6 +111,13 @@ class Database(Protocol):
 
     def scan(self, sql: str, parameters: Values = (), /) -> Rows:
         """Run a query of very many rows, which are read while they are used."""
+
+    def as_json(self, text: str) -> str:
+        """Return JSON for a column, unless the database could not read it again.
+
+        Raises:
+            Exception: one of ``refused``.
+        """
 
     def rules(self) -> Mapping[str, str]:
         """Return the rules between the rows; see ``integrity.make_rules``."""

@@ -58,16 +58,21 @@ def _many(db: Database, sql: str, values: Sequence[int]) -> Iterator[tuple[Any, 
     yield from db.execute(f"{sql} (SELECT value FROM json_each(?))", (json.dumps(values),))
 
 
+def _rows(db: Database, sql: str, since: int) -> Iterable[tuple[Any, ...]]:
+    """Return the rows that were written after a revision; all of them are read as they are used."""
+    return db.scan(sql, (since,)) if since < 0 else db.execute(sql, (since,))
+
+
 def changed_names(db: Database, since: int) -> Iterator[tuple[int, str]]:
     """Yield id and name of every object that was written after a revision."""
     sql = f"SELECT id, text FROM nodes WHERE revision > ? AND type = {OBJECT}"
-    yield from db.execute(sql, (since,))
+    yield from _rows(db, sql, since)
 
 
 def changed_facts(db: Database, since: int) -> Iterator[tuple[int, str]]:
     """Yield key and text of every fact that, or an end of which, was written after a revision."""
-    yield from db.execute(f"{_NODE} revision > ?", (since,))
-    for key, *parts in db.execute(f"{_SIMPLE} e.revision > ?", (since,)):
+    yield from _rows(db, f"{_NODE} revision > ?", since)
+    for key, *parts in _rows(db, f"{_SIMPLE} e.revision > ?", since):
         yield key, simple_text(*parts)
     if since < 0:  # those are all
         return

@@ -80,7 +80,7 @@ class NewRows:
 
     def episode(self, node: int, episode: Episode, extractor: str) -> None:
         """Add the fields of an episode other than its text."""
-        properties = json.dumps(dict(episode.properties), ensure_ascii=False)
+        properties = self.db.as_json(json.dumps(dict(episode.properties), ensure_ascii=False))
         row = (node, episode.source, episode.origin, episode.speaker, extractor, properties)
         self._new["episodes"].append(row)
 

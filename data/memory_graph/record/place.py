@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 _NO_PORT = re.compile(r":(?!\d+(?:[/,]|$))[^/,]*")
 """What stands where a port belongs, and may be a password."""
@@ -16,15 +16,24 @@ def is_url(place: str | Path) -> bool:
     return str(place).startswith(SCHEMES)
 
 
+def parse_query(url: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return what is before the parameters of a URL, and these, decoded as libpq does.
+
+    A "+" is no blank. What is before them is not parsed: a password may have any character.
+    """
+    base, _, query = url.partition("?")
+    return base, parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
+
+
 def shown(place: str | Path) -> str:
     """Return a place for messages: of a URL without password and options, which may hold one."""
     if not is_url(place):
         return str(place)
-    scheme, _, rest = str(place).partition("://")
-    tenant = dict(parse_qsl(urlsplit(str(place)).query)).get("tenant")
+    base, values = parse_query(str(place))
+    scheme, _, rest = base.partition("://")
+    tenant = dict(values).get("tenant")
     # an address may hold "@" where a user forgot to quote one of the password
-    host = rest.partition("?")[0].partition("#")[0].rpartition("@")[2]
-    host = _NO_PORT.sub("", host)
+    host = _NO_PORT.sub("", rest.rpartition("@")[2])
     return f"{scheme}://{host}{f'?tenant={quote(tenant)}' if tenant else ''}"
 
 
@@ -42,13 +51,12 @@ def of_tenant(place: str | Path, tenant: str | None) -> str | Path:
         if tenant is not None:
             raise ValueError(f"{place}: a file has no tenants; a postgresql:// URL has")
         return place
-    parts = urlsplit(str(place))
-    values = dict(parse_qsl(parts.query, keep_blank_values=True))
+    base, parameters = parse_query(str(place))
+    values = dict(parameters)
     known = values.get("tenant")
     if tenant is not None and known not in (None, tenant):
         raise ValueError(f"{shown(place)}: names another tenant than {tenant!r}")
     found = known if tenant is None else tenant
     if found is None or not found.strip():
         raise ValueError(f"{shown(place)}: needs a tenant, whose memory graph it is")
-    query = urlencode({**values, "tenant": found}, quote_via=quote)
-    return urlunsplit(parts._replace(query=query))
+    return f"{base}?{urlencode({**values, 'tenant': found}, quote_via=quote)}"

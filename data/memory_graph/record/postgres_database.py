@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -31,12 +32,16 @@ POOL_SIZE = 16
 STATEMENT_TIMEOUT = "120s"
 """Longest time of a statement, unless the URL's ``options`` say otherwise."""
 IDLE_TIMEOUT = "600s"
-"""After so long the server ends a transaction whose process does nothing."""
+"""After so long the server ends a write whose process does nothing."""
 SCANNED = 5000
 """Rows that a scan reads at a time."""
 Kind = Literal["read", "write", "plain"]
 """A transaction that sees one revision, one that makes the next, one that sees each last commit."""
-READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL ROLE {role}"
+READ = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL ROLE {role};"
+    " SET LOCAL idle_in_transaction_session_timeout = 0"
+)
+"""A reader may embed all texts of a large tenant between two statements."""
 WRITE = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL ROLE {role};"
     " SET LOCAL lock_timeout = {wait};"
@@ -46,7 +51,9 @@ WRITE = (
 from then on, no other can change."""
 KEPT = ("SELECT value FROM meta", "SELECT stamp FROM stamps", "SELECT name, value FROM counters")
 """What is asked again and again, and read once in a transaction that sees one revision."""
-PLAIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL ROLE {role}"
+PLAIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ {access}; SET LOCAL ROLE {role}"
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""NUL in JSON: a column of JSON takes it, but no operator reads it."""
 _BEGIN: Mapping[Kind, str] = {"read": READ, "write": WRITE, "plain": PLAIN}
 _RULES = make_rules("octet_length({})", "SELECT value FROM counters WHERE name = '{}'")
 
@@ -162,12 +169,17 @@ class PostgresDatabase:
         pool: connections.
         role: of the tenant, which each transaction takes.
         wait: seconds to wait for a connection, and for another writer of the tenant.
+        read_only: whether single statements only read, as on a standby server.
     """
 
     duplicate: type[Exception] = psycopg.errors.UniqueViolation
+    refused: tuple[type[Exception], ...] = (psycopg.DataError,)
 
-    def __init__(self, pool: ConnectionPool, role: str, wait: float) -> None:
+    def __init__(
+        self, pool: ConnectionPool, role: str, wait: float, read_only: bool = False
+    ) -> None:
         self.pool, self.role, self.wait = pool, role, wait
+        self._access = "ONLY" if read_only else "WRITE"
         self._connection: Connection | None = None
         self._scans: list[RawServerCursor[Any]] = []
         self._last: dict[str, int] = {}
@@ -197,7 +209,8 @@ class PostgresDatabase:
 
         A connection that was lost since its last use is replaced.
         """
-        begin = _BEGIN[kind].format(role=self.role, wait=max(1, int(1000 * self.wait)))
+        wait = max(1, int(1000 * self.wait))
+        begin = _BEGIN[kind].format(role=self.role, wait=wait, access=self._access)
         for _ in range(self.pool.max_size + 1):
             connection = self.pool.getconn(timeout=self.wait)
             try:
@@ -295,6 +308,12 @@ class PostgresDatabase:
         return cursor
 
     # What is the database's own
+
+    def as_json(self, text: str) -> str:
+        """Return JSON for a column, or refuse a NUL in it."""
+        if _NUL.search(text):
+            raise psycopg.DataError("JSON with NUL")
+        return text
 
     def rules(self) -> Mapping[str, str]:
         """Return the rules between the rows; columns have their types by themselves."""

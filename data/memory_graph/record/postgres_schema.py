@@ -254,9 +254,13 @@ MIGRATIONS: tuple[Migration, ...] = (
             *(f"ALTER TABLE {{s}}.{table} NO FORCE ROW LEVEL SECURITY" for table in ALL_TABLES),
         ),
     ),
+    Migration(
+        up=("ALTER TABLE {s}.conversations ADD COLUMN num_remembered integer",),
+        down=("ALTER TABLE {s}.conversations DROP COLUMN num_remembered",),
+    ),
 )
 """The first makes version 1 of an empty schema: the record; then themes, then conversations, then
-the role of programs."""
+the role of programs, then how many turns of a conversation were remembered."""
 VERSION = len(MIGRATIONS)
 
 
@@ -410,7 +414,11 @@ def drop_tenant(db: Connection, name: str) -> bool:
         tenant = int(role.rpartition("_")[2])
         db.execute(f"DELETE FROM {SCHEMA}.tenants WHERE id = $1", (tenant,))
         with _acting_as(db, role):
+            # waits for those who write; who comes later finds neither revision nor role
+            db.execute(f"SELECT 1 FROM {SCHEMA}.meta WHERE name = 'revision' FOR UPDATE")
             for table in ALL_TABLES:
+                if table == "conversations":  # these are written without the revision
+                    db.execute(f"LOCK TABLE {SCHEMA}.{table} IN EXCLUSIVE MODE")
                 db.execute(f"DELETE FROM {SCHEMA}.{table} WHERE tenant = $1", (tenant,))
         db.execute(f"DROP ROLE {role}")
         return True

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode
 
 from turngraph.configs.extras import extra
 from turngraph.configs.models import cache_folder
 from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record import postgres_schema
-from turngraph.data.memory_graph.record.place import shown
+from turngraph.data.memory_graph.record.damage import Unavailable
+from turngraph.data.memory_graph.record.place import parse_query, shown
 from turngraph.data.memory_graph.record.postgres_database import (
     POOL_SIZE,
     PostgresDatabase,
@@ -22,7 +23,7 @@ from turngraph.data.memory_graph.record.postgres_database import (
     pool_of,
     with_settings,
 )
-from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store, Undone
+from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store, TenantGone, Undone
 
 with extra("postgres", "memory graphs in PostgreSQL need"):
     import psycopg
@@ -43,7 +44,10 @@ REASONS: Mapping[str, str] = {
     "53300": "the server has no connections left",
     "42704": "the server has no such role",
     "25006": "the server, or the role, may not be written",
-    "54000": "a name, a source or an origin is too long: an index of PostgreSQL has 2,704 bytes",
+    "54000": "a name, a relation, a source or an origin is too long: an index of PostgreSQL has"
+    " 2,704 bytes",
+    "22023": "the tenant was deleted",  # of its role, which each transaction takes
+    "22P05": "JSON in it has a NUL character, which PostgreSQL cannot read",
 }
 """Errors of the server, by SQLSTATE."""
 AGAIN = {"40001": "two writes met", "40P01": "two writes waited for each other"}
@@ -79,7 +83,7 @@ class PostgresStore(Store):
             size = int(own.get("pool_size", POOL_SIZE))
             role = self._known_role(conninfo, size) or self._role(conninfo)
             pool = pool_of(conninfo, size)
-            self.postgres = self.db = PostgresDatabase(pool, role, wait)
+            self.postgres = self.db = PostgresDatabase(pool, role, wait, read_only)
         place = hashlib.sha256(f"{_address(conninfo)}\0{role}".encode()).hexdigest()[:32]
         self.derived = cache_folder() / "memories" / place
 
@@ -87,8 +91,13 @@ class PostgresStore(Store):
         """Return the role of the tenant by a connection at hand; None without one."""
         if not is_pooled(conninfo, size):
             return None
-        with suppress(psycopg.Error), pool_of(conninfo, size).connection(self.wait) as db:
-            return postgres_schema.find_current(db, self.tenant)
+        pool = pool_of(conninfo, size)
+        try:
+            with pool.connection(self.wait) as db:
+                return postgres_schema.find_current(db, self.tenant)
+        except psycopg.Error as error:  # told by the connection that is then made
+            if isinstance(error, PoolTimeout) and pool.get_stats()["pool_size"] >= size:
+                raise  # all are in use
         return None
 
     def _role(self, conninfo: str) -> str:
@@ -129,8 +138,8 @@ class PostgresStore(Store):
         try:
             self.postgres.commit()
         except psycopg.OperationalError as error:
-            if error.sqlstate is None:
-                raise ValueError(
+            if error.sqlstate is None or error.sqlstate.startswith("57P"):  # it shuts down
+                raise Unavailable(
                     f"{self}: {LOST} while a write was committed; it may be kept or not"
                 ) from None
             raise
@@ -163,14 +172,17 @@ class PostgresStore(Store):
                 raise
             is_late = state == "55P03" or isinstance(error, PoolTimeout)
             waited = f"; waited {self.wait:g} s" if is_late else ""
-            raise ValueError(f"{self}: {reason}{waited}") from None
+            is_value = state == "54000" or isinstance(error, psycopg.DataError)
+            kind = ValueError if is_value else Unavailable
+            kind = TenantGone if state == "22023" else kind
+            raise kind(f"{self}: {reason}{waited}") from None
 
 
 def require_version(db: Connection, name: str) -> None:
     """Refuse a database whose schema has another version than this program's, or none."""
     version = postgres_schema.found_version(db)
     if version != postgres_schema.VERSION:
-        raise ValueError(
+        raise Unavailable(
             f"{name}: its schema has version {version}, this program needs"
             f" {postgres_schema.VERSION}; `turngraph memory migrate` changes it"
         )
@@ -186,10 +198,17 @@ def _reason(error: psycopg.Error) -> str | None:
         return REASONS[state]
     if state == "42501":  # names what it refuses, never a value
         return f"the server refuses: {printable(error.diag.message_primary or '')}; {OWNER}"
+    if state == "2BP01":  # names a role
+        said = printable(error.diag.message_primary or "")
+        return f"the server refuses: {said}; revoke what it was granted, or `DROP OWNED BY` it"
+    if state in AGAIN:
+        return f"{AGAIN[state]}, and the server undid one"
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
         return "a text has a NUL character, which PostgreSQL cannot keep"
     if isinstance(error, PoolTimeout):
         return "no connection to the server was free, or could be made"
+    if isinstance(error, psycopg.DataError | psycopg.IntegrityError):
+        return f"the server refuses a value (SQLSTATE {printable(state)})"
     return LOST if isinstance(error, psycopg.OperationalError) else None
 
 
@@ -200,7 +219,7 @@ def _connected(conninfo: str, name: str) -> Connection:
     except psycopg.OperationalError as error:
         _, fatal, said = str(error).partition("FATAL:")
         reason = f"the server refuses: {printable(said)}" if fatal else "no server answers there"
-        raise ValueError(f"{name}: {reason}") from None
+        raise Unavailable(f"{name}: {reason}") from None
 
 
 def parse(url: str) -> tuple[str, dict[str, str]]:
@@ -209,12 +228,11 @@ def parse(url: str) -> tuple[str, dict[str, str]]:
     Raises:
         ValueError: it is no URL of PostgreSQL.
     """
-    parts = urlsplit(url)
-    values = parse_qsl(parts.query, keep_blank_values=True)
+    base, values = parse_query(url)
     own = {name: value for name, value in values if name in ("tenant", "pool_size")}
     rest = urlencode([pair for pair in values if pair[0] not in own], quote_via=quote)
     try:
-        found = psycopg.conninfo.conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
+        found = psycopg.conninfo.conninfo_to_dict(f"{base}?{rest}" if rest else base)
     except psycopg.Error:
         raise ValueError(f"{shown(url)}: not a URL of PostgreSQL") from None
     if not own.get("pool_size", "1").isdecimal() or int(own.get("pool_size", "1")) < 1:

@@ -67,6 +67,7 @@ class SqliteDatabase(sqlite3.Connection):
     """A connection to an SQLite file."""
 
     duplicate: type[Exception] = sqlite3.IntegrityError
+    refused: tuple[type[Exception], ...] = ()
 
     @property
     def words(self) -> Words:
@@ -76,6 +77,10 @@ class SqliteDatabase(sqlite3.Connection):
     def scan(self, sql: str, parameters: Values = (), /) -> sqlite3.Cursor:
         """Run a query of very many rows, which are read while they are used."""
         return self.execute(sql, parameters)
+
+    def as_json(self, text: str) -> str:
+        """Return the text: SQLite reads all JSON that Python writes."""
+        return text
 
     def rules(self) -> Mapping[str, str]:
         """Return the rules between the rows; see ``integrity.make_rules``."""

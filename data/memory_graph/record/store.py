@@ -22,6 +22,7 @@ from turngraph.data.memory_graph.record.damage import (
     STRICT,
     UNREADABLE,
     Damaged,
+    Unavailable,
     broken_record,
     damage,
 )
@@ -67,8 +68,12 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-class Undone(ValueError):
+class Undone(Unavailable):
     """The server undid a write because of another one; it can be tried again as it was."""
+
+
+class TenantGone(Unavailable):
+    """The tenant was deleted while it was open."""
 
 
 def tried_again(write: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -169,7 +174,9 @@ class Store:
         that would keep it from being replaced.
         """
         if self._is_replaced():
-            raise ValueError(f"{self.path}: was replaced or moved while it was open; open it again")
+            raise Unavailable(
+                f"{self.path}: was replaced or moved while it was open; open it again"
+            )
 
     def _connect(self) -> SqliteDatabase:
         uri = f"{self.absolute.as_uri()}?mode={'ro' if self.read_only else 'rw'}"
@@ -195,10 +202,10 @@ class Store:
         finally:
             self.db.execute("ROLLBACK")
         if application != schema.APPLICATION_ID and (tables or application):
-            raise ValueError(f"{self.path}: not a memory graph: a database of something else")
+            raise Unavailable(f"{self.path}: not a memory graph: a database of something else")
         found = version if tables else None
         if found is not None and found > schema.SCHEMA_VERSION:
-            raise ValueError(
+            raise Unavailable(
                 f"{self.path}: has schema version {found}, made by a newer version of this"
                 f" program; this one reads up to {schema.SCHEMA_VERSION}"
             )
@@ -233,7 +240,7 @@ class Store:
                 schema.create(self.sqlite)
             self.db.execute("COMMIT")
         except ValueError as error:
-            raise ValueError(f"{self.path}: {error}") from None
+            raise Unavailable(f"{self.path}: {error}") from None
         finally:
             self._roll_back()
 
@@ -328,7 +335,8 @@ class Store:
                     raise
                 raise Damaged(f"{self.path}: {found}") from None
             waited = f"; waited {self.wait:g} s" if code == sqlite3.SQLITE_BUSY else ""
-            kind = Damaged if code == sqlite3.SQLITE_CORRUPT else ValueError
+            kinds = {sqlite3.SQLITE_CORRUPT: Damaged, sqlite3.SQLITE_TOOBIG: ValueError}
+            kind = kinds.get(code, Unavailable)
             raise kind(f"{self.path}: {OUTSIDE[code]}{waited}") from error
         except UnicodeDecodeError:
             found = damage(self.sqlite) or BAD_INDEX
@@ -377,7 +385,7 @@ def _prepare_file(path: Path, read_only: bool) -> None:
     SQLite copies its permissions to -wal and -shm.
     """
     if path.is_dir():
-        raise ValueError(f"{path}: a folder, not a memory graph")
+        raise Unavailable(f"{path}: a folder, not a memory graph")
     try:
         if path.exists():
             if path.is_file() and not path.stat().st_size and not read_only:
@@ -387,4 +395,4 @@ def _prepare_file(path: Path, read_only: bool) -> None:
             raise ValueError(f"{path}: no such memory graph")
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     except OSError as error:
-        raise ValueError(f"{path}: cannot be made: {error.strerror}") from None
+        raise Unavailable(f"{path}: cannot be made: {error.strerror}") from None

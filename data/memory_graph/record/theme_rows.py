@@ -274,10 +274,11 @@ def changed_questions(db: Database, since: int) -> Iterator[tuple[int, str]]:
     The key of a question is twice its id; that of a chunk that is a part of a text is one more.
     """
     sql = "SELECT 2 * id, text FROM questions WHERE revision > ? AND text != ''"
-    yield from db.execute(sql, (since,))
+    read = db.scan if since < 0 else db.execute
+    yield from read(sql, (since,))
     sql = "SELECT id, episode, start, stop FROM chunks WHERE revision > ? ORDER BY episode, start"
     last, text = -1, ""
-    for id_, episode, start, stop in db.execute(sql, (since,)):
+    for id_, episode, start, stop in read(sql, (since,)):
         if episode != last:
             last = episode
             [text] = db.execute("SELECT text FROM nodes WHERE id = ?", (episode,)).fetchone()

@@ -107,6 +107,8 @@ def forget(
         raise ValueError("forget takes one of episode, entity and source")
     if wide and entity is None:
         raise ValueError("wide is for an entity")
+    if not isinstance(episode, int | None):
+        episode = list(episode)  # it is read again where the write is tried again
     chosen = partial(_chosen, store, episode, entity, source, wide)
     found = None
     try:
@@ -238,6 +240,6 @@ def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | N
     for id_ in ids:
         sql = """SELECT 1 FROM nodes WHERE id = ?1 AND type = ?2
             UNION ALL SELECT 1 FROM episodes WHERE node = ?1"""  # one of them may be damaged
-        if store.db.execute(sql, (id_, EPISODIC)).fetchone() is None:
+        if abs(id_) >= 2**63 or store.db.execute(sql, (id_, EPISODIC)).fetchone() is None:
             raise ValueError(f"{store}: #{id_} is no episode")
     return ids

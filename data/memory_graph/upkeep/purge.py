@@ -5,34 +5,64 @@ the deleted words, the database is rewritten (pages keep copies of rows that onc
 arrays are dropped, vectors are zeroed, and the -wal is truncated. One process does this at a time,
 and others wait for it. If it is killed in between, the next one that opens the graph for writing
 finishes the work.
+
+The record of a server has derived files on several machines. There the mark stays, with the last
+revision that forgot something, and each machine notes up to which state its own files are purged:
+it purges them when it forgets, or next opens the graph for writing.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from turngraph.configs.progress import track
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.record.meta import read_meta
+from turngraph.data.memory_graph.record.meta import read_meta, write_meta
 from turngraph.data.memory_graph.record.patience import Patience
 from turngraph.data.memory_graph.record.store import Store
 
+if TYPE_CHECKING:  # NumPy takes long to import
+    from turngraph.data.memory_graph.recall.derived_files import State
+
 LOCK = "purge.lock"
 """Lock in ``<db>.derived`` of the process that purges."""
+PURGED = "purged.json"
+"""State of a server's record up to which this machine's derived files are purged."""
 
 
 def mark(store: Store, revision: int) -> None:
     """Record, inside the write that deletes rows, that the files are still to be purged."""
+    if not store.is_file:
+        write_meta(store.db, "purge", revision)
+        return
     sql = "INSERT INTO meta (name, value) VALUES ('purge', ?) ON CONFLICT DO NOTHING"
     store.db.execute(sql, (revision,))
 
 
 def marked(store: Store) -> int | None:
-    """Return the first revision whose deletions are still in the files."""
+    """Return the first revision whose deletions are still in the files of this machine."""
     with store.clear_errors():
         found: int | None = read_meta(store.db, "purge")
-    return found
+        if store.is_file or found is None:
+            return found
+        purged = _purged(store)
+    return None if found <= purged else purged + 1
+
+
+def _purged(store: Store) -> int:
+    """Return the revision up to which this machine's files of a server's record are purged."""
+    from turngraph.data.memory_graph.recall.derived_files import State, shows
+
+    if not store.derived.is_dir():
+        return store.revision
+    try:
+        state = State.of(json.loads((store.derived / PURGED).read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or none that can be read
+        return 0
+    return state.revision if shows(store.db, state) else 0
 
 
 def last_deletion(store: Store) -> int:
@@ -75,17 +105,21 @@ def finish(store: Store) -> None:
 def _purge(store: Store) -> None:
     since = marked(store)
     assert since is not None, "only a marked record is purged"
+    from turngraph.data.memory_graph.recall.derived_files import record_state
+
     with store.clear_errors():
-        revision = store.revision
-    derived: Callable[[Store], None] = partial(_purge_derived, since=since)
+        state = record_state(store.db)
+    derived: Callable[[Store], None] = partial(_purge_derived, since=since, state=state)
     steps = (_merge_words, _vacuum, derived, _empty_wal) if store.is_file else (derived,)
     for step in track(steps, "forget", "steps", delay=2, leave=False):
         with store.clear_errors():
             step(store)
+    if not store.is_file:
+        return
     with store.clear_errors():  # unless another process has deleted more meanwhile
         sql = """DELETE FROM meta WHERE name = 'purge'
             AND NOT EXISTS (SELECT 1 FROM removed WHERE revision > ?)"""
-        store.db.execute(sql, (revision,))
+        store.db.execute(sql, (state.revision,))
 
 
 def _merge_words(store: Store) -> None:
@@ -117,17 +151,19 @@ def _is_emptied(db: Database) -> bool:
     return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
 
-def _purge_derived(store: Store, since: int) -> None:
+def _purge_derived(store: Store, since: int, state: State) -> None:
     if store.in_memory or not store.derived.is_dir():
         return
     from turngraph.data.memory_graph.recall.adjacency import NAME
-    from turngraph.data.memory_graph.recall.derived_files import THEMES, drop_arrays
+    from turngraph.data.memory_graph.recall.derived_files import THEMES, drop_arrays, write_json
     from turngraph.data.memory_graph.recall.vectors import purge as purge_vectors
 
     try:
         drop_arrays(store.derived, NAME, store.wait)  # they hold times
         drop_arrays(store.derived, THEMES, store.wait)  # and means of vectors
         purge_vectors(store.db, store.derived, since, store.wait)
+        if not store.is_file:
+            write_json(store.derived / PURGED, state._asdict())
     except OSError as error:
         raise ValueError(
             f"{store}: forgotten, but {store.derived} still has vectors of it and cannot be"

@@ -181,9 +181,15 @@ def _insert(db: Database, line: dict[str, Any], location: Location, revision: in
         row["revision"] = revision
     sql = f"INSERT INTO {kind.table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
     try:
+        if "properties" in row:
+            row["properties"] = db.as_json(row["properties"])
         db.execute(sql, list(row.values()))
     except db.duplicate:
         raise location.error(f"there is such a {name} already") from None
+    except db.refused:
+        raise location.error(
+            "has a NUL character, or a number that is too large, for this database"
+        ) from None
 
 
 def _value(value: object, kind: Kind, column: str, location: Location) -> object:

@@ -1,80 +1,24 @@
 // The page of the chat. Text from the server is only ever set as text, never as HTML.
 
-const $ = (id) => document.getElementById(id);
-const state = { id: null, token: localStorage.getItem("turngraph-token"), running: null };
-
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== null) made.setAttribute(key, value);
-  }
-  made.append(...children.filter((child) => child !== null));
-  return made;
-}
-
-function say(text, bad = false) {
-  $("status").textContent = text;
-  $("status").classList.toggle("bad", bad);
-}
-
-async function call(method, path, { json, body, signal } = {}) {
-  const headers = {};
-  if (state.token) headers.Authorization = `Bearer ${state.token}`;
-  if (json !== undefined) headers["Content-Type"] = "application/json";
-  const reply = await fetch(path, {
-    method, headers, signal, body: json === undefined ? body : JSON.stringify(json),
-  });
-  if (reply.status === 401) {
-    await logIn();
-    return call(method, path, { json, body, signal });
-  }
-  if (!reply.ok) {
-    const said = await reply.json().catch(() => null);
-    throw new Error(said?.error?.message ?? `the server answered ${reply.status}`);
-  }
-  return reply;
-}
-
-const get = async (path) => (await call("GET", path)).json();
-
-function logIn() {
-  $("login").showModal();
-  return new Promise((resolve) => {
-    $("login").addEventListener("close", () => {
-      state.token = $("token").value.trim();
-      localStorage.setItem("turngraph-token", state.token);
-      resolve();
-    }, { once: true });
-  });
-}
-
-function attempt(action) {
-  return async (...given) => {
-    try {
-      await action(...given);
-    } catch (error) {
-      if (error.name !== "AbortError") say(error.message, true);
-    }
-  };
-}
+import { $, attempt, call, element, get, redraw, say, state } from "./base.js";
+import { drawing, percent } from "./drawing.js";
 
 // Conversations
 
 async function listConversations() {
   const found = await get("api/conversations");
-  $("conversations").replaceChildren(...found.map((one) => {
+  redraw($("conversations"), found.map((one) => {
     const title = one.title || "New conversation";
     return element("li", {},
       element("button", {
-        class: "open", title, "aria-current": String(one.id === state.id),
+        class: "open", title, "data-key": `open ${one.id}`, "aria-current": String(one.id === state.id),
         onclick: attempt(() => openConversation(one.id)),
       }, element("span", {}, title)),
       element("button", {
-        class: "small", "aria-label": `Delete ${title}`,
+        class: "small", "aria-label": `Delete ${title}`, "data-key": `delete ${one.id}`,
         onclick: attempt(() => deleteConversation(one.id, title)),
       }, "×"));
-  }));
+  }), $("new"));
   return found;
 }
 
@@ -91,6 +35,7 @@ async function openConversation(id) {
   close($("side"), $("menu"));
   toEnd();
   $("question").focus();
+  if (!state.running) returnQuestion();
 }
 
 async function newConversation() {
@@ -174,69 +119,90 @@ async function* eventsOf(reply) {
 }
 
 async function ask(question) {
-  if (!state.id) await newConversation();
-  document.querySelectorAll("#turns .meta button").forEach((button) => button.remove());
-  const id = state.id;
-  const before = $("turns").children.length;
-  const shown = newTurn(question);
-  $("turns").append(shown.article);
-  sessionStorage.setItem("turngraph-asked", JSON.stringify({ id, question, before }));
-  toEnd();
-  state.running = new AbortController();
-  setRunning(true);
-  let ended = false;
+  const { signal } = state.running = new AbortController();
+  let id = null;
   try {
-    const reply = await call("POST", `api/conversations/${id}/ask`,
-      { json: { question }, signal: state.running.signal });
-    for await (const [kind, data] of eventsOf(reply)) {
-      if (kind === "step") shown.steps.append(stepItem(data));
-      if (kind === "text") shown.answer.append(data.text);
-      if (kind === "error") throw new Error(data.message);
-      if (kind === "answer") {
-        ended = true;
-        finishTurn(shown, data, true);
-      }
-      toEnd();
-    }
-    if (!ended) throw new Error("the connection was lost");
-    sessionStorage.removeItem("turngraph-asked");
+    if (!state.id) await newConversation();
+    ({ id } = state);
+    document.querySelectorAll("#turns .meta button").forEach((button) => button.remove());
+    const before = $("turns").children.length;
+    const shown = newTurn(question);
+    $("turns").append(shown.article);
+    sessionStorage.setItem(askedKey(id), JSON.stringify({ question, before }));
+    toEnd();
+    setRunning(true);
+    const answer = await readAnswer(id, question, signal, shown);
+    sessionStorage.removeItem(askedKey(id));
     say("");
-    await listConversations();
+    $("heard").textContent = `Answer: ${answer || "none"}`;
+    if (state.id === id && !shown.article.isConnected) await openConversation(id);
+    else await listConversations();
   } catch (error) {
-    await restore(error);
+    await restore(error, id, question);
   } finally {
     setRunning(false);
   }
 }
 
-// After a stop, a lost connection or a reload the server knows which turns there are; a question that
-// is none of them stands in its field again.
-function returnQuestion() {
-  const asked = JSON.parse(sessionStorage.getItem("turngraph-asked"));
-  if (asked?.id !== state.id) return;
-  sessionStorage.removeItem("turngraph-asked");
-  if ($("turns").children.length <= asked.before) $("question").value ||= asked.question;
+async function readAnswer(id, question, signal, shown) {
+  const reply = await call("POST", `api/conversations/${id}/ask`, { json: { question }, signal });
+  let answer = null;
+  for await (const [kind, data] of eventsOf(reply)) {
+    if (kind === "step") shown.steps.append(stepItem(data));
+    if (kind === "text") shown.answer.append(data.text);
+    if (kind === "error") throw new Error(data.message);
+    if (kind === "answer") {
+      answer = data.answer;
+      finishTurn(shown, data, true);
+    }
+    if (shown.article.isConnected) toEnd();
+  }
+  if (answer === null) throw new Error("the connection was lost");
+  return answer;
 }
 
-async function restore(error) {
-  const { id } = state;
+// After a stop, a lost connection or a reload the server knows which turns there are; a question that
+// is none of them stands in its field again when its conversation is shown.
+const askedKey = (id) => `turngraph-asked-${id}`;
+
+function returnQuestion() {
+  const asked = JSON.parse(sessionStorage.getItem(askedKey(state.id)));
+  if (!asked) return;
+  const isTurn = $("turns").children.length > asked.before;
+  if (!isTurn && $("question").value) return; // it waits until the field is free
+  sessionStorage.removeItem(askedKey(state.id));
+  if (!isTurn) $("question").value = asked.question;
+}
+
+async function restore(error, id, question) {
   const stopped = error.name === "AbortError";
   say(stopped ? "Stopped: this question is not part of the conversation." : error.message, !stopped);
+  if (id === null) { // the server was away before there was a conversation
+    $("question").value ||= question;
+    return;
+  }
   for (let wait = 250; wait < 10_000; wait *= 2) {
     await new Promise((resolve) => setTimeout(resolve, wait));
     try {
-      if (state.id === id) await openConversation(id);
-      returnQuestion();
+      if (state.id === id) {
+        await openConversation(id);
+        returnQuestion();
+      }
       return;
     } catch { /* the server is not back yet */ }
   }
 }
 
 function setRunning(running) {
-  $("send").hidden = running;
-  $("stop").hidden = !running;
-  if (running) say("Answering …");
-  else state.running = null;
+  const [shown, hidden] = running ? [$("stop"), $("send")] : [$("send"), $("stop")];
+  const isHeld = document.activeElement === hidden; // else the focus would fall on the body
+  shown.hidden = false;
+  if (isHeld) shown.focus();
+  hidden.hidden = true;
+  if (running) {
+    say("Answering …");
+    $("heard").textContent = "";
+  } else state.running = null;
 }
 
 async function undo() {
@@ -276,45 +242,6 @@ function bar(share) {
   return made;
 }
 
-// The answer, its passages, and the graph between them: an arc joins passages that name the same
-// entity. One unit is one pixel, so that its text is as large as other text.
-function drawing(answer, passages, edges, width) {
-  const part = (name, attributes, ...children) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...children);
-    return made;
-  };
-  const step = 30, height = step * passages.length + 14, middle = height / 2;
-  const left = Math.min(130, width / 4), right = left + Math.min(80, width / 6), arc = 34;
-  const y = (row) => 22 + step * row;
-  const label = (x, at, text, room, more = {}) => part("text", { x, y: at + 4, ...more },
-    shorten(text, Math.max(4, Math.floor(room / 7.2))));
-  const svg = part("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" },
-    part("title", {}, "The answer, joined to each passage by a line as thick as its share; "
-      + "arcs join passages that name the same entity"),
-    label(left - 8, middle, answer || "(no answer)", left - 12, { "text-anchor": "end" }));
-  passages.forEach((one, row) => svg.append(
-    part("line", { x1: left, y1: middle, x2: right, y2: y(row), "stroke-width": 1 + 9 * one.share })));
-  for (const edge of edges) {
-    const [from, to] = [edge.first, edge.second]
-      .map((index) => passages.findIndex((one) => one.index === index)).sort((a, b) => a - b);
-    if (from < 0) continue;
-    const bend = right + Math.min(arc, 10 + 8 * (to - from));
-    svg.append(part("path", {
-      d: `M ${right} ${y(from)} Q ${bend} ${(y(from) + y(to)) / 2} ${right} ${y(to)}`,
-      "stroke-width": 1 + 5 * edge.share,
-    }, part("title", {}, `${edge.entity}: ${percent(edge.share)} of all edges`)));
-  }
-  passages.forEach((one, row) => svg.append(
-    part("circle", { cx: right, cy: y(row), r: 3 + 6 * one.share }),
-    label(right + arc, y(row), one.text, width - right - arc - 8)));
-  return svg;
-}
-
-const percent = (share) => `${Math.round(100 * share)} %`;
-const shorten = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
-
 function toEnd() {
   $("turns").scrollTop = $("turns").scrollHeight;
 }
@@ -323,7 +250,7 @@ function toEnd() {
 
 async function listDocuments() {
   const found = await get("api/documents");
-  $("documents").replaceChildren(...found.map((one) => element("li", {},
+  redraw($("documents"), found.map((one) => element("li", {},
     element("span", {}, one.name),
     element("button", {
       class: "small", "aria-label": `Remove ${one.name}`,
@@ -331,7 +258,7 @@ async function listDocuments() {
         await call("DELETE", `api/documents/${encodeURIComponent(one.name)}`);
         await listDocuments();
       }),
-    }, "×"))));
+    }, "×"))), $("file"));
 }
 
 async function upload(files) {
@@ -340,8 +267,8 @@ async function upload(files) {
     say(`Reading ${file.name} …`);
     try {
       const path = `api/documents/${encodeURIComponent(file.name)}`;
-      const { num_passages: num } = await (await call("PUT", path, { body: file })).json();
-      read.push(`${file.name}: ${num} passage${num === 1 ? "" : "s"}`);
+      const { num_passages: num, warnings } = await (await call("PUT", path, { body: file })).json();
+      read.push(`${file.name}: ${num} passage${num === 1 ? "" : "s"}`, ...warnings);
     } catch (error) { // the other files are read all the same
       refused.push(error.message.includes(file.name) ? error.message : `${file.name}: ${error.message}`);
     }
@@ -364,7 +291,8 @@ async function recall() {
     ...fact.entities.slice(0, 3).map(({ name }) => element("button", {
       class: "small", onclick: attempt(() => forget(name)),
     }, `Forget ${name}`))));
-  $("facts").replaceChildren(...(facts.length ? facts : [element("li", {}, "Nothing is remembered about this.")]));
+  const none = element("li", {}, "Nothing is remembered about this.");
+  redraw($("facts"), facts.length ? facts : [none], $("about"));
 }
 
 async function recallByPlan(query) {
@@ -446,7 +374,6 @@ async function start() {
   const found = known.find((one) => one.id === wanted) ?? known[0];
   if (found) await openConversation(found.id);
   else await newConversation();
-  returnQuestion();
   await listDocuments();
 }
 

@@ -83,6 +83,7 @@ def answer(lens: Lens, question: str, as_of: str | None = "2024-06") -> Computed
         ("Did Anna buy a bicycle?", "exists", "yes"),
         ("How many trips did Anna make in 2023?", "count", "2 to 3"),
         ("Number of Anna's trips in 2023?", "count", "2 to 3"),
+        ("Total trips of Anna in 2023?", "count", "2 to 3"),
         ("How often did Anna visit Rome?", "count", "1"),
         ("How many times did Anna fly to Rome in 2019?", "count", None),
         ("How many flights did Anna take in 2019?", "count", "0"),

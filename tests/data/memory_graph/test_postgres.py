@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from turngraph.data.memory_graph.record.place import of_tenant, shown
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
 from turngraph.tests.postgres_server import Server
+from turngraph.tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -108,6 +110,38 @@ def test_edits_undo_and_forgetting_leave_the_same(
         assert graph.check() == []
     found = {fact.text for fact in graph.ask("Where does Bo Berg live?").facts}
     assert not any("Mia" in text for text in found)
+
+
+def test_every_machine_purges_what_one_forgot(
+    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from turngraph.data.memory_graph.recall.adjacency import NAME
+    from turngraph.data.memory_graph.recall.derived_files import read_arrays
+    from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+    from turngraph.data.memory_graph.recall.vectors import NAMES
+    from turngraph.data.memory_graph.upkeep import forget
+
+    def opened(machine: str) -> MemoryGraph:
+        monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / machine))
+        return MemoryGraph.open(postgres.url, word_vectors, tenant="machines")
+
+    def left(graph: MemoryGraph) -> tuple[bool, bool]:
+        """Return whether the name's vector, and arrays, are in the files."""
+        keys = VectorMatrix(graph.store.derived / NAMES, writable=False).keys
+        return mia in keys, read_arrays(graph.store.derived, NAME) is not None
+
+    filled(postgres.url, "machines").close()
+    for machine in "ab":
+        with opened(machine) as graph:
+            graph.ask(QUESTIONS[0])
+            mia = graph.show("Mia").node
+    with opened("a") as graph, monkeypatch.context() as patch:
+        assert left(graph) == (True, True)
+        patch.setattr(forget, "finish", lambda _: None)  # killed
+        graph.forget(entity="Mia")
+    for machine in "bacb":
+        with opened(machine) as graph:
+            assert left(graph) == (False, False)
 
 
 def test_a_graph_goes_to_postgresql_and_back(
@@ -229,6 +263,51 @@ def test_a_tenant_is_deleted_with_all_that_is_its_own(postgres: Server) -> None:
         open_store(postgres.url, tenant="leaves", read_only=True)
 
 
+def test_a_tenant_is_deleted_beside_its_writers_and_not_with_what_others_gave_its_role(
+    postgres: Server,
+) -> None:
+    import psycopg
+
+    from turngraph.data.memory_graph.record import postgres_schema as schema
+    from turngraph.data.memory_graph.record.postgres_store import administering
+    from turngraph.inference.serve.shared_conversations import SharedConversations
+
+    url = str(of_tenant(postgres.url, "beside"))
+    talk, dropped = SharedConversations(url), []
+
+    def drop() -> None:
+        with administering(postgres.url) as db:
+            dropped.append(schema.drop_tenant(db, "beside"))
+
+    def wait_for_drop() -> None:
+        sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        wait_until(lambda: admin.execute(sql).fetchone() is not None or bool(dropped))
+
+    deletion = threading.Thread(target=drop)
+    with psycopg.connect(postgres.url, autocommit=True) as admin:
+        role = admin.execute(
+            "SELECT v.role || '_' || t.id FROM turngraph.versions v, turngraph.tenants t"
+            " WHERE v.version = 0 AND t.name = 'beside'"
+        ).fetchone()[0]
+        admin.execute(f"CREATE TABLE report (); GRANT SELECT ON report TO {role}")
+        with pytest.raises(ValueError, match=f"{role}.*DROP OWNED BY"):
+            drop()
+        admin.execute("DROP TABLE report")
+        with talk._open() as talks:
+            talks.execute("INSERT INTO conversations (id, began, changed) VALUES ('1', '', '')")
+            with open_store(url) as store, store.writing():
+                store.db.execute("INSERT INTO meta (name, value) VALUES ('purge', '1')")
+                deletion.start()
+                wait_for_drop()
+            wait_for_drop()
+        deletion.join()
+        assert dropped == [True]
+        for table in schema.ALL_TABLES:
+            sql = f"SELECT count(*) FROM turngraph.{table} WHERE tenant = %s"
+            assert admin.execute(sql, (role.rpartition("_")[2],)).fetchone() == (0,), table
+    assert talk.listed() == []  # of the tenant that it makes anew
+
+
 # Schema
 
 
@@ -240,16 +319,16 @@ def test_migrations_go_up_and_down(postgres: Server) -> None:
     with pytest.raises(ValueError, match="version 0"):
         open_store(url, tenant="a", read_only=True)
     with administering(url) as db:
-        for version in (2, 0, 4):
+        for version in (2, 0, 5):
             schema.migrate(db, version)
             assert schema.found_version(db) == version
-        with pytest.raises(ValueError, match="version 5: this program knows 0 to 4"):
-            schema.migrate(db, 5)
+        with pytest.raises(ValueError, match="version 6: this program knows 0 to 5"):
+            schema.migrate(db, 6)
     filled(url, "a").close()
     with administering(url) as db:
         before = _catalogue(db)
         schema.migrate(db, 2)
-        with pytest.raises(ValueError, match=r"version 2, this program needs 4.*memory migrate"):
+        with pytest.raises(ValueError, match=r"version 2, this program needs 5.*memory migrate"):
             open_store(url, tenant="a")
         assert schema.migrate(db) == 2
         assert _catalogue(db) == before
@@ -307,7 +386,7 @@ def test_a_program_needs_no_right_but_to_rows(
             memory.main(words)
     for words, told in (
         (["migrate", "--url", owner, "--grant", "the program"], 'GRANT turngraph_app_.* TO "the'),
-        (["migrate", "--url", program], "version 4, now 4"),
+        (["migrate", "--url", program], "version 5, now 5"),
         (["remember", *place, "--input", str(text)], "2 episodes"),
         (["ask", *place, "--no_embed", "Where does Anna live?"], "Bergen"),
         (["ask", *place, "--no_embed", "--over", "episodes", "Where does Anna live?"], "Bergen"),
@@ -327,7 +406,7 @@ def test_a_program_needs_no_right_but_to_rows(
         (["rename", *place, "Oslo", "Kristiania"], "renamed"),
         (["show", *place, "Anna"], "Bergen"),
         (["history", *place, "Anna"], "Kristiania"),
-        (["stats", *place], "schema_version\t4"),
+        (["stats", *place], "schema_version\t5"),
         (["export", *place, "--jsonl", lines], "lines written"),
         (["export", *place, "--trig", str(tmp_path / "a.trig")], "quads written"),
         (["export", *place, "--html", str(tmp_path / "a.html")], "nodes written"),
@@ -425,6 +504,11 @@ def test_what_the_server_undoes_is_written_again(
         failures += [psycopg.errors.DeadlockDetected("undone") for _ in range(9)]
         with pytest.raises(ValueError, match="the server undid one"):
             graph.undo()
+        failures[:] = [psycopg.errors.CrashShutdown()]
+        with pytest.raises(ValueError, match="was committed; it may be kept or not"):
+            graph.undo()
+        failures[:] = [psycopg.errors.DeadlockDetected("undone")]
+        assert graph.forget(episode=iter([1])).episodes == 1
         failures.clear()
         assert graph.check() == []
 
@@ -450,6 +534,35 @@ def test_a_full_pool_is_told(postgres: Server) -> None:
         pytest.raises(ValueError, match=r"no connection to the server was free.*waited 0.2 s"),
     ):
         other.objects("Anna")
+    with (
+        open_store(url, tenant="few", wait=0.2) as one,
+        one.reading(),
+        pytest.raises(ValueError, match=r"no connection to the server was free"),
+    ):
+        open_store(url, tenant="few", wait=0.2)
+
+
+def test_reads_suit_large_tenants_and_standby_servers(
+    both: tuple[MemoryGraph, MemoryGraph], postgres: Server
+) -> None:
+    from turngraph.data.memory_graph.recall.vectors import TEXTS
+
+    shown = "SELECT current_setting('idle_in_transaction_session_timeout')"
+    _, graph = both
+    graph.make_themes()
+    store, scanned = graph.store, []
+    with store.writing():
+        assert store.db.execute(shown).fetchone() == ("10min",)
+    with store.reading():
+        assert store.db.execute(shown).fetchone() == ("0",)
+        for changed, _ in TEXTS.values():
+            scanned.append(len(list(changed(store.db, -1))))
+        assert len(store.postgres._scans) >= len(TEXTS)  # type: ignore[attr-defined]
+    for (changed, _), num in zip(TEXTS.values(), scanned, strict=True):
+        assert len(list(changed(store.db, 0))) == num
+    with open_store(postgres.url, tenant=store.title, read_only=True) as reader:
+        shown = "SELECT current_setting('transaction_read_only')"
+        assert reader.db.execute(shown).fetchone() == ("on",)
 
 
 def test_a_lost_connection_is_replaced(postgres: Server) -> None:
@@ -484,6 +597,9 @@ def test_a_lost_connection_is_replaced(postgres: Server) -> None:
         "postgresql://ada:geheim@127.0.0.1:1/memories?tenant=a&pool_size=no",
         "postgresql://ada:geheim@127.0.0.1:1/memories",
         "postgresql://ada:geheim/memories?tenant=a",
+        "postgresql://ada:ge\uff1aheim@127.0.0.1:1/memories?tenant=a",
+        "postgresql://ada:ge\u2100heim@127.0.0.1:1/memories?tenant=a",
+        "postgresql://ada:ge[#+heim@127.0.0.1:1/memories?tenant=a",
     ],
 )
 def test_no_message_shows_a_password(url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -495,7 +611,7 @@ def test_no_message_shows_a_password(url: str, caplog: pytest.LogCaptureFixture)
 
 
 def test_texts_that_postgresql_cannot_keep_are_refused_without_showing_them(
-    postgres: Server,
+    postgres: Server, tmp_path: Path
 ) -> None:
     with MemoryGraph.open(postgres.url, tenant="odd") as graph:
         for text, what in (("Anna\0lives", "NUL"), ("Anna", "too long")):
@@ -504,6 +620,37 @@ def test_texts_that_postgresql_cannot_keep_are_refused_without_showing_them(
             with pytest.raises(ValueError, match=what) as error:
                 graph.remember(text, origin=origin)
             assert "Anna" not in str(error.value)
+        properties = {"x": "Anna \\u0000 \\\0"}
+        with pytest.raises(ValueError, match="NUL") as error:
+            graph.remember("Anna", properties=properties)
+        assert "Anna" not in str(error.value)
+        graph.remember("Bo", properties={"x": "\\u0000 \\\\u0000"})  # no NUL, but like one
+        for kept, told in (("\\u0000", "a NUL character"), ("a", "line 3.*too large")):
+            line = {"kind": "theme", "id": 1, "level": 70000, "eigenvalue": 1.0}
+            rows = (
+                {"format": "turngraph memory graph", "version": 1},
+                {"kind": "episode", "node": 1, "extractor": "x", "properties": {"x": kept}},
+                line,
+            )
+            path = tmp_path / "odd.jsonl"
+            path.write_text("\n".join(map(json.dumps, rows)).replace("\\\\u", "\\u"))
+            with (
+                open_store(postgres.url, tenant="imports") as store,
+                pytest.raises(ValueError, match=told),
+            ):
+                import_jsonl(store, path)
+        with graph.store.writing():
+            sql = "UPDATE episodes SET properties = ?"
+            graph.store.db.execute(sql, (r'{"kind": "Anna \u0000"}',))
+        with pytest.raises(
+            ValueError, match="NUL character, which PostgreSQL cannot read"
+        ) as error:
+            graph.turns()  # of an older program
+        assert "Anna" not in str(error.value)
+        with graph.store.writing():
+            graph.store.db.execute("UPDATE episodes SET properties = '{}'")
+        with pytest.raises(ValueError, match=r"#\d+ is no episode"):
+            graph.forget(episode=2**70)
         long = "x" * 5000
         graph.remember(f"Anna found {long} in Oslo. {'ß' * 3000} is a word.")
         assert len(graph.store.db.words.facts(long)) > 0
@@ -513,6 +660,8 @@ def test_texts_that_postgresql_cannot_keep_are_refused_without_showing_them(
 def test_places_name_their_tenant(tmp_path: Path) -> None:
     url = "postgresql://host/db"
     assert of_tenant(url, "Anna Ö&?") == f"{url}?tenant=Anna%20%C3%96%26%3F"
+    assert of_tenant(f"{url}?tenant=a+b&user=c+d", "a+b") == f"{url}?tenant=a%2Bb&user=c%2Bd"
+    assert shown(f"{url}?tenant=a+b") == f"{url}?tenant=a%2Bb"
     assert of_tenant(f"{url}?tenant=a&sslmode=require", "a").count("tenant") == 1  # type: ignore[union-attr]
     for place, tenant, what in (
         (url, None, "needs a tenant"),
@@ -557,7 +706,7 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
         (["check", *place], "sound"),
         (["export", *place, "--jsonl", str(tmp_path / "a.jsonl")], "a.jsonl"),
         (["tenants", *url], "told\n"),
-        (["migrate", *url], "version 4, now 4"),
+        (["migrate", *url], "version 5, now 5"),
         (["tenants", *url, "--drop", "told"], "told: deleted"),
         (["import", *place, "--input", str(tmp_path / "a.jsonl")], "lines read"),
     ):
@@ -567,7 +716,7 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
         (["backup", *place, "--output", str(tmp_path / "b")], "pg_dump"),
         (["restore", *place, "--backup", str(text)], "only files are restored"),
         (["export", *place, "--damaged", str(tmp_path / "b")], "--damaged is for files"),
-        (["migrate", *url, "--to", "0"], "below version 4"),
+        (["migrate", *url, "--to", "0"], "below version 5"),
         (["tenants", *url, "--drop", "nobody"], "no tenant 'nobody'"),
         (["tenants", "--url", "my.db"], "must begin with postgresql://"),
         (["show", "--db", postgres.url, "Anna"], "needs a tenant"),

@@ -118,6 +118,23 @@ def test_dates(text: str, first: str, after: str, label: str | None) -> None:
     assert (date.first, date.after, date.label) == (first, after, label)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("When it rained, travellers crossed the river.", "travellers | crossed | river"),
+        ("Female cuckoos lay their eggs in other nests.", "Female cuckoos | lays | eggs"),
+        ("I used to play the violin, but I sold it.", "Anna | sold | violin"),
+        (
+            "All builds were signed by Keystone Trust.",
+            "all builds | was signed by | Keystone Trust",
+        ),
+        ("Anna is ugly.", "Anna | is | ugly"),
+    ],
+)
+def test_subjects_pronouns_and_adverbs(text: str, said: str) -> None:
+    assert said in triplets(text, speaker="Anna", time="2024-05-08")
+
+
 @pytest.mark.parametrize("text", ["1999 books", "31 June 2020", "we may go", "12345", "1.2.3"])
 def test_no_dates(text: str) -> None:
     assert find_dates(text, SAID) == []

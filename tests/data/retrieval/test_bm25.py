@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngraph.data.normalise import words
-from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker, cut_query
+from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker, cut_query, terms
 from turngraph.data.types import Evidence
 
 RANKERS: tuple[Ranker, ...] = ("bm25s", "rank_bm25")
@@ -136,3 +138,25 @@ def test_an_old_turn_has_its_weight() -> None:
         r.evidence.id: r.score for r in index.rank([("lima peru river", 0.25), ("capital", 1)], 9)
     }
     assert found == pytest.approx({f"e{i}": 0.25 * old[i] + new[i] for i in range(3)}, abs=1e-5)
+
+
+@pytest.mark.parametrize("ranker", RANKERS)
+def test_stems_join_the_forms_of_a_word(ranker: Ranker) -> None:
+    pool = make_pool(["who knows who likes lima", "lima is maintained by the county"])
+    for stemmer, first in (("none", "e0"), ("english", "e1")):
+        index = EvidenceIndex(pool, ranker, stemmer)  # type: ignore[arg-type]
+        assert index.rank([("Maintaining", 1.0)], 1)[0].evidence.id == first
+
+
+def test_terms_are_words_or_their_stems() -> None:
+    assert terms("Maintained ÄRGER, 1967") == ["maintained", "arger", "1967"]
+    assert terms("Maintained ÄRGER, 1967", "english") == ["maintain", "arger", "1967"]
+    assert terms("", "english") == []
+
+
+def test_without_its_library_a_stemmer_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "Stemmer", None)
+    message = r"evidence.stemmer needs Stemmer: pip install 'turngraph\[stems\]'"
+    with pytest.raises(ValueError, match=message):
+        EvidenceIndex(make_pool(["lima"]), stemmer="english")
+    assert terms("lima", "none") == ["lima"]

@@ -55,6 +55,21 @@ def test_fusion_sums_reciprocal_ranks(query: Query) -> None:
     assert [i.evidence.id for i in found] == sorted(scores, key=lambda e: (-scores[e], e))[:2]
 
 
+def test_fusion_takes_the_stemmer() -> None:
+    pool = make_pool(["abc def", "rivers", "the abc"])
+    same = [FusedIndex(pool, letters, stemmer=s) for s in ("none", "english")]
+    plain, stemmed = ([item.score for item in index.rank("river", 3)] for index in same)
+    assert max(stemmed) > max(plain)
+
+
+def test_the_config_chooses_the_stemmer(inst_tokenizer: PreTrainedTokenizerBase) -> None:
+    pool = make_pool(["who knows", "the county maintained it"])
+    for stemmer, first in (("none", "e0"), ("english", "e1")):
+        config = EvidenceConfig(stemmer=stemmer, memory="none")
+        index = ExampleBuilder(Prompt(inst_tokenizer), config)._index(pool)
+        assert index.rank("Maintains", 1)[0].evidence.id == first
+
+
 def test_empty_pools_have_no_passages() -> None:
     assert DenseIndex([], letters).rank("lima", 3) == []
     assert FusedIndex([], letters).rank("lima", 3) == []

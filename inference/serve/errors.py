@@ -1,0 +1,28 @@
+"""What clients are told of errors: their own by name, the server's own in its log alone."""
+
+from __future__ import annotations
+
+import logging
+from json import JSONDecodeError
+
+from turngraph.data.memory_graph.record.damage import Unavailable
+
+logger = logging.getLogger("serve")
+NOT_FOUND = "there is none of that name"
+FAILED = "the server could not answer"
+UNAVAILABLE = "the server cannot read or write what it keeps; its log says why"
+OWN = (Unavailable, UnicodeError, JSONDecodeError)
+"""Kinds of ``ValueError`` that tell of the server's files and code, not of what a client sent."""
+
+
+class NotFound(KeyError):
+    """A user has nothing of that name."""
+
+
+def own_fault(error: BaseException) -> tuple[int, str]:
+    """Log an error of the server with its traceback; return the status and what a client is told.
+
+    The error names files; its text is for the log.
+    """
+    logger.error("an answer failed", exc_info=error)
+    return (503, UNAVAILABLE) if isinstance(error, Unavailable) else (500, FAILED)

@@ -1,0 +1,325 @@
+# ruff: noqa: F811 - fixtures of another file
+"""A server when something goes wrong: kills, damaged files, clients that leave; and forgetting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from turngraph.data.types import Retrieved
+from turngraph.inference.api import QA
+from turngraph.inference.serve.app import make_app
+from turngraph.inference.serve.conversation_store import ConversationStore
+from turngraph.inference.serve.documents import Documents
+from turngraph.inference.serve.engine import Late, Stopping
+from turngraph.inference.serve.errors import FAILED, NOT_FOUND, UNAVAILABLE, NotFound
+from turngraph.inference.serve.open_conversation import Gone
+from turngraph.inference.serve.serve_options import ServeOptions
+from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.streams import Streaming, failure
+from turngraph.inference.serve.users import Users, add_user
+from turngraph.inference.session import Session
+from turngraph.tests.test_serve import Start, ask, fail, pool, qa, start  # noqa: F401
+from turngraph.tests.waiting import wait_until
+
+Json = dict[str, Any]
+TOLD = "Anna lives in Gdynia."
+
+
+def facts(client: TestClient) -> list[str]:
+    found = client.get("/api/memory/ask", params={"question": "Where does Anna live?"}).json()
+    return [fact["text"] for fact in found["facts"]]
+
+
+def restarted(start: Start, client: TestClient, **options: Any) -> TestClient:
+    client.app.state.service.close()
+    return start(**options)
+
+
+def forget_and_look(start: Start, **options: Any) -> None:
+    """Forget what a conversation said; neither a look at it nor a close brings it back."""
+    client = start(**options)
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, TOLD)
+    began, _ = client.app.state.service.store("local").memory_of(id_)
+    forgotten = client.post("/api/memory/forget", json={"source": f"chat {began}"}).json()
+    assert forgotten["episodes"] == 2
+    for _ in range(2):
+        client = restarted(start, client, **options)
+        assert client.get(f"/api/conversations/{id_}/why").status_code == 200
+    assert facts(client) == []
+    assert client.post(f"/api/conversations/{id_}/undo").status_code == 200
+    ask(client, id_, TOLD)
+    assert any("Gdynia" in text for text in facts(client))
+
+
+def test_what_is_forgotten_stays_forgotten_in_a_conversation_that_goes_on(start: Start) -> None:
+    forget_and_look(start)
+
+
+def test_turns_that_a_killed_server_did_not_remember_are_remembered_later(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, "Where does Anna live?")
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "remember", no_more)
+        ask(client, id_, TOLD)
+    again = start()  # as after a kill: nothing was closed
+    assert facts(again) == []
+    again.get(f"/api/conversations/{id_}/why")
+    assert any("Gdynia" in text for text in facts(restarted(start, again)))
+
+
+def no_more(session: Session) -> None:
+    assert session.persistent is not None
+    if session.persistent.num_turns < len(session.turns):
+        fail("no room")
+
+
+def test_conversations_of_an_older_file_count_as_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "conversations.db"
+    store = ConversationStore(path)
+    id_ = store.create()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:  # as the first format had it
+        db.execute("ALTER TABLE conversations DROP COLUMN num_remembered")
+        db.execute("INSERT INTO turns VALUES (?, 0, '{}', '[]')", (id_,))
+        db.execute("PRAGMA user_version = 1")
+    for _ in range(2):
+        store = ConversationStore(path)
+        assert store.num_remembered(id_) == 1
+    store.add_turn(id_, 1, {}, list[Retrieved]())
+    assert store.num_remembered(id_) == 1
+    store.set_num_remembered(id_, 2)
+    assert ConversationStore(path).num_remembered(id_) == 2
+
+
+def told(reply: Any) -> tuple[int, str]:
+    return reply.status_code, reply.json()["error"]["message"]
+
+
+def test_faults_of_the_server_are_logged_and_told_without_paths(
+    start: Start,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = start()
+    client = TestClient(client.app, client.base_url, raise_server_exceptions=False)
+    folder = tmp_path / "users" / "local"
+    folder.mkdir(parents=True)
+    for name, route in (
+        ("conversations.db", "/api/conversations"),
+        ("memory.db", "/api/memory/ask?question=Where"),
+    ):
+        (folder / name).write_bytes(b"no database" * 100)
+        assert told(client.get(route)) == (503, UNAVAILABLE)
+        assert f"{folder / name}" in caplog.text
+        (folder / name).unlink()
+    id_ = client.post("/api/conversations").json()["id"]
+    with closing(sqlite3.connect(folder / "conversations.db", isolation_level=None)) as db:
+        db.execute("INSERT INTO turns VALUES (?, 0, '{', '[]')", (id_,))
+    assert told(client.get(f"/api/conversations/{id_}")) == (503, UNAVAILABLE)
+    monkeypatch.setattr(Service, "store", lambda *_: {}["broken"])
+    assert told(client.get(f"/api/conversations/{id_}")) == (500, FAILED)
+    monkeypatch.setattr(Service, "store", lambda *_: b"\xff".decode())
+    assert told(client.get(f"/api/conversations/{id_}")) == (500, FAILED)
+    assert "can't decode byte" in caplog.text
+
+
+def test_a_question_while_its_conversation_is_deleted_leaves_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+    service, asked = client.app.state.service, {"question": "Who?", "stream": False}
+    state, session_ask = ConversationStore.state, Session.ask
+
+    def deleted_before(store: ConversationStore, id_: str) -> str | None:
+        found = state(store, id_)
+        monkeypatch.setattr(ConversationStore, "state", state)
+        service.delete("local", id_)
+        return found
+
+    def deleted_during(session: Session, *given: Any) -> Any:
+        service.store("local").delete(id_)
+        return session_ask(session, *given)
+
+    for kind, name, changed in (
+        (ConversationStore, "state", deleted_before),
+        (Session, "ask", deleted_during),
+    ):
+        id_ = client.post("/api/conversations").json()["id"]
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, name, changed)
+            reply = client.post(f"/api/conversations/{id_}/ask", json=asked)
+        assert told(reply) == (404, NOT_FOUND)
+        wait_until(lambda: not service._open and not service._states)
+    assert failure(NotFound(id_)) == {"message": NOT_FOUND}
+
+
+class Client:
+    """Who sends a request and reads no answer, as the application sees it.
+
+    Args:
+        leaves: set when it leaves.
+    """
+
+    def __init__(self, leaves: threading.Event) -> None:
+        self.leaves, self.sent = leaves, list[Json]()
+
+    async def post(self, app: Any, path: str, content: Json) -> None:
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {
+            **{"type": "http", "http_version": "1.1", "method": "POST", "scheme": "http"},
+            **{"path": path, "query_string": b"", "headers": headers},
+        }
+        body = [{"type": "http.request", "body": json.dumps(content).encode()}]
+
+        async def receive() -> Json:
+            if not body:
+                await asyncio.to_thread(self.leaves.wait)
+            return body.pop() if body else {"type": "http.disconnect"}
+
+        async def send(message: Json) -> None:
+            self.sent.append(message)
+
+        await app(scope, receive, send)
+
+
+def test_a_client_that_leaves_ends_its_answer(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def answer(_: Service, session: Session, question: str, listener: Streaming, *__: Any) -> None:
+        begun.set()
+        assert listener.gone.wait(60)
+        raise Gone
+
+    monkeypatch.setattr(Service, "_answer", answer)
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    for path, content in (
+        (f"/api/conversations/{id_}/ask", {"question": "Who?", "stream": False}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Who?"}]}),
+    ):
+        begun.clear()
+        asyncio.run(Client(begun).post(client.app, path, content))
+        wait_until(lambda: not client.app.state.service.engine.num_admitted)
+
+
+def test_an_answer_that_nobody_waits_for_is_told_apart_from_one_that_the_server_gave_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stays:
+        async def receive(self) -> Json:
+            await asyncio.sleep(3600)
+            return {}
+
+    async def stop() -> Streaming:
+        streaming = Streaming()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(streaming.whole(answer, Stays()))
+        await asyncio.sleep(0)
+        waiting.cancel()  # as a server does whose time to stop is over
+        with pytest.raises(Stopping):
+            await waiting
+        assert not answer.cancelled()
+        answer.set_exception(Gone())  # which nobody reports as lost
+        return streaming
+
+    streaming = asyncio.run(stop())
+    with pytest.raises(Gone):
+        streaming.step("1", None)
+    assert caplog.text == ""
+    assert failure(Late("too late")) == {"message": "too late"}
+    assert failure(ValueError("too\nlong")) == {"message": "too long"}
+    assert "an answer failed" not in caplog.text
+    assert failure(RuntimeError("secret")) == {"message": FAILED}
+    assert "an answer failed" in caplog.text
+
+
+def test_warnings_about_a_document_are_told_to_its_user_alone(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = b'{"id": "private", "text": "a", "secret": 1}\n{"id": "private", "text": "b"}\n'
+    client = start()
+    with caplog.at_level("INFO"):
+        caplog.clear()
+        told = client.put("/api/documents/diary.jsonl", content=lines).json()
+        client.put("/api/documents/letter.txt", content="Gru\xdf".encode("latin-1"))
+        start().post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "?"}]})
+    assert told["num_passages"] == 2
+    repeated, unknown = told["warnings"]
+    assert unknown.startswith("diary.jsonl, line 1, field secret: unknown and not read")
+    assert repeated.startswith("diary.jsonl: evidence ids that occur more than once: 'private'")
+    assert [one for one in caplog.records if one.name.startswith("turngraph.data")] == []
+
+
+def test_a_document_that_is_removed_meanwhile_is_not_there(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, paths = start(), Documents._paths
+    client.put("/api/documents/a.txt", content=b"Dune is a book.")
+
+    def removed_meanwhile(documents: Documents, user: str) -> list[Path]:
+        found = paths(documents, user)
+        for path in found:
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Documents, "_paths", removed_meanwhile)
+    assert client.get("/api/documents").json() == []
+    monkeypatch.setattr(Documents, "_paths", paths)
+    assert client.delete("/api/documents/a.txt").status_code == 404
+    folder = tmp_path / "users" / "local" / "documents"
+    for name in (f".{'0' * 32}.txt", f".{'1' * 32}.txt"):
+        (folder / name).write_bytes(b"left by a kill")
+    os.utime(folder / name, (0, 0))
+    assert start().get("/api/documents").json() == []
+    assert [path.name for path in folder.iterdir()] == [f".{'0' * 32}.txt"]  # may be in use
+
+
+def test_a_token_that_was_replaced_or_removed_counts_no_more(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tokens"
+    old = add_user(path, "ada")
+    client = start(Users(path))
+
+    def status(token: str) -> int:
+        headers = {"Authorization": f"Bearer {token}"}
+        return int(client.get("/api/conversations", headers=headers).status_code)
+
+    assert status(old) == 200
+    new, other = add_user(path, "ada"), add_user(path, "bob")
+    assert [status(token) for token in (old, new, other)] == [401, 200, 200]
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    assert [status(token) for token in (new, other)] == [200, 401]
+    path.write_text("no user\n")
+    assert [status(new) for _ in range(2)] == [200, 200]
+    path.unlink()
+    assert status(new) == 200
+    levels = [one.levelname for one in caplog.records if one.name == "serve"]
+    assert levels.count("ERROR") == 2
+
+
+def test_a_server_is_reached_by_its_own_address(qa: QA, tmp_path: Path) -> None:
+    for address, hosts in (
+        ("127.0.0.2", ("127.0.0.2:80", "localhost", "[::1]:80")),
+        ("::1", ("[::1]:80",)),
+    ):
+        app = make_app(Service(qa, ServeOptions(), tmp_path), Users(None), "tiny", address)
+        client = TestClient(app, "http://localhost")
+        replies = [client.get("/healthz", headers={"Host": host}) for host in (*hosts, "other")]
+        assert [reply.status_code for reply in replies] == [200] * len(hosts) + [400]
