@@ -25,7 +25,8 @@ from turngraph.model.generation import (
 from turngraph.model.graph_lm import BatchLike, GraphLM
 
 SPARE = 64
-"""Columns that a store has left when it is laid out anew."""
+"""Columns that a store has left when it is laid out anew, or an eighth of them if that is more; and
+a quarter of the rows. So it is at most 1.5 times as large as what is in it, and these columns."""
 
 
 @dataclass(eq=False)
@@ -62,7 +63,7 @@ class JoinedLayer(DynamicLayer):
     ) -> tuple[Tensor, Tensor]:
         """Append one column, [L, K, 1, C] each; return all of them, [L, K, columns, C]."""
         if self._end == self._stores[0].shape[2]:
-            self._lay_out(_capacity(self._num), self._end - self._begin)
+            self._lay_out(self._num, self._end - self._begin)
         for store, new in zip(self._stores, (key_states, value_states), strict=True):
             store[: self._num, :, self._end : self._end + 1] = new
         self._end += 1
@@ -74,10 +75,8 @@ class JoinedLayer(DynamicLayer):
             self.lazy_initialization(keys, values)
             self._stores = [new.new_empty(0, *new.shape[1:]) for new in (keys, values)]
         length = keys.shape[2]
-        if not self._num:
-            self._begin = self._end = 0
         if self._num == self._stores[0].shape[0] or length > self._end:
-            self._lay_out(_capacity(self._num + 1), max(length, self._end - self._begin))
+            self._lay_out(self._num + 1, max(length, self._end - self._begin))
         for store, new in zip(self._stores, (keys, values), strict=True):
             store[self._num, :, self._end - length : self._end] = new[0]
         self._num += 1
@@ -88,6 +87,9 @@ class JoinedLayer(DynamicLayer):
         """Keep some rows, in the given order, and the last ``longest`` columns."""
         if not self._stores:  # the layer shares another layer's keys and values
             return
+        if not indices:  # nothing stays allocated while nobody asks
+            self._stores = [store.new_empty(0, *store.shape[1:]) for store in self._stores]
+            self._end = longest = 0
         self._begin = self._end - longest
         if indices != list(range(len(indices))):
             chosen = torch.tensor(indices, device=self._stores[0].device)
@@ -95,30 +97,24 @@ class JoinedLayer(DynamicLayer):
                 columns = slice(self._begin, self._end)
                 store[: len(indices), :, columns] = store[chosen, :, columns]
         self._num = len(indices)
-        if not indices:  # the next rows may be fewer, and their prompts shorter
-            self._stores = [store.new_empty(0, *store.shape[1:]) for store in self._stores]
         self._show()
 
     def _lay_out(self, rows: int, end: int) -> None:
-        """Move the columns so that they end at ``end``, in stores with room for more of them."""
-        width = self._end - self._begin
-        for index, store in enumerate(self._stores):
-            shape = (rows, store.shape[1], end + max(SPARE, end // 2), store.shape[3])
+        """Move the columns so that they end at ``end``, in stores with room for more than that."""
+        width, moved = self._end - self._begin, []
+        for store in self._stores:
+            shape = (rows + rows // 4, store.shape[1], end + max(SPARE, end // 8), store.shape[3])
             new = store.new_zeros(shape)  # a masked column must be finite: 0 times NaN is NaN
             kept = store[: self._num, :, self._begin : self._end]
             new[: self._num, :, end - width : end] = kept
-            self._stores[index] = new
+            moved.append(new)
+        self._stores = moved  # both or, out of memory, none
         self._begin, self._end = end - width, end
 
     def _show(self) -> tuple[Tensor, Tensor]:
         keys, values = (s[: self._num, :, self._begin : self._end] for s in self._stores)
         self.keys, self.values = keys, values
         return keys, values
-
-
-def _capacity(num: int) -> int:
-    """Return the rows of a store for so many: the next power of two."""
-    return 1 << (num - 1).bit_length()
 
 
 class RunningBatch:
@@ -157,7 +153,8 @@ class RunningBatch:
             past: prefix cache of the conversation; it is read and updated.
 
         Returns:
-            The row; it is among ``rows`` unless it is done.
+            The row; it is among ``rows`` unless it is done. If an error is raised, it is not, and
+            the others go on.
         """
         assert len(batch.input_ids) == 1, "one prompt at a time"
         with self.model.decoding():
@@ -178,16 +175,20 @@ class RunningBatch:
         self._append([row], logits)
         if not row.done:
             try:
-                for layer, filled in zip(self._cache.layers, cache.layers, strict=True):
-                    assert isinstance(layer, JoinedLayer)
-                    assert isinstance(filled, PreallocatedLayer)
-                    if filled.is_initialized:
-                        layer.join(*filled.held())
-            except Exception:
-                self.drop([])  # some layers have the row: the others go on without it
+                self._join(cache)
+            except BaseException:  # out of memory in some layer: the others have the row
+                self.drop([])
                 raise
             self.rows.append(row)
         return row
+
+    def _join(self, cache: Cache) -> None:
+        """Add the row of a filled cache to every layer."""
+        for layer, filled in zip(self._cache.layers, cache.layers, strict=True):
+            assert isinstance(layer, JoinedLayer)
+            assert isinstance(filled, PreallocatedLayer)
+            if filled.is_initialized:
+                layer.join(*filled.held())
 
     @torch.no_grad()
     def step(self) -> list[Row]:

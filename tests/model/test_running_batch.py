@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.model.generation import Past
 from turngraph.model.graph_lm import GraphLM
-from turngraph.model.running_batch import JoinedLayer, Row, RunningBatch
+from turngraph.model.running_batch import SPARE, JoinedLayer, Row, RunningBatch
 from turngraph.tests.tiny import ARCHITECTURES, END_ID, tiny_examples, tiny_model
 
 
@@ -63,44 +64,64 @@ def test_a_row_reads_and_writes_the_prefix_cache_of_its_conversation() -> None:
     assert torch.allclose(torch.tensor(first.logprob), torch.tensor(second.logprob), atol=1e-4)
 
 
-def test_a_store_has_room_for_its_rows_alone() -> None:
-    model = tiny_model().eval()
-    short, long = (
-        collate([example], "left", with_target=False)
-        for example in (tiny_examples(1, top_k=1)[0], tiny_examples(1)[0])
-    )
-    running = RunningBatch(model, END_ID)
-    for _ in range(9):
-        running.add(short, 40)
-    [layer, *_] = running._cache.layers
-    assert isinstance(layer, JoinedLayer)
-    assert layer._stores[0].shape[0] == 16
-    running.drop(running.rows[2:])
-    running.add(long, 40)
-    assert layer._stores[0].shape[0] == 4
-    running.drop(list(running.rows))
-    assert layer._stores[0].numel() == 0
-    ids = running.add(long, 3).ids
+def test_a_layer_stores_little_more_than_its_rows_and_nothing_without_any() -> None:
+    def rows(num: int, length: int) -> list[int]:
+        for _ in range(num):
+            layer.join(*(torch.ones(1, 2, length, 4) for _ in range(2)))
+        return [store.numel() // 8 for store in layer._stores]
+
+    layer = JoinedLayer()
+    for num, length in ((33, 10), (2, 100)):
+        assert max(rows(num, length)) <= 1.25 * num * (length + SPARE)
+        layer.keep([], 0)
+        assert rows(0, 0) == [0, 0]
+    rows(32, 10)
+    layer.keep([3], 10)
+    assert max(rows(1, 6000)) <= 1.5 * 2 * 6000  # and not 32 times as much
+    layer.keep([0], 10)
+    assert max(rows(4, 20)) <= 1.25 * 5 * (20 + SPARE)
+
+
+@pytest.mark.parametrize("num", [0, 1, 2])
+def test_a_row_that_does_not_fit_leaves_the_others_as_they_were(
+    num: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, examples = tiny_model().eval(), sorted(tiny_examples(4), key=lambda e: e.num_tokens)
+    running, join, calls = RunningBatch(model, END_ID), JoinedLayer.join, list[JoinedLayer]()
+    shorter, longest = examples[:num], collate(examples[-1:], "left", with_target=False)
+    rows = [running.add(collate([one], "left", with_target=False), 12) for one in shorter]
+
+    def fail(layer: JoinedLayer, keys: torch.Tensor, values: torch.Tensor) -> None:
+        calls.append(layer)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("in the second layer")
+        join(layer, keys, values)
+
+    monkeypatch.setattr(JoinedLayer, "join", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        running.add(longest, 12)
+    rows.append(running.add(longest, 12))
     while running.rows:
         running.step()
-    assert ids == alone(model, tiny_examples(1)[0], 3)[0]
+    expected = [alone(model, one, 12)[0] for one in (*shorter, examples[-1])]
+    assert [row.ids for row in rows] == expected
 
 
-def test_a_row_that_cannot_join_leaves_the_others_as_they_are(
+def test_out_of_memory_while_a_layer_is_laid_out_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, (first, second) = tiny_model().eval(), tiny_examples(2)
-    running = RunningBatch(model, END_ID)
-    row = running.add(collate([first], "left", with_target=False), 12)
-    layer = running._cache.layers[-1]
+    layer, zeros, calls = JoinedLayer(), torch.Tensor.new_zeros, list[Any]()
+    layer.join(*torch.arange(80.0).view(2, 1, 2, 5, 4))
+    before = [shown.clone() for shown in layer._show()]
 
-    def full(*_: object) -> None:
-        raise RuntimeError("out of memory")
+    def fail(*given: Any) -> torch.Tensor:
+        calls.append(given)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("of the values")
+        return zeros(*given)
 
-    monkeypatch.setattr(layer, "join", full)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        running.add(collate([second], "left", with_target=False), 12)
-    monkeypatch.undo()
-    while running.rows:
-        running.step()
-    assert row.ids == alone(model, first, 12)[0]
+    monkeypatch.setattr(torch.Tensor, "new_zeros", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        layer.join(torch.ones(1, 2, 99, 4), torch.ones(1, 2, 99, 4))
+    for shown, known in zip(layer._show(), before, strict=True):
+        assert torch.equal(shown, known)
