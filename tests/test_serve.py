@@ -422,7 +422,7 @@ def test_refusals_are_logged_without_their_text(
     assert "secret" not in caplog.text.replace("/secret", "")
 
 
-def fail_unexpectedly() -> None:
+def fail_unexpectedly(*_: object) -> None:
     raise RuntimeError("broken")
 
 
@@ -514,7 +514,7 @@ def test_a_question_that_is_late_waits_for_no_other(start: Start) -> None:
 def test_too_many_questions_wait_and_late_ones_end(start: Start) -> None:
     client = start(max_batch=1, max_waiting=1, deadline=1e-6)
     service = client.app.state.service
-    admissions = [service.engine.admit() for _ in range(2)]
+    admissions = [service.engine.admit("local") for _ in range(2)]
     id_ = client.post("/api/conversations").json()["id"]
     refused = client.post(f"/api/conversations/{id_}/ask", json={"question": "Who?"})
     assert refused.status_code == 429

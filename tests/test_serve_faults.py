@@ -8,6 +8,7 @@ import json
 import os
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from turngraph.data.batches.collate import collate
 from turngraph.data.types import Retrieved
 from turngraph.inference.api import QA
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
-from turngraph.inference.serve.engine import Late, Stopping
+from turngraph.inference.serve.engine import Busy, Engine, Late, Stopping
 from turngraph.inference.serve.errors import FAILED, NOT_FOUND, UNAVAILABLE, NotFound
 from turngraph.inference.serve.open_conversation import Gone
 from turngraph.inference.serve.serve_options import ServeOptions
@@ -29,6 +31,7 @@ from turngraph.inference.serve.streams import Streaming, failure
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
 from turngraph.tests.test_serve import Start, ask, fail, pool, qa, start  # noqa: F401
+from turngraph.tests.tiny import END_ID, tiny_examples, tiny_model
 from turngraph.tests.waiting import wait_until
 
 Json = dict[str, Any]
@@ -323,3 +326,46 @@ def test_a_server_is_reached_by_its_own_address(qa: QA, tmp_path: Path) -> None:
         client = TestClient(app, "http://localhost")
         replies = [client.get("/healthz", headers={"Host": host}) for host in (*hosts, "other")]
         assert [reply.status_code for reply in replies] == [200] * len(hosts) + [400]
+
+
+def test_no_user_takes_the_places_of_all() -> None:
+    engine = Engine(tiny_model().eval(), END_ID, max_rows=2, max_waiting=3)
+    asked = [engine.admit("ada") for _ in range(5)] + [engine.admit("bob")]
+    for user in ("ada", "bob"):
+        with pytest.raises(Busy):
+            engine.admit(user)
+    asked += [engine.admit("cem"), engine.admit("dan")]
+    assert engine.num_admitted == engine.most_admitted
+    with pytest.raises(Busy):
+        engine.admit("eve")
+    for one in asked:
+        one.end()
+    assert (engine.num_admitted, len(engine._num_of_user)) == (0, 0)
+    engine.close()
+
+
+def test_users_of_whom_fewer_answers_are_decoded_go_first() -> None:
+    engine = Engine(tiny_model().eval(), END_ID, max_rows=2)
+    order, admit = list[str](), engine._admit
+    begun, may_go_on, step = threading.Event(), threading.Event(), engine._running.step
+
+    def noted() -> Any:
+        request = admit()
+        order.extend([] if request is None else [request.user])
+        return request
+
+    def slow() -> Any:
+        begun.set()
+        assert may_go_on.wait(60)
+        return step()
+
+    engine._admit, engine._running.step = noted, slow
+    batch = collate(tiny_examples(1), "left", with_target=False)
+    with ThreadPoolExecutor(5) as threads:
+        for number, user in enumerate(("ada", "ada", "ada", "ada", "bob")):
+            threads.submit(engine.generate, batch, 9, END_ID, user=user)
+            assert begun.wait(60)
+            wait_until(lambda number=number: len(engine._waiting) == number)
+        may_go_on.set()
+    engine.close()
+    assert order == ["ada", "bob", "ada", "ada", "ada"]

@@ -77,7 +77,7 @@ async def ask(
 
     Without ``stream`` the answer comes as a whole.
     """
-    streaming, admission = Streaming(), service.engine.admit()
+    streaming, admission = Streaming(), service.engine.admit(user)
     try:
         future = await run_in_threadpool(service.ask, user, id_, asked.question, streaming)
     except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -54,12 +54,14 @@ class _Request:
         batch: one example.
         max_new_tokens: most tokens of its answer.
         past: prefix cache of its conversation.
+        user: who asks.
         arrived: the ids of its answer, then None; or what went wrong.
     """
 
     batch: Batch
     max_new_tokens: int
     past: Past | None
+    user: str
     arrived: SimpleQueue[int | Exception | None] = field(default_factory=SimpleQueue)
     row: Row | None = None
     cancelled: bool = False
@@ -75,14 +77,15 @@ class Admission:
 
     Args:
         engine: that counts it.
+        user: who asks.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._began = engine, time.monotonic()
+    def __init__(self, engine: Engine, user: str) -> None:
+        self._engine, self._user, self._began = engine, user, time.monotonic()
 
     def end(self) -> None:
         """End the count."""
-        self._engine.dismiss(time.monotonic() - self._began)
+        self._engine.dismiss(self._user, time.monotonic() - self._began)
 
 
 class Engine:
@@ -94,7 +97,8 @@ class Engine:
         max_tokens: answers that are decoded together, times the longest of them with its prompt,
             in tokens; a longer prompt is decoded alone.
         max_rows: most answers that are decoded together.
-        max_waiting: most questions that wait for room.
+        max_waiting: most questions that wait for room, those of users apart who have no other:
+            as many more of these may wait.
 
     Raises:
         ValueError: the LM's answers cannot be batched.
@@ -111,6 +115,7 @@ class Engine:
         self.model, self.end_id = model, end_id
         self.max_tokens, self.max_rows, self.max_waiting = max_tokens, max_rows, max_waiting
         self.num_admitted, self.num_answered, self.num_tokens = 0, 0, 0
+        self._num_of_user = Counter[str]()
         self._num_steps = 0
         self._seconds = 1.0  # that an answer took, a moving average
         self._running = RunningBatch(model, end_id)
@@ -131,23 +136,32 @@ class Engine:
         """The number of admitted questions that are not being decoded."""
         return self.num_admitted - self.num_running
 
-    def admit(self) -> Admission:
-        """Count a question from its arrival to its answer.
+    @property
+    def most_admitted(self) -> int:
+        """The most questions of all users that are admitted at once."""
+        return self.max_rows + 2 * self.max_waiting
+
+    def admit(self, user: str = "") -> Admission:
+        """Count a user's question from its arrival to its answer.
 
         Raises:
             Busy: too many wait already.
         """
         with self._changed:
-            if self.num_admitted >= self.max_rows + self.max_waiting:
+            room = self.most_admitted - self.max_waiting * bool(self._num_of_user[user])
+            if self.num_admitted >= room:
                 rounds = self.num_admitted / self.max_rows
                 raise Busy(max(1.0, rounds * self._seconds))
             self.num_admitted += 1
-        return Admission(self)
+            self._num_of_user[user] += 1
+        return Admission(self, user)
 
-    def dismiss(self, seconds: float) -> None:
-        """End the count of a question that took so many seconds."""
+    def dismiss(self, user: str, seconds: float) -> None:
+        """End the count of a user's question that took so many seconds."""
         with self._changed:
             self.num_admitted -= 1
+            self._num_of_user[user] -= 1
+            self._num_of_user += Counter()  # without those that have none
             self._seconds += 0.1 * (seconds - self._seconds)
 
     def generate(
@@ -159,6 +173,7 @@ class Engine:
         past: Past | None = None,
         deadline: float | None = None,
         check: Callable[[], None] = lambda: None,
+        user: str = "",
     ) -> Generated:
         """Generate the answer to one prompt, beside those of other threads.
 
@@ -170,6 +185,7 @@ class Engine:
             past: prefix cache of the conversation; it is read and updated.
             deadline: ``time.monotonic`` at which the answer is given up; None: never.
             check: called while there is no new token; if it raises, the answer is given up.
+            user: who asks.
 
         Raises:
             Late: the deadline has passed.
@@ -177,7 +193,7 @@ class Engine:
             ValueError: the prompt does not fit into the memory.
         """
         assert end_id == self.end_id, "of another tokenizer"
-        request = _Request(batch, max_new_tokens, past)
+        request = _Request(batch, max_new_tokens, past, user)
         with self._changed:
             if self._closed:
                 raise Stopping("the server stops")
@@ -253,16 +269,18 @@ class Engine:
         return True
 
     def _admit(self) -> _Request | None:
-        """Take the first waiting prompt for which there is room."""
-        while self._waiting and self._waiting[0].cancelled:
-            self._waiting.popleft()
+        """Take a waiting prompt if there is room: the first one of whom the fewest are decoded."""
+        self._waiting = deque(one for one in self._waiting if not one.cancelled)
         if not self._waiting or len(self._requests) >= self.max_rows:
             return None
-        together = [*self._requests, self._waiting[0]]  # each takes the room of the longest
+        num_running = Counter(request.user for request in self._requests)
+        first = min(self._waiting, key=lambda request: num_running[request.user])
+        together = [*self._requests, first]  # each takes the room of the longest
         num_tokens = len(together) * max(request.num_tokens for request in together)
         if self._requests and num_tokens > self.max_tokens:
             return None
-        return self._waiting.popleft()
+        self._waiting.remove(first)
+        return first
 
     def _join(self, request: _Request) -> None:
         try:

@@ -80,7 +80,7 @@ async def completions(
         "created": int(time.time()),
         "model": request.app.state.model_name,
     }
-    admission = service.engine.admit()
+    admission = service.engine.admit(user)
     future = service.complete(user, turns, question, streaming, max_new_tokens)
     future.add_done_callback(lambda _: admission.end())
     answer = asyncio.wrap_future(future)

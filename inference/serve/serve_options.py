@@ -29,7 +29,8 @@ class ServeOptions:
             prompt, in tokens.
         max_batch: most answers that are decoded together.
         prefix_tokens: tokens of last prompts whose keys and values all conversations keep together.
-        max_waiting: most questions that wait for room; more get "too many requests".
+        max_waiting: most questions that wait for room; more get "too many requests". As many more
+            may wait of users who have no other.
         deadline: seconds after which an answer is given up.
 
     Raises:

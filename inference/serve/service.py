@@ -75,7 +75,7 @@ class Service:
         limits = options.batch_tokens, options.max_batch, options.max_waiting
         self.engine = Engine(qa.model, qa.builder.prompt.end_id, *limits)
         # not the threads of routes: they are few, and other routes would wait for answers
-        self._completing = ThreadPoolExecutor(options.max_batch + options.max_waiting, "completion")
+        self._completing = ThreadPoolExecutor(self.engine.most_admitted, "completion")
         self._open: OrderedDict[tuple[str, str], OpenConversation] = OrderedDict()
         self._stores: dict[str, ConversationStore] = {}
         self._states: dict[tuple[str, str], str | None] = {}
@@ -275,7 +275,7 @@ class Service:
             self._remember(user, id_, session)  # what could not be before
             if session.persistent is not None:
                 session.persistent.on_step = listener.step
-            answer = self._answer(session, question, listener, deadline)
+            answer = self._answer(session, question, listener, deadline, user)
             try:
                 passages = answer.evidence
                 self.store(user).add_turn(id_, len(session.turns) - 1, answer.record, passages)
@@ -323,14 +323,14 @@ class Service:
                     for i, (asked, said) in enumerate(turns)
                 ]
                 session.resume([(record, None) for record in records])
-                return self._answer(session, question, listener, deadline)
+                return self._answer(session, question, listener, deadline, user)
             finally:
                 session.close()
 
         return self._completing.submit(work)
 
     def _answer(
-        self, session: Session, question: str, listener: Listener, deadline: float
+        self, session: Session, question: str, listener: Listener, deadline: float, user: str
     ) -> ChatAnswer:
         text = TextStream(self.qa.builder.prompt, session.may_withhold)
 
@@ -340,7 +340,9 @@ class Service:
                 listener.emit(piece)
 
         session.check = partial(check_wanted, listener, deadline)
-        session.generate = partial(self.engine.generate, deadline=deadline, check=session.check)
+        session.generate = partial(
+            self.engine.generate, deadline=deadline, check=session.check, user=user
+        )
         answer = session.ask(question, on_token)
         answer.record["num_new_tokens"] = len(text.ids)
         ends = self.qa.model.end_ids(self.engine.end_id)
