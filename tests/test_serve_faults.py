@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -369,3 +369,44 @@ def test_users_of_whom_fewer_answers_are_decoded_go_first() -> None:
         may_go_on.set()
     engine.close()
     assert order == ["ada", "bob", "ada", "ada", "ada"]
+
+
+def test_what_is_no_answer_has_places_of_its_own(start: Start) -> None:
+    client = start()
+    places = client.app.state.service.places
+    client.put("/api/documents/a.txt", content="A pier.")
+    id_ = client.post("/api/conversations").json()["id"]
+    slow: list[tuple[str, str]] = [
+        ("GET", "/api/memory/ask?question=Who"),
+        ("GET", "/api/memory/plan?question=Who"),
+        ("GET", "/api/memory/history?entity=Ada"),
+        ("GET", "/api/memory/export"),
+        ("GET", f"/api/conversations/{id_}/why"),
+        ("GET", f"/api/conversations/{id_}/save"),
+        ("PUT", "/api/documents/b.txt"),
+    ]
+    for users in (["local"] * places.most_of_user, [str(n) for n in range(places.most)]):
+        with ExitStack() as stack:
+            for user in users:
+                stack.enter_context(places.taken(user))
+            for method, path in slow:
+                reply = client.request(method, path)
+                assert (reply.status_code, reply.headers["Retry-After"]) == (429, "1"), path
+            assert client.get("/api/documents").status_code == 200
+            ask(client, id_, "Where is the pier?")
+    with places.taken("another"):
+        assert client.get(f"/api/conversations/{id_}/why").status_code == 200
+        assert client.get("/api/memory/plan?question=Who").status_code == 200
+    assert not places._taken
+
+
+def test_a_user_has_room_for_so_many_bytes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turngraph.inference.serve.documents.MAX_BYTES", 20)
+    client = start()
+    put = [client.put(f"/api/documents/{n}.txt", content="A pier is old.") for n in "ab"]
+    assert [reply.status_code for reply in put] == [201, 422]
+    message = "b.txt: 14 bytes, beside 14 of other documents; a user may have 20: delete some"
+    assert put[1].json()["error"]["message"] == message
+    assert client.put("/api/documents/a.txt", content="A pier is new.").status_code == 201
+    client.delete("/api/documents/a.txt")
+    assert client.put("/api/documents/b.txt", content="A pier is old.").status_code == 201

@@ -6,9 +6,10 @@
 First it fills tenants whose names begin with ``speed``: some of a thousand nodes, copies of one
 synthetic graph, and one of a million. After ``--minutes`` it ends with exit code 75, and the same
 command goes on; what is filled is used again by later measurements. Then 1, 8 and 32 clients, a
-process each, ask and remember for some seconds: first all over the small tenants at random, then
-all in the large one. Vectors are drawn (no model), so that the times are the database's and the
-recall's. The first question of a process about a tenant, which reads the graph, is counted apart.
+process each, ask, remember and ask again for some seconds: first all over the small tenants at
+random, then all in the large one. Vectors are drawn (no model), so that the times are the
+database's and the recall's. The first question of a process about a tenant, which reads the graph,
+is counted apart.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ def measure(url: str, tenants: list[str], clients: int, args: argparse.Namespace
 def client(
     number: int, seed: int, url: str, tenants: list[str], seconds: float, queue: Any, begin: Any
 ) -> None:
-    """Ask and remember in turn, in tenants at random; send the seconds of each operation."""
+    """Ask, remember and ask again, in tenants at random; send the seconds of each operation."""
     rng = random.Random(seed * 1000 + number)
     source = texts(object_names(Shape(1000, 0, 0, seed)), seed=int(time.time()) + number)
     embed = embedder(Shape(1000, 0, 0, seed))
@@ -208,6 +209,9 @@ def client(
         begun = time.perf_counter()
         graph.remember_many([Episode(episode.text.partition(". ")[0] + ".", time=episode.time)])
         times["remember"].append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        _ask(graph, source)
+        times["ask"].append(time.perf_counter() - begun)
     queue.put({operation: taken for operation, taken in times.items() if taken})
     for graph in opened.values():
         graph.close()

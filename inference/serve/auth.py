@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request
@@ -63,3 +64,17 @@ Spoken = Annotated[str, AfterValidator(_spoken)]
 """A question or a name that somebody gave."""
 User = Annotated[str, Depends(user_of)]
 Served = Annotated[Service, Depends(service_of)]
+
+
+async def place_of(service: Served, user: User) -> AsyncIterator[None]:
+    """Hold one of the places for what is asked beside answers, until the reply is sent.
+
+    Raises:
+        Busy: the user, or all together, have too many.
+    """
+    with service.places.taken(user):
+        yield
+
+
+TAKES_PLACE = Depends(place_of)
+"""What a route needs whose work takes long and is no answer of the model."""

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
-from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, Spoken, User
+from turngraph.inference.serve.auth import REFUSED, STREAMED, TAKES_PLACE, Served, Spoken, User
 from turngraph.inference.serve.errors import NotFound
 from turngraph.inference.serve.streams import (
     JSONLines,
@@ -98,7 +98,7 @@ async def undo(id_: Id, service: Served, user: User) -> Json:
     return {"question": await asyncio.wrap_future(future)}
 
 
-@conversations.get("/{id_}/why")
+@conversations.get("/{id_}/why", dependencies=[TAKES_PLACE])
 async def why(id_: Id, service: Served, user: User) -> Json:
     """Return the share of each passage in the last answer, and of the edges between passages."""
     future = await run_in_threadpool(service.run, user, id_, Session.why)
@@ -115,7 +115,7 @@ async def why(id_: Id, service: Served, user: User) -> Json:
     return found | {"passages": passages, "edges": edges}
 
 
-@conversations.get("/{id_}/save", response_class=JSONLines)
+@conversations.get("/{id_}/save", response_class=JSONLines, dependencies=[TAKES_PLACE])
 async def save(id_: Id, service: Served, user: User) -> JSONLines:
     """Return a conversation as one line of JSON, each turn with its evidence."""
 
@@ -133,7 +133,7 @@ def listed_documents(service: Served, user: User) -> list[Json]:
     return service.documents.listed(user)
 
 
-@documents.put("/{name}", status_code=201)
+@documents.put("/{name}", status_code=201, dependencies=[TAKES_PLACE])
 async def add_document(name: Name, request: Request, service: Served, user: User) -> Json:
     """Keep a document; the body is the file. ``warnings`` tell what of it is not read."""
     content = await request.body()

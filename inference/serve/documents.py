@@ -21,6 +21,8 @@ from turngraph.inference.serve.errors import NotFound
 
 MAX_NAME = 200
 """Bytes of a document's name; file systems allow 255."""
+MAX_BYTES = 2**28
+"""Bytes of all documents of a user."""
 MAX_POOLS = 32
 """Users whose documents are kept in memory, as passages and as an index beside the shared evidence;
 those of the user who asked longest ago are read again when they are needed."""
@@ -108,7 +110,8 @@ class Documents:
             Its name, the number of its passages, and warnings of what was not read.
 
         Raises:
-            ValueError: the name is not one of a readable file, or the content cannot be read.
+            ValueError: the name is not one of a readable file, the content cannot be read, or the
+                user has too many bytes.
         """
         suffix = Path(name).suffix.lower()
         if suffix not in ENDINGS:
@@ -117,6 +120,12 @@ class Documents:
             raise ValueError(
                 "a document's name must begin with a letter, a digit or a sign, have none of "
                 f'/ \\ : * ? " < > |, and at most {MAX_NAME} bytes'
+            )
+        others = sum(int(one["bytes"]) for one in self.listed(user) if one["name"] != name)
+        if others + len(content) > MAX_BYTES:
+            raise ValueError(
+                f"{name}: {len(content)} bytes, beside {others} of other documents; a user may have"
+                f" {MAX_BYTES}: delete some"
             )
         folder = self._folder(user)
         trial = folder / f".{uuid4().hex}{suffix}"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from turngraph.inference.serve.engine import Busy
 from turngraph.inference.serve.users import Users
 
 logger = logging.getLogger("serve")
@@ -19,6 +23,34 @@ MAX_DOCUMENT = 2**25
 """Bytes of a document."""
 BODY_SECONDS = 30.0
 """Seconds in which a whole body has to come."""
+
+
+class Places:
+    """Counts the requests that take long and are no answers: memories, explanations, documents.
+
+    Args:
+        most: of all users; fewer than there are threads for routes, so that quick routes have some.
+        most_of_user: of one user.
+    """
+
+    def __init__(self, most: int = 32, most_of_user: int = 8) -> None:
+        self.most, self.most_of_user = most, most_of_user
+        self._taken = Counter[str]()
+
+    @contextmanager
+    def taken(self, user: str) -> Iterator[None]:
+        """Take a place of a user; for the event loop alone.
+
+        Raises:
+            Busy: there is none.
+        """
+        if self._taken[user] >= self.most_of_user or self._taken.total() >= self.most:
+            raise Busy(1.0)
+        self._taken[user] += 1
+        try:
+            yield
+        finally:
+            self._taken -= Counter([user])  # without those that have none
 
 
 class _Refused(Exception):

@@ -19,7 +19,7 @@ from turngraph.data.json_fields import Json
 from turngraph.data.memory_graph.recall.recollection import Mode, Recollection
 from turngraph.data.memory_graph.record.place import is_url
 from turngraph.inference.memory_printing import fact_json, recollection_json
-from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, Spoken, User
+from turngraph.inference.serve.auth import REFUSED, STREAMED, TAKES_PLACE, Served, Spoken, User
 from turngraph.inference.serve.open_conversation import Gone
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.streams import JSONLines, Streaming, events
@@ -27,7 +27,9 @@ from turngraph.inference.serve.streams import JSONLines, Streaming, events
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
 
-memory = APIRouter(prefix="/api/memory", tags=["memory"], responses=REFUSED)
+memory = APIRouter(
+    prefix="/api/memory", tags=["memory"], responses=REFUSED, dependencies=[TAKES_PLACE]
+)
 Name = Annotated[Spoken, Query(max_length=500)]
 Time = Annotated[str | None, Query(max_length=40, description="an ISO time")]
 MODES = (

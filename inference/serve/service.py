@@ -30,6 +30,7 @@ from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
 from turngraph.inference.serve.engine import Engine
 from turngraph.inference.serve.errors import NotFound
+from turngraph.inference.serve.limits import Places
 from turngraph.inference.serve.open_conversation import Listener, OpenConversation, check_wanted
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
@@ -76,6 +77,7 @@ class Service:
         self.engine = Engine(qa.model, qa.builder.prompt.end_id, *limits)
         # not the threads of routes: they are few, and other routes would wait for answers
         self._completing = ThreadPoolExecutor(self.engine.most_admitted, "completion")
+        self.places = Places()
         self._open: OrderedDict[tuple[str, str], OpenConversation] = OrderedDict()
         self._stores: dict[str, ConversationStore] = {}
         self._states: dict[tuple[str, str], str | None] = {}
