@@ -121,6 +121,10 @@ Query = str | Sequence[tuple[str, float]]
 """Q_t as one text, or its turns with their weights."""
 
 
+LEAST_WEIGHT = 1e-10
+"""Scores are rounded to six decimals, and the score of a turn is less than a thousand."""
+
+
 def query(interaction: Interaction, question: str) -> str:
     """Return Q_t = q_1 a_1 ... q_t (paper, section 4.1), joined by single spaces."""
     return " ".join(text for text, _ in weighted_query(interaction, question, 1.0))
@@ -130,6 +134,8 @@ def weighted_query(
     interaction: Interaction, question: str, history_weight: float
 ) -> list[tuple[str, float]]:
     """Return the turns of Q_t with their weights, oldest first; the current question has weight 1.
+
+    Turns of less than ``LEAST_WEIGHT`` are left out, so that a long interaction takes no longer.
 
     Args:
         interaction: the finished turns.
@@ -141,7 +147,7 @@ def weighted_query(
     weighted = [
         (text, history_weight**age) for text, age in zip([*turns, question], ages, strict=True)
     ]
-    return [(text, weight) for text, weight in weighted if text and weight]
+    return [(text, weight) for text, weight in weighted if text and weight >= LEAST_WEIGHT]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from turngraph.data.types import (
     interaction_answer,
     query,
     target_answer,
+    weighted_query,
 )
 
 
@@ -57,3 +58,12 @@ def test_gold_interaction_stops_before_the_turn() -> None:
         ("Capital?", "Lima"),
         ("Languages?", "a1; a2; a3; a4; a5 and 1 more"),
     ]
+
+
+def test_turns_of_no_weight_are_left_out() -> None:
+    interaction = [(f"q{turn}", f"a{turn}") for turn in range(480)]
+    found = weighted_query(interaction, "now", 0.4)
+    assert [text for text, _ in found[-2:]] == ["q479 a479", "now"]
+    assert [weight for _, weight in found[-3:]] == pytest.approx([0.16, 0.4, 1.0])
+    assert len(found) == 26
+    assert len(weighted_query(interaction, "now", 1.0)) == 481
