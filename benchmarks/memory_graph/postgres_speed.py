@@ -9,7 +9,7 @@ command goes on; what is filled is used again by later measurements. Then 1, 8 a
 process each, ask, remember and ask again for some seconds: first all over the small tenants at
 random, then all in the large one. Vectors are drawn (no model), so that the times are the
 database's and the recall's. The first question of a process about a tenant, which reads the graph,
-is counted apart.
+is counted apart. Each process has asked and remembered once before.
 """
 
 from __future__ import annotations
@@ -194,8 +194,9 @@ def client(
     embed = embedder(Shape(1000, 0, 0, seed))
     opened: OrderedDict[str, MemoryGraph] = OrderedDict()
     times: dict[str, list[float]] = {"ask": [], "first ask": [], "remember": []}
-    if len(tenants) == 1:
-        _ask(_graph(url, tenants[0], embed, opened), source)
+    graph = _graph(url, tenants[number % len(tenants)], embed, opened)
+    _ask(graph, source)
+    _remember(graph, source)  # the first time, a process reads its rules
     begin.wait()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -205,9 +206,8 @@ def client(
         graph = _graph(url, tenant, embed, opened)
         _ask(graph, source)
         times["ask" if is_open else "first ask"].append(time.perf_counter() - begun)
-        episode = next(source)
         begun = time.perf_counter()
-        graph.remember_many([Episode(episode.text.partition(". ")[0] + ".", time=episode.time)])
+        _remember(graph, source)
         times["remember"].append(time.perf_counter() - begun)
         begun = time.perf_counter()
         _ask(graph, source)
@@ -231,6 +231,11 @@ def _graph(
 def _ask(graph: MemoryGraph, source: Iterator[Episode]) -> None:
     first, *_ = next(source).text.split(". ")
     graph.ask(f"What about {' '.join(first.split()[:4])}?")
+
+
+def _remember(graph: MemoryGraph, source: Iterator[Episode]) -> None:
+    episode = next(source)
+    graph.remember_many([Episode(episode.text.partition(". ")[0] + ".", time=episode.time)])
 
 
 def markdown(rows: Sequence[Json]) -> str:
