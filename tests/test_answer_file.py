@@ -137,3 +137,10 @@ def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path, name: str, numb
     with pytest.raises((ValueError, OSError), match=os.strerror(number)):
         check()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_was_stopped_before_its_first_answer_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl.unfinished").touch()
+    answered(tmp_path / "out.jsonl", 0)
+    assert (tmp_path / "out.jsonl.run.json").is_file()
+    assert whole(tmp_path / "out.jsonl") == whole(tmp_path / "other.jsonl")

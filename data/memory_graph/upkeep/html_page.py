@@ -115,7 +115,8 @@ def page_data(
             nodes[id_]["class"] = kind
     indices = {id_: index for index, id_ in enumerate(nodes)}
     edges = dict(_edges(db, indices, shown))
-    ends = np.array([[e["source"], e["target"]] for e in edges.values()], np.int64).reshape(-1, 2)
+    ends = np.array([[e["source"], e["target"]] for e in edges.values()], np.int64)
+    ends = ends.reshape(len(edges), 2)
     for node, (x, y) in zip(nodes.values(), layout(len(nodes), ends).tolist(), strict=True):
         node |= {"x": round(x, 3), "y": round(y, 3)}
     sql = f"""SELECT spelling, node FROM aliases WHERE node IN {_SHOWN}

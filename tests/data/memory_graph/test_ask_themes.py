@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -17,7 +18,11 @@ from turngraph.data.memory_graph.recall.find_themes import facts_of_hits, named_
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection, each_once
 from turngraph.data.memory_graph.recall.theme_arrays import NONE, join_rows, read_theme_arrays
-from turngraph.data.memory_graph.recall.theme_search import AskThemes
+from turngraph.data.memory_graph.recall.theme_search import (
+    AskThemes,
+    ThemeIndex,
+    best_themes,
+)
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import Eigen, Traversal
 from turngraph.data.memory_graph.upkeep.theme_questions import Lm
@@ -35,6 +40,14 @@ def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
     with with_talks(tmp_path / "my.db", "abcd") as graph:
         graph.make_themes()
         yield graph
+
+
+@pytest.mark.parametrize(("score", "best"), [(0.5, 1), (0.0, 0)])
+def test_what_the_search_found_counts_beside_the_vectors(score: float, best: int) -> None:
+    index = create_autospec(ThemeIndex, instance=True, chunks=range(2))
+    index.themes_of.side_effect = lambda chunk: [chunk]
+    assert best_themes(index, np.array([0.9, 0.1]), [(3, score)], 1) == [best]
+    assert best_themes(index, np.array([0.9, 0.1]), [(1, score)], 1) == [best]
 
 
 def test_the_themes_are_about_the_question_and_their_facts_in_order_of_time(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from turngraph.data.memory_graph.extract.local_lm import LmExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Triplet
 from turngraph.data.memory_graph.ontology.ontology import TG, base_words, load_ontology
+from turngraph.data.memory_graph.ontology.question_terms import superlatives
 from turngraph.data.memory_graph.ontology.typed_extractor import TypedExtractor, relations_of
 from turngraph.memory import main
 
@@ -187,3 +189,22 @@ def test_remember_uses_an_ontology_only_if_asked(
     assert set(ended.values()) == {"2021", None}
     with pytest.raises(ValueError, match="--ontology and --alone need --typed"):
         main([*remember, "--alone"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "read"),
+    [
+        ("the biggest", "the highest big"),
+        ("the slowest", "the highest slow"),
+        ("the latest", "the highest late"),
+        ("the heaviest", "the highest heavy"),
+        ("the cleanest", "the highest clean"),
+        ("the most big", "the highest big"),
+        ("the least big", "the lowest big"),
+        ("the bigger one", "the bigger one"),
+    ],
+)
+def test_superlatives_are_read_by_the_adjectives_of_properties(asked: str, read: str) -> None:
+    size: Any = SimpleNamespace(high=("big", "late", "slow", "heavy", "clean"), low=())
+    ontology: Any = SimpleNamespace(properties={"size": size})
+    assert superlatives(asked, ontology) == read

@@ -109,6 +109,18 @@ def test_breakdowns_have_sorted_groups_with_counts(hand_written: Path):
     assert means(by["by"]["source"]["text"])["hit_at_1"] == 0.5
 
 
+def test_what_holds_the_answer_is_one_kind_of_passage_several_or_nothing(tmp_path: Path):
+    held = (["kb"], ["text"], ["text"], ["kb", "text"], [])
+    lines = [line("c", turn, "a", "a", answer_in_evidence=by) for turn, by in enumerate(held)]
+    found = breakdown(score_predictions(write(tmp_path / "p.jsonl", lines)), "held_by")
+    assert {name: row.num_questions for name, row in found.items()} == {
+        "kb": 1,
+        "nothing": 1,
+        "several": 1,
+        "text": 2,
+    }
+
+
 def test_turns_are_sorted_as_numbers(tmp_path: Path):
     path = write(tmp_path / "p.jsonl", [line("c", turn, "a", "a") for turn in (10, 1, 9)])
     assert list(breakdown(score_predictions(path), "turn")) == ["2", "10", "11"]

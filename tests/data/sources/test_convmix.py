@@ -331,6 +331,7 @@ BAD_QUESTIONS = {
     ),
     "answer": (question(1, answers=[{"id": "Q1"}]), "field [1].answers[0].label: missing"),
     "number": (3, "field [1]: must be an object, not 3"),
+    "long text": ("x" * 99, f'field [1]: must be an object, not "{"x" * 39}'),
 }
 
 

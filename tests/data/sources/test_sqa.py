@@ -108,6 +108,7 @@ def test_hidden_gold_table(folder, caplog):
     ]
     assert "questions that the rest of their page cannot answer: 2" in caplog.text
     assert "conversations without a question left: 1" in caplog.text
+    assert "entities of their pool: 0 of 1 single answer" in caplog.text
 
 
 def test_split(folder):

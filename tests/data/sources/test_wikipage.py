@@ -275,6 +275,14 @@ def test_grid_keeps_overlapping_spans_apart():
     ]
 
 
+def test_a_grid_has_so_many_slots(monkeypatch):
+    monkeypatch.setattr("turngraph.data.sources.table_grid.MAX_SLOTS", 4)
+    wide = Cell(RichText("wide"), "wide", False, colspan=2)
+    assert len(read_grid([[wide], [wide]])) == 2
+    with pytest.raises(ValueError, match="its spans give more than 4 cells"):
+        read_grid([[wide], [wide], [Cell(RichText("one"), "one", False)]])
+
+
 def test_a_table_can_be_taken_out_before_entities_are_found():
     table = wikitable("<th>A</th><th>B</th>", "<td>1</td><td>Oslo</td>")
     raw = parse_page(table * 11, "Page", "page.html")
