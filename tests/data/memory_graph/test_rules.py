@@ -129,6 +129,7 @@ def test_dates(text: str, first: str, after: str, label: str | None) -> None:
             "all builds | was signed by | Keystone Trust",
         ),
         ("Anna is ugly.", "Anna | is | ugly"),
+        ("Acme, whose chairman, left Rome.", "Acme | left | Rome"),
     ],
 )
 def test_subjects_pronouns_and_adverbs(text: str, said: str) -> None:
