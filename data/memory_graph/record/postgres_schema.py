@@ -200,6 +200,12 @@ class Migration:
     down: tuple[str, ...]
 
 
+KEYS = (
+    ("nodes", "id"), ("edges", "id"), ("aliases", "id"), ("episodes", "node"),
+    ("provenance", "fact"), ("chunks", "id"), ("questions", "id"), ("themes", "id"),
+)  # fmt: skip
+"""Columns that have few values over all tenants and, within one, hardly a value twice. From a
+sample, the planner expects dozens of rows for a value, and reads whole tables for a join."""
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         up=(
@@ -258,9 +264,16 @@ MIGRATIONS: tuple[Migration, ...] = (
         up=("ALTER TABLE {s}.conversations ADD COLUMN num_remembered integer",),
         down=("ALTER TABLE {s}.conversations DROP COLUMN num_remembered",),
     ),
+    Migration(
+        up=(
+            *(f"ALTER TABLE {{s}}.{t} ALTER {key} SET (n_distinct = -1)" for t, key in KEYS),
+            "ANALYZE " + ", ".join(f"{{s}}.{table}" for table, _ in KEYS),
+        ),
+        down=tuple(f"ALTER TABLE {{s}}.{t} ALTER {key} RESET (n_distinct)" for t, key in KEYS),
+    ),
 )
 """The first makes version 1 of an empty schema: the record; then themes, then conversations, then
-the role of programs, then how many turns of a conversation were remembered."""
+the role of programs, then how many turns of a conversation were remembered, then ``KEYS``."""
 VERSION = len(MIGRATIONS)
 
 

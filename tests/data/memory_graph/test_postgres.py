@@ -319,16 +319,16 @@ def test_migrations_go_up_and_down(postgres: Server) -> None:
     with pytest.raises(ValueError, match="version 0"):
         open_store(url, tenant="a", read_only=True)
     with administering(url) as db:
-        for version in (2, 0, 5):
+        for version in (2, 0, 5, 6):
             schema.migrate(db, version)
             assert schema.found_version(db) == version
-        with pytest.raises(ValueError, match="version 6: this program knows 0 to 5"):
-            schema.migrate(db, 6)
+        with pytest.raises(ValueError, match="version 7: this program knows 0 to 6"):
+            schema.migrate(db, 7)
     filled(url, "a").close()
     with administering(url) as db:
         before = _catalogue(db)
         schema.migrate(db, 2)
-        with pytest.raises(ValueError, match=r"version 2, this program needs 5.*memory migrate"):
+        with pytest.raises(ValueError, match=r"version 2, this program needs 6.*memory migrate"):
             open_store(url, tenant="a")
         assert schema.migrate(db) == 2
         assert _catalogue(db) == before
@@ -386,7 +386,7 @@ def test_a_program_needs_no_right_but_to_rows(
             memory.main(words)
     for words, told in (
         (["migrate", "--url", owner, "--grant", "the program"], 'GRANT turngraph_app_.* TO "the'),
-        (["migrate", "--url", program], "version 5, now 5"),
+        (["migrate", "--url", program], "version 6, now 6"),
         (["remember", *place, "--input", str(text)], "2 episodes"),
         (["ask", *place, "--no_embed", "Where does Anna live?"], "Bergen"),
         (["ask", *place, "--no_embed", "--over", "episodes", "Where does Anna live?"], "Bergen"),
@@ -406,7 +406,7 @@ def test_a_program_needs_no_right_but_to_rows(
         (["rename", *place, "Oslo", "Kristiania"], "renamed"),
         (["show", *place, "Anna"], "Bergen"),
         (["history", *place, "Anna"], "Kristiania"),
-        (["stats", *place], "schema_version\t5"),
+        (["stats", *place], "schema_version\t6"),
         (["export", *place, "--jsonl", lines], "lines written"),
         (["export", *place, "--trig", str(tmp_path / "a.trig")], "quads written"),
         (["export", *place, "--html", str(tmp_path / "a.html")], "nodes written"),
@@ -706,7 +706,7 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
         (["check", *place], "sound"),
         (["export", *place, "--jsonl", str(tmp_path / "a.jsonl")], "a.jsonl"),
         (["tenants", *url], "told\n"),
-        (["migrate", *url], "version 5, now 5"),
+        (["migrate", *url], "version 6, now 6"),
         (["tenants", *url, "--drop", "told"], "told: deleted"),
         (["import", *place, "--input", str(tmp_path / "a.jsonl")], "lines read"),
     ):
@@ -716,7 +716,7 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
         (["backup", *place, "--output", str(tmp_path / "b")], "pg_dump"),
         (["restore", *place, "--backup", str(text)], "only files are restored"),
         (["export", *place, "--damaged", str(tmp_path / "b")], "--damaged is for files"),
-        (["migrate", *url, "--to", "0"], "below version 5"),
+        (["migrate", *url, "--to", "0"], "below version 6"),
         (["tenants", *url, "--drop", "nobody"], "no tenant 'nobody'"),
         (["tenants", "--url", "my.db"], "must begin with postgresql://"),
         (["show", "--db", postgres.url, "Anna"], "needs a tenant"),
