@@ -313,7 +313,7 @@ class SentenceReader(ClauseReader):
         if not nouns or nouns[0].owner:
             return False
         who, self._who = self._who, replace(self._who, them=nouns[0].text)
-        his = words[0]._replace(text="his", lower="his", kind="word")
+        his = words[0]._replace(text="his", lower="his", kind="word", owns=False)
         listed, self._list = self._list, None
         found = self._statement("whose", [his, *words], when)
         self._who, self._list = who, listed
