@@ -51,11 +51,7 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> No
         old = read_theme_arrays(store.db, store.derived) if on_disk else NONE
         means = _means(store, vectors, below, old)
         quoted = as_quotations(store, below)
-    places = {
-        one.index: row
-        for quotes, theme in zip(quoted, below, strict=True)
-        for one, row in zip(quotes, theme.quotes, strict=True)
-    }
+    places = [quote for theme in below for quote in theme.quotes]  # as the quotations' indices
     none = np.zeros(0)
     rows = []
     for theme in themes_of_themes(
