@@ -18,6 +18,8 @@ logger = reading_logger(__name__)
 Json = dict[str, Any]
 MAX_UNKNOWN = 5
 """Maximum number of unknown fields that are named."""
+MAX_SHOWN = 40
+"""Characters of a wrong value that a message shows, at most."""
 _KIND: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
 Kind = TypeVar("Kind", str, list[Any], Json)
 Default = TypeVar("Default")
@@ -207,8 +209,13 @@ def field(record: Json, name: str, kind: type, location: Location, default: Any 
     if kind is str and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, kind):
-        raise (location / name).error(f"must be {_KIND[kind]}, not {json.dumps(value)[:40]}")
+        raise (location / name).error(f"must be {_KIND[kind]}, not {shown(value)}")
     return well_formed(value) if isinstance(value, str) else value
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as a message shows it: its first characters."""
+    return json.dumps(value)[:MAX_SHOWN]
 
 
 def well_formed(text: str) -> str:
@@ -224,7 +231,5 @@ def records(record: Json, name: str, location: Location) -> Iterator[tuple[Locat
     """
     for index, value in enumerate(field(record, name, list, location, [])):
         if not isinstance(value, dict):
-            raise (location / name / index).error(
-                f"must be an object, not {json.dumps(value)[:40]}"
-            )
+            raise (location / name / index).error(f"must be an object, not {shown(value)}")
         yield location / name / index, value

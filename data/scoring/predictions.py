@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import sys
@@ -12,7 +11,15 @@ from pathlib import Path
 
 from turngraph.configs.words import plural
 from turngraph.data.examples import Example
-from turngraph.data.json_fields import Json, Location, field, iter_lines, records, well_formed
+from turngraph.data.json_fields import (
+    Json,
+    Location,
+    field,
+    iter_lines,
+    records,
+    shown,
+    well_formed,
+)
 from turngraph.data.jsonlines import BadLine, unique_ids
 from turngraph.data.scoring.metrics import hit, nearest_entities
 from turngraph.data.scoring.proposals import Key, Proposal, Proposed
@@ -300,7 +307,7 @@ def _number(record: Json, name: str, location: Location, sign: int = 1) -> float
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= sign * value <= sys.float_info.max:
         range_ = "from 0" if sign > 0 else "up to 0"
-        raise (location / name).error(f"must be a number {range_}, not {json.dumps(value)[:40]}")
+        raise (location / name).error(f"must be a number {range_}, not {shown(value)}")
     return float(sign * value)
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from turngraph.configs.progress import track
 from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.json_fields import Json, Location, iter_lines, parse_json, records
+from turngraph.data.json_fields import Json, Location, iter_lines, parse_json, records, shown
 from turngraph.data.json_fields import field as get
 from turngraph.data.jsonlines import unique_ids, write_conversations
 from turngraph.data.normalise import fold
@@ -89,7 +89,7 @@ def iter_records(path: str | Path) -> Iterator[tuple[Location, Json]]:
     for index, record in enumerate(value if isinstance(value, list) else [value]):
         location = Location(path) / index if isinstance(value, list) else Location(path)
         if not isinstance(record, dict):
-            raise location.error(f"must be an object, not {json.dumps(record)[:40]}")
+            raise location.error(f"must be an object, not {shown(record)}")
         yield location, record
 
 
@@ -188,7 +188,7 @@ def _mentions(record: Json, location: Location) -> dict[str, list[str]]:
     for index, pair in enumerate(get(record, "disambiguations", list, location, [])):
         at = location / "disambiguations" / index
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
-            raise at.error(f"must be [mention, id], not {json.dumps(pair)[:40]}")
+            raise at.error(f"must be [mention, id], not {shown(pair)}")
         if pair[1] is None or pair[1] is False or not pair[0].strip():
             continue
         id_ = get({"id": pair[1]}, "id", str, at)
@@ -268,7 +268,7 @@ def _conversation_id(record: Json, location: Location) -> str:
 def _position(record: Json, location: Location, index: int) -> int:
     position = record.get("turn", index)
     if not isinstance(position, int) or isinstance(position, bool):
-        raise (location / "turn").error(f"must be a whole number, not {json.dumps(position)[:40]}")
+        raise (location / "turn").error(f"must be a whole number, not {shown(position)}")
     return position
 
 

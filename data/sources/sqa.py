@@ -285,7 +285,7 @@ def log_counts(conversations: Sequence[Conversation], left_out: Counter[str]) ->
     entities = sum(
         len({e.id for passage in pool for e in passage.entities}) for pool in pools.values()
     )
-    turns = [(turn, c.evidence) for c in conversations for turn in c.turns]
+    turns = [turn for c in conversations for turn in c.turns]
     logger.info(
         "%s, %s, %s, %s (%s), %s",
         plural(len(conversations), "conversation"),
@@ -295,7 +295,7 @@ def log_counts(conversations: Sequence[Conversation], left_out: Counter[str]) ->
         ", ".join(f"{count} {source}" for source, count in sorted(passages.items())),
         plural(entities, "entity", "entities"),
     )
-    single = [turn for turn, _ in turns if len(turn.answers) == 1]
+    single = [turn for turn in turns if len(turn.answers) == 1]
     named = sum(turn.answers[0].id is not None for turn in single)
     logger.info("entities of their pool: %d of %s", named, plural(len(single), "single answer"))
     for what, count in left_out.items():

@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +93,17 @@ def test_the_pool_is_written_once(folder):
     ]
 
 
+def test_what_was_written_is_counted(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    convert(folder)
+    assert (
+        "2 conversations, 3 questions, 1 page, 5 passages (4 table, 1 text), 8 entities\n"
+        in caplog.text
+    )
+    assert "entities of their pool: 1 of 1 single answer\n" in caplog.text
+    assert "could not be read" not in caplog.text
+
+
 def test_workers_change_nothing(folder):
     one = convert(folder)
     assert convert(folder, "--workers", "2") == one
@@ -174,6 +186,8 @@ def test_the_table_with_the_rows_counts_more_than_its_number(folder):
         (QUESTIONS + question("x", "q?", "[]", "[]"), r"line 5, field position"),
         (QUESTIONS + question(5, " ", "[]", "[]"), r"line 5, field question: empty"),
         (QUESTIONS + question(5, "q?", "[]", "['a'"), r"line 5, field answer_text: not a list"),
+        (QUESTIONS + question(5, "q?", "[]", "x" * 99), r"answer_text: not a list .*: x{60}$"),
+        (QUESTIONS + question(5, "q?", "[]", "9" * 99), r"answer_text: not a list .*: 9{60}$"),
         (QUESTIONS + question(5, "q?", "[]", "['a']"), r"line 5, field answer_text: has 1 answ"),
         (QUESTIONS + question(5, "q?", "['(a)']", "['a']"), r"answer_coordinates: not a \(row"),
         (QUESTIONS + question(0, "q?", "[]", "[]"), r"line 5, field position: 0 again in nt-1_0"),
