@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 MAX_SOURCES = 5
 """Maximum sources that a line names."""
+MAX_ORIGINS = 3
+"""Maximum episodes that a fact's line names."""
 KINDS = {"simple": "triplet", "thesis": "thesis", "episodic": "episode"}
 
 
@@ -109,9 +111,9 @@ def print_turns(turns: Sequence[Turn], as_json: bool) -> None:
 
 def _fact_row(fact: Fact, score: bool) -> list[object]:
     text = f"{fact.text} (a hypothesis)" if fact.hypothesis else fact.text
-    origins = [origin(entry) for entry in fact.provenance[:3]]
-    if len(fact.provenance) > 3:
-        origins.append(f"and {len(fact.provenance) - 3} more")
+    origins = [origin(entry) for entry in fact.provenance[:MAX_ORIGINS]]
+    if len(fact.provenance) > MAX_ORIGINS:
+        origins.append(f"and {len(fact.provenance) - MAX_ORIGINS} more")
     first = [fact.key, round(fact.score, 3)] if score else [fact.key]
     return [*first, KINDS[fact.type], text, validity(fact), "; ".join(origins)]
 

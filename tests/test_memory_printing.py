@@ -1,0 +1,57 @@
+"""Lines of facts: where they come from, when they hold, how many origins and sources are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from turngraph.data.memory_graph.memory_types import Fact, Provenance
+from turngraph.inference.memory_printing import behind_line, print_facts, validity
+
+
+@pytest.mark.parametrize(
+    ("num_origins", "said"),
+    [
+        (0, ""),
+        (1, "#1 2020 Bob a.txt"),
+        (3, "#1 2020 Bob a.txt; #2 2020 Bob a.txt; #3 2020 Bob a.txt"),
+        (4, "#1 2020 Bob a.txt; #2 2020 Bob a.txt; #3 2020 Bob a.txt; and 1 more"),
+    ],
+)
+def test_a_fact_names_its_first_origins_and_counts_the_others(
+    num_origins: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    origins = tuple(
+        Provenance(1 + i, (0, 9), "a.txt", speaker="Bob", said="2020") for i in range(num_origins)
+    )
+    print_facts([Fact(7, "simple", "Anna lives in Oslo", provenance=origins, valid_from="2019")])
+    assert capsys.readouterr().out == f"7\ttriplet\tAnna lives in Oslo\tfrom 2019\t{said}\n"
+
+
+def test_a_hypothesis_is_called_one_and_scores_are_rounded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_facts([Fact(8, "thesis", "Bob may move.", hypothesis=True, score=0.12345)], score=True)
+    assert capsys.readouterr().out == "8\t0.123\tthesis\tBob may move. (a hypothesis)\t\t\n"
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "partly", "holds"),
+    [
+        (None, None, None, ""),
+        ("2019", None, None, "from 2019"),
+        (None, "2021", None, "until 2021"),
+        ("2019", "2021", None, "from 2019 until 2021"),
+        ("2019", None, "2020", "partly until 2020"),
+        ("2019", "2021", "2020", "from 2019 until 2021"),
+    ],
+)
+def test_when_a_fact_holds(
+    since: str | None, until: str | None, partly: str | None, holds: str
+) -> None:
+    fact = Fact(8, "thesis", "x", valid_from=since, valid_to=until, partly_until=partly)
+    assert validity(fact) == holds
+
+
+def test_sources_that_are_behind_are_named_up_to_a_number() -> None:
+    assert "than what a, b, (no source), d, e say;" in behind_line(["a", "b", None, "d", "e"])
+    assert "than what a, b, c, d, e and 2 more say;" in behind_line(list("abcdefg"))
