@@ -50,6 +50,16 @@ def test_what_the_search_found_counts_beside_the_vectors(score: float, best: int
     assert best_themes(index, np.array([0.9, 0.1]), [(1, score)], 1) == [best]
 
 
+@pytest.mark.parametrize(
+    "found", [[(4, 0.3), (5, 0.3)], [(8, 0.3), (8, 0.3)], [(5, 0.3), (8, 0.3)]]
+)
+def test_hits_of_one_theme_count_together(found: list[tuple[int, float]]) -> None:
+    index = create_autospec(ThemeIndex, instance=True, chunks=range(6))
+    index.themes_of.side_effect = lambda chunk: [chunk // 2]
+    hits = [(7, 0.5), *found]  # the theme 1, and what is of the theme 2
+    assert best_themes(index, np.zeros(3), hits, 2) == [2, 1]
+
+
 def test_the_themes_are_about_the_question_and_their_facts_in_order_of_time(
     graph: MemoryGraph,
 ) -> None:

@@ -144,6 +144,16 @@ def test_an_empty_graph_has_a_page(tmp_path: Path) -> None:
     assert read(tmp_path / "page.html")[1]["nodes"] == []
 
 
+def test_texts_that_nothing_joins_have_places_of_their_own(tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        for text in ("はい。", "いいえ。"):
+            graph.remember(text)
+        export_html(graph.store, tmp_path / "page.html")
+    _, data = read(tmp_path / "page.html")
+    assert data["edges"] == []
+    assert len({(node["x"], node["y"]) for node in data["nodes"]}) == 2
+
+
 def test_a_long_text_is_cut_and_says_so(tmp_path: Path) -> None:
     with MemoryGraph.open(tmp_path / "my.db") as graph:
         graph.remember("Anna " + "sang and " * 2000 + "slept.")

@@ -46,6 +46,7 @@ def test_a_sentence_of_unknown_words_is_english_among_english_ones() -> None:
     assert other_languages([jargon]) == [UNNAMED]
     assert other_languages(["The server is down.", jargon]) == [None, None]
     assert other_languages(["Grafana crashlooped."]) == [None]  # one word tells nothing
+    assert other_languages(["Grafana dashbrd crashed.", jargon]) == [None, UNNAMED]
 
 
 def test_a_foreign_name_in_its_own_script_does_not_make_a_sentence_foreign() -> None:

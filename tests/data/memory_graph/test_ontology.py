@@ -201,10 +201,16 @@ def test_remember_uses_an_ontology_only_if_asked(
         ("the cleanest", "the highest clean"),
         ("the most big", "the highest big"),
         ("the least big", "the lowest big"),
+        ("the Hottest", "the highest hot"),
+        ("the priciest", "the highest pricey"),
+        ("the thinnest", "the lowest thin"),
+        ("the least thin", "the highest thin"),
         ("the bigger one", "the bigger one"),
     ],
 )
 def test_superlatives_are_read_by_the_adjectives_of_properties(asked: str, read: str) -> None:
-    size: Any = SimpleNamespace(high=("big", "late", "slow", "heavy", "clean"), low=())
+    size: Any = SimpleNamespace(
+        high=("big", "late", "slow", "heavy", "clean", "hot", "pricey"), low=("thin",)
+    )
     ontology: Any = SimpleNamespace(properties={"size": size})
     assert superlatives(asked, ontology) == read
