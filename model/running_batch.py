@@ -20,6 +20,7 @@ from turngraph.model.generation import (
     Past,
     PreallocatedLayer,
     key_value_cache,
+    last_column,
     likeliest,
 )
 from turngraph.model.graph_lm import BatchLike, GraphLM
@@ -229,7 +230,10 @@ class RunningBatch:
     def _logits(self, cache: Cache, **inputs: Tensor | None) -> Tensor:
         """Compute the logits of every row's next token, in float32, [L, V]."""
         output = self.model.causal_lm(
-            **inputs, past_key_values=cache, use_cache=True, logits_to_keep=1
+            **inputs,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=last_column(self.model.device),
         )
         logits: Tensor = output.logits[:, -1].float()
         return logits
