@@ -7,8 +7,9 @@ Starts ``turngraph serve`` twice, once with batches and once with ``--max_batch 
 Asks each the same questions by OpenAI's streaming chat API: in a closed loop, where each client
 asks its next question when it has its answer, and in an open loop, where questions arrive at random
 moments (Poisson), at four fifths of the rate that the closed loop has reached. The evidence of all
-questions is one pool. The server's memory is read twice a second: ``--requests 10000 --systems
-batched`` tells whether it is level.
+questions is one pool. A question is asked again only when there are no more: servers that keep the
+keys and values of all prompts would answer it without reading it. The server's memory is read twice
+a second: ``--requests 10000 --systems batched`` tells whether it is level.
 
 ``--beside`` starts another server of the same API, and asks it the same prompts as text, by
 ``/v1/completions``, so that no template is put around them twice. The LM is the same for a
@@ -92,7 +93,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse(argv)
     conversations = read_conversations(args.input)
     questions = list(dict.fromkeys(c.turns[0].question for c in conversations if c.turns))
-    questions = questions[: args.requests]
+    num_loads = len(args.clients) + (not args.closed)
+    questions = questions[: args.requests * num_loads]
     found: dict[str, list[Load]] = {}
     with tempfile.TemporaryDirectory() as folder:
         pool = Path(folder) / "pool.jsonl"
@@ -177,7 +179,8 @@ async def as_text(url: str, questions: Sequence[str], args: argparse.Namespace) 
     async with httpx2.AsyncClient(base_url=url, timeout=None) as client:
         for question in questions:
             messages = [{"role": "user", "content": question}]
-            reply = await client.post("/v1/chat/completions", json={"messages": messages})
+            body = {"messages": messages, "max_tokens": 1}
+            reply = await client.post("/v1/chat/completions", json=body)
             texts = [prompt.plain(one["text"]) for one in reply.json()["turngraph"]["evidence"]]
             passages = itertools.chain(*(one.ids for one in prompt.tokenise_passages(texts)))
             ids = [*prompt.prefix_ids, *passages, *prompt.suffix_ids([], question)]
@@ -192,10 +195,10 @@ async def measure(
     limits = httpx2.Limits(max_connections=None)
     async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         await ask(client, bodies[0], Load("warm up"))
-        loads = []
+        loads, endless = [], itertools.cycle(bodies)
         for num in args.clients:
             load = Load(f"{num} {'client' if num == 1 else 'clients'}")
-            waiting = for_minutes(bodies, args.requests, args.minutes)
+            waiting = for_minutes(endless, args.requests, args.minutes)
             async with timed(load, process):
                 await asyncio.gather(*(in_turn(client, waiting, load) for _ in range(num)))
             loads.append(load)
@@ -204,7 +207,7 @@ async def measure(
         speed = 0.8 * max(map(rate, loads))
         load = Load(f"open, {speed:.1f}/s" if speed >= 0.1 else "open")
         async with timed(load, process), asyncio.TaskGroup() as tasks:
-            async for body in arrivals(bodies, args.requests, speed):
+            async for body in arrivals(endless, args.requests, speed):
                 tasks.create_task(ask(client, body, load))
         return [*loads, load]
 
@@ -221,18 +224,18 @@ async def timed(load: Load, process: psutil.Process) -> AsyncIterator[None]:
     load.seconds, load.gib = time.monotonic() - began, resident(process) / 2**30
 
 
-async def arrivals(bodies: Sequence[Found], num: int, speed: float) -> AsyncIterator[Found]:
+async def arrivals(bodies: Iterator[Found], num: int, speed: float) -> AsyncIterator[Found]:
     """Yield requests at random moments, so many a second on average."""
     rng = random.Random(0)
-    for body in itertools.islice(itertools.cycle(bodies), num):
+    for body in itertools.islice(bodies, num):
         await asyncio.sleep(rng.expovariate(speed))
         yield body
 
 
-def for_minutes(bodies: Sequence[Found], num: int, minutes: float) -> Iterator[Found]:
+def for_minutes(bodies: Iterator[Found], num: int, minutes: float) -> Iterator[Found]:
     """Yield so many requests, fewer if the minutes do not suffice."""
     end = time.monotonic() + 60 * minutes
-    asked = itertools.islice(itertools.cycle(bodies), num)
+    asked = itertools.islice(bodies, num)
     return itertools.takewhile(lambda _: time.monotonic() < end, asked)
 
 

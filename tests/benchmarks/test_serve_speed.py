@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import cycle
 
 import pytest
 
@@ -20,8 +21,8 @@ def test_a_load_in_numbers() -> None:
 
 def test_questions_arrive_in_order_and_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def found() -> list[str]:
-        return [question async for question in arrivals(["a", "b"], 5, 1e4)]
+        return [question async for question in arrivals(cycle(["a", "b"]), 5, 1e4)]
 
     assert asyncio.run(found()) == ["a", "b", "a", "b", "a"]
-    assert list(for_minutes(["a", "b"], 3, 1.0)) == ["a", "b", "a"]
-    assert list(for_minutes(["a", "b"], 3, 0.0)) == []
+    assert list(for_minutes(cycle(["a", "b"]), 3, 1.0)) == ["a", "b", "a"]
+    assert list(for_minutes(cycle(["a", "b"]), 3, 0.0)) == []
