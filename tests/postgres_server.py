@@ -97,7 +97,7 @@ class Server:
     def start(self) -> None:
         """Start the server and wait until it replies."""
         settings = ["listen_addresses=", f"unix_socket_directories={self.folder}"]
-        settings += [] if self.stays else ["fsync=off"]
+        settings += ["max_connections=300"] if self.stays else ["fsync=off"]
         self.process = subprocess.Popen(
             [self.programs / "postgres", "-D", self.folder / "data"]
             + [part for setting in settings for part in ("-c", setting)],
