@@ -40,6 +40,7 @@ from turngraph.benchmarks.memory_graph.postgres_filling import (
 )
 from turngraph.benchmarks.memory_graph.synthetic_graph import Shape, make_vectors, object_names
 from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.extract.languages import other_languages
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
@@ -157,6 +158,7 @@ def embedder(shape: Shape) -> Embed:
 
 def measure(url: str, tenants: list[str], clients: int, args: argparse.Namespace) -> list[Json]:
     """Return the percentiles of each operation, with so many clients at once."""
+    other_languages(["Zyx qwv."])  # reads the dictionary, a second of work, for all processes
     context = get_context("fork")
     queue: Any = context.Queue()
     begin = context.Barrier(clients)
@@ -196,7 +198,7 @@ def client(
     times: dict[str, list[float]] = {"ask": [], "first ask": [], "remember": []}
     graph = _graph(url, tenants[number % len(tenants)], embed, opened)
     _ask(graph, source)
-    _remember(graph, source)  # the first time, a process reads its rules
+    _remember(graph, source)
     begin.wait()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
