@@ -17,8 +17,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from turngraph.data.batches.collate import collate
-from turngraph.data.types import Retrieved
+from turngraph.data.types import Evidence, Retrieved
 from turngraph.inference.api import QA
+from turngraph.inference.evidence import read_evidence
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
@@ -410,3 +411,23 @@ def test_a_user_has_room_for_so_many_bytes(start: Start, monkeypatch: pytest.Mon
     assert client.put("/api/documents/a.txt", content="A pier is new.").status_code == 201
     client.delete("/api/documents/a.txt")
     assert client.put("/api/documents/b.txt", content="A pier is old.").status_code == 201
+
+
+def test_documents_that_come_at_once_have_no_more_room(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "turngraph.inference.serve.documents"
+    monkeypatch.setattr(f"{module}.MAX_BYTES", 20)
+    client, others = start(), []
+
+    def read(paths: list[Path]) -> tuple[Evidence, ...]:
+        if not others:  # another document comes while the first one is read
+            others.append(0)
+            others[0] = client.put("/api/documents/b.txt", content="A pier is old.").status_code
+        return read_evidence(paths)
+
+    monkeypatch.setattr(f"{module}.read_evidence", read)
+    reply = client.put("/api/documents/a.txt", content="A pier is old.")
+    assert (reply.status_code, others) == (422, [201])
+    assert "beside 14 of other documents" in reply.json()["error"]["message"]
+    assert [one["name"] for one in client.get("/api/documents").json()] == ["b.txt"]

@@ -121,12 +121,7 @@ class Documents:
                 "a document's name must begin with a letter, a digit or a sign, have none of "
                 f'/ \\ : * ? " < > |, and at most {MAX_NAME} bytes'
             )
-        others = sum(int(one["bytes"]) for one in self.listed(user) if one["name"] != name)
-        if others + len(content) > MAX_BYTES:
-            raise ValueError(
-                f"{name}: {len(content)} bytes, beside {others} of other documents; a user may have"
-                f" {MAX_BYTES}: delete some"
-            )
+        self._check_room(user, name, len(content))  # before it is read, which may take long
         folder = self._folder(user)
         trial = folder / f".{uuid4().hex}{suffix}"
         try:
@@ -140,12 +135,21 @@ class Documents:
             if not num:
                 raise ValueError(f"{name}: no passage in it")
             with self._lock:
+                self._check_room(user, name, len(content))  # others may have come meanwhile
                 trial.replace(folder / name)
                 self._forget_pool(user)
         finally:
             trial.unlink(missing_ok=True)
         told = [warning.replace(str(trial), name) for warning in warnings]
         return {"name": name, "num_passages": num, "warnings": told}
+
+    def _check_room(self, user: str, name: str, num_bytes: int) -> None:
+        others = sum(int(one["bytes"]) for one in self.listed(user) if one["name"] != name)
+        if others + num_bytes > MAX_BYTES:
+            raise ValueError(
+                f"{name}: {num_bytes} bytes, beside {others} of other documents; a user may have"
+                f" {MAX_BYTES}: delete some"
+            )
 
     def remove(self, user: str, name: str) -> None:
         """Delete a document of a user.

@@ -88,7 +88,8 @@ MORE = frozenset("also too another second both additionally besides part-time".s
 DOUBT = frozenset(
     "maybe perhaps possibly probably might may could would if unless wonder wondering wish "
     "hopefully suppose supposedly allegedly apparently rumoured rumored presumably potentially "
-    "hypothetically imagine supposing assuming whether".split()
+    "hypothetically imagine supposing assuming whether reportedly purportedly ostensibly "
+    "seemingly conceivably".split()
 )
 """Words that make a statement a hypothesis."""
 
