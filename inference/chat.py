@@ -37,6 +37,7 @@ COMMANDS = {
     "/undo": "remove the last turn, also from the memory graph",
     "/new": "begin a new conversation over the same evidence and memory graph",
     "/save": "/save FILE writes the conversation as JSON Lines; /save! FILE replaces a file",
+    "/quit": "end the chat, as the end of the input (Ctrl-D) does",
     "/help": "this list",
 }
 WITH_ARGUMENT = {"/evidence", "/save", "/save!"}
@@ -112,7 +113,7 @@ class TerminalChat:
             is_read = getattr(self.session.memory.graph, "read_only", False)
             does = "is only read" if is_read else "remembers what you state"
             self.say(f"{memory_graph} {does}.")
-        self.say("One question a line; /help lists the commands; Ctrl-D ends.")
+        self.say("One question a line; /help lists the commands; Ctrl-D or /quit ends.")
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line about the chat itself."""
@@ -137,7 +138,7 @@ class TerminalChat:
                 self.console.out()
 
     def read_line(self) -> str | None:
-        """Return the next line that is not blank; None at the end of the input.
+        """Return the next line that is not blank; None at the end of the input or at ``/quit``.
 
         Raises:
             ValueError: the line is not UTF-8.
@@ -151,6 +152,8 @@ class TerminalChat:
             return None
         if any("\ud800" <= char <= "\udfff" for char in line):
             raise ValueError("not UTF-8: this line is skipped")
+        if line == "/quit":
+            return None
         if not self.interactive:
             show_question(self.console, line)
         return line

@@ -72,6 +72,15 @@ def test_every_piped_question_is_answered_with_its_evidence(
     assert bare.splitlines() == said.splitlines()[:3]
 
 
+def test_quit_ends_a_chat(
+    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    pool = ("--evidence", pool_file(tmp_path))
+    whole = chat(graph_checkpoint, QUESTIONS[0], monkeypatch, capsys, *pool)
+    lines = f"{QUESTIONS[0]}\n /quit \n{QUESTIONS[1]}"
+    assert chat(graph_checkpoint, lines, monkeypatch, capsys, *pool) == whole
+
+
 def test_a_chat_is_infer_answer_with_predicted_history(
     graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

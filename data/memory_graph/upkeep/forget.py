@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.names import well_formed
@@ -233,7 +234,10 @@ def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | N
     if source is not None:
         found = episodes_of_source(store.db, well_formed(source))
         if not found:
-            raise ValueError(f"{store}: no episode has the source {source!r}")
+            name = Path(source).name  # the source of a file
+            is_known = name != source and episodes_of_source(store.db, well_formed(name))
+            hint = f"; did you mean {name!r}?" if is_known else ""
+            raise ValueError(f"{store}: no episode has the source {source!r}{hint}")
         return found
     assert episode is not None, "one of the three is given"
     ids = [episode] if isinstance(episode, int) else list(dict.fromkeys(episode))

@@ -251,6 +251,15 @@ def test_what_cannot_be_forgotten_is_told(graph: MemoryGraph, arguments: dict) -
     assert graph.store.revision == 1
 
 
+def test_a_path_as_source_is_told_its_file(graph: MemoryGraph) -> None:
+    graph.remember("Anna likes Paris", source="a.txt")
+    message = r"no episode has the source 'notes/a.txt'; did you mean 'a.txt'\?$"
+    with pytest.raises(ValueError, match=message):
+        graph.forget(source="notes/a.txt")
+    with pytest.raises(ValueError, match=r"the source 'notes/b.txt'$"):
+        graph.forget(source="notes/b.txt")
+
+
 def embed(texts: list[str]) -> np.ndarray:
     vectors = [np.random.default_rng(sum(map(ord, text))).standard_normal(16) for text in texts]
     return np.stack([v / np.linalg.norm(v) for v in vectors]).astype(np.float32)
