@@ -93,7 +93,7 @@ def test_a_run_that_is_stopped_while_themes_are_made_again_leaves_a_whole_graph(
         assert graph.make_themes().themes[1]
         calls = iter([False] * 4)
         made = graph.make_themes(script.lm(), stop=lambda: next(calls, True))
-        assert (made.complete, made.changed) == (False, 1)
+        assert (made.complete, made.changed, made.maker) == (False, 1, "lm:script and rules")
         assert graph.check() == []
         assert graph.themes()
         assert graph.ask_themes("What has Anna said of roses?").facts

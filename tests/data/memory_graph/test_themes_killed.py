@@ -87,8 +87,7 @@ def test_themes_killed_while_they_are_made_again_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", [(), ("lm",)])
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(("by", "again"), [((), False), (("lm",), False), (("lm",), True)])
 def test_themes_killed_twenty_times_go_on(tmp_path: Path, by: tuple[str, ...], again: bool) -> None:
     draw = random.Random(0)
     kill_themes(tmp_path, [draw.randrange(6) for _ in range(20)], *by, again=again)
