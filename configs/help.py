@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from turngraph.configs import memory_schema, schema
+from turngraph.configs import memory_schema, schema, scorer_schema
 from turngraph.configs.kinds import kind_of, options_of
 
 START_OPTIONS = {
@@ -81,7 +81,7 @@ def _as_yaml(default: object) -> str:
 
 def docstrings() -> dict[tuple[str, str], str]:
     """Return the docstrings of the config's classes and fields, by (class, field or "")."""
-    files = [Path(module.__file__) for module in (schema, memory_schema)]
+    files = [Path(module.__file__) for module in (schema, memory_schema, scorer_schema)]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
     found: dict[tuple[str, str], str] = {}
     nodes = [node for tree in trees for node in tree.body]

@@ -1,4 +1,4 @@
-"""Describes the types of config fields in words, for help and error messages; their error."""
+"""Describes the types of config fields in words, for help and error messages; checks values."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ KINDS: dict[Any, str] = {
     types.NoneType: "null",
     tuple[str, ...]: "a list of strings",
 }
+
+
+MAX_LAYERS = 1000
+"""Largest number of graph layers; a mistyped number would otherwise fill the memory."""
 
 
 class FieldError(ValueError):
@@ -38,6 +42,11 @@ def check(holds: bool, name: str, value: object, must: str) -> None:
     """
     if not holds:
         raise FieldError(name, f"{value!r} given, {must}")
+
+
+def check_layers(name: str, value: int) -> None:
+    """Check that a number of graph layers is from 1 to ``MAX_LAYERS``."""
+    check(1 <= value <= MAX_LAYERS, name, value, f"must be from 1 to {MAX_LAYERS}")
 
 
 def options_of(hint: Any) -> tuple[Any, ...]:

@@ -9,20 +9,14 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
-from turngraph.configs.kinds import check
+from turngraph.configs.kinds import check, check_layers
 from turngraph.configs.memory_schema import MemoryGraphConfig
+from turngraph.configs.scorer_schema import ScorerConfig, ScorerTrainingConfig
 
 EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "column")
 """Edge types of the evidence graph; typed layers add one more type for self-loops."""
 PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
 """Features of a passage from retrieval, input of ``answers: nodes``."""
-
-MAX_LAYERS = 1000
-"""Largest number of graph layers; a mistyped number would otherwise fill the memory."""
-
-
-def _check_layers(name: str, value: int) -> None:
-    check(1 <= value <= MAX_LAYERS, name, value, f"must be from 1 to {MAX_LAYERS}")
 
 
 @dataclass(frozen=True)
@@ -37,9 +31,11 @@ class DataConfig:
     """Train on this many questions, drawn with training.seed; null: all."""
     table_questions: int = 0
     """Also train on this many questions generated from the tables in train's pools, drawn with
-    training.seed; no annotated answers are used (data/sources/table_questions.py)."""
+    training.seed; no annotated answers are used (data/sources/table_questions.py). With answers:
+    choice they train the scorer alone, before LM and scorer are trained on train."""
     train_repeats: int = 1
-    """Number of times that an epoch contains each question of train; generated ones occur once."""
+    """Number of times that an epoch contains each question of train; generated ones occur once. 0:
+    generated ones alone."""
     max_tune_questions: int | None = 200
     """Evaluate on this many questions, drawn with a fixed seed; null: all."""
     single_answers_only: bool = False
@@ -55,7 +51,8 @@ class DataConfig:
             check(value is None or value > 0, f"data.{name}", value, "must be positive or null")
         made, repeats = self.table_questions, self.train_repeats
         check(made >= 0, "data.table_questions", made, "must not be negative")
-        check(repeats >= 1, "data.train_repeats", repeats, "must be at least 1")
+        least, must = (0, "must not be negative") if made else (1, "must be at least 1")
+        check(repeats >= least, "data.train_repeats", repeats, must)
         check(self.num_workers >= 0, "data.num_workers", self.num_workers, "must not be negative")
 
 
@@ -97,6 +94,9 @@ class EvidenceConfig:
     language or domain."""
     max_nodes: int | None = None
     """Most tokens of evidence; the lowest-ranked passages beyond it are dropped. Null: no limit."""
+    max_prompt_nodes: int | None = None
+    """Most tokens of evidence in the prompt, with answers: choice; only the scorer's graph has the
+    passages beyond it. Null: all are in the prompt."""
     chain: Literal["forward", "backward", "both"] = "forward"
     """Direction of token chains; forward is w_1 -> w_2, as in the paper's figure."""
     entity_edges: Literal["star", "clique", "none"] = "star"
@@ -122,8 +122,10 @@ class EvidenceConfig:
         is_stemmed = self.retriever in ("bm25", "rrf") and self.corpus is None
         must = "must be none unless evidence.retriever is bm25 or rrf and evidence.corpus is null"
         check(is_stemmed or self.stemmer == "none", "evidence.stemmer", self.stemmer, must)
-        is_enough = self.max_nodes is None or self.max_nodes >= 16
-        check(is_enough, "evidence.max_nodes", self.max_nodes, "must be at least 16, or null")
+        for name in ("max_nodes", "max_prompt_nodes"):
+            value = getattr(self, name)
+            is_enough = value is None or value >= 16
+            check(is_enough, f"evidence.{name}", value, "must be at least 16, or null")
 
 
 @dataclass(frozen=True)
@@ -152,35 +154,11 @@ class EncoderConfig:
     """Learn a vector for each edge type, which is added to messages and in attention."""
 
     def __post_init__(self) -> None:
-        _check_layers("model.encoder.num_layers", self.num_layers)
+        check_layers("model.encoder.num_layers", self.num_layers)
         check(self.heads >= 1, "model.encoder.heads", self.heads, "must be at least 1")
         check(0 <= self.dropout < 1, "model.encoder.dropout", self.dropout, "must lie in [0, 1)")
         gate = self.residual_gate_init
         check(isfinite(gate), "model.encoder.residual_gate_init", gate, "must be finite")
-
-
-@dataclass(frozen=True)
-class ScorerConfig:
-    """The GATv2 that scores entities as answers (answers: nodes)."""
-
-    num_layers: int = 3
-    """GATv2 layers, each with a residual and a layer norm. Change it for answers more hops away."""
-    width: int = 128
-    """Width of node states; token embeddings are projected to it. Change it with the data's
-    size."""
-    heads: int = 4
-    """Attention heads, concatenated, each width / heads wide. Change it with width."""
-    dropout: float = 0.1
-    """Dropout of node states; twice as much before the score. Change it where training overfits."""
-
-    def __post_init__(self) -> None:
-        for name in ("width", "heads"):
-            value = getattr(self, name)
-            check(value >= 1, f"model.scorer.{name}", value, "must be at least 1")
-        _check_layers("model.scorer.num_layers", self.num_layers)
-        is_whole = self.width % self.heads == 0
-        check(is_whole, "model.scorer.heads", self.heads, "must divide model.scorer.width")
-        check(0 <= self.dropout < 0.5, "model.scorer.dropout", self.dropout, "must lie in [0, 0.5)")
 
 
 @dataclass(frozen=True)
@@ -213,15 +191,16 @@ class ModelConfig:
     """A local folder, a model in an installed package, or a name on the hub."""
     evidence: Literal["graph", "text"] = "graph"
     """graph: node states as a soft prompt; text: the same tokens as plain text."""
-    answers: Literal["text", "nodes"] = "text"
+    answers: Literal["text", "nodes", "choice"] = "text"
     """text: the LM generates the answer; nodes: the answer is the entity of the evidence whose
-    nodes score highest, and only the token embeddings of the LM are used."""
+    nodes score highest, and only the token embeddings of the LM are used; choice: the LM chooses
+    among the entities that the scorer of nodes proposes, and both are trained on the choice."""
     lora: LoraConfig | None = field(default_factory=LoraConfig)
     """LoRA of the LM; null: the LM is not trained (zero-shot, or only the encoder is trained)."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     """Used with evidence: graph and answers: text."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
-    """Used with answers: nodes."""
+    """Used with answers: nodes and answers: choice."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Type of frozen weights and computation; trainable weights are float32. Change it to float32
     on GPUs without bfloat16. CPUs without it compute in float32 in any case."""
@@ -338,6 +317,8 @@ class Config:
     """Language model, LoRA, encoder."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """The loop."""
+    scorer_training: ScorerTrainingConfig = field(default_factory=ScorerTrainingConfig)
+    """The loop that trains the scorer first, with answers: choice and data.table_questions."""
 
     def __post_init__(self) -> None:
         steps = self.training.max_steps
@@ -352,9 +333,17 @@ class Config:
             _check_trl(self)
         if model.answers == "nodes":
             _check_answers_from_nodes(self)
+        if model.answers == "choice":
+            _check_choice(self)
+        else:
+            for name, value in (
+                ("evidence.max_prompt_nodes", self.evidence.max_prompt_nodes),
+                ("model.scorer.init", model.scorer.init),
+            ):
+                check(value is None, name, value, "must be null unless model.answers is choice")
         trainable = model.lora is not None or model.evidence == "graph"
         check(
-            steps == 0 or trainable,
+            steps == 0 or trainable or model.answers == "choice",
             "model.lora",
             None,
             "with evidence: text there is nothing to train, set training.max_steps: 0",
@@ -383,3 +372,26 @@ def _check_answers_from_nodes(config: Config) -> None:
         ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
     ):
         check(holds, name, value, f"must be {must} where model.answers is nodes")
+
+
+def _check_choice(config: Config) -> None:
+    data, model, training = config.data, config.model, config.training
+    nodes, attention, init = (
+        config.evidence.question_nodes, model.attn_implementation, model.scorer.init
+    )  # fmt: skip
+    for name, value, holds, must in (
+        ("model.evidence", model.evidence, model.evidence == "text", "text"),
+        ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
+        ("training.packing", training.packing, not training.packing, "false"),
+        ("model.compile", model.compile, not model.compile, "false"),
+        (
+            "model.attn_implementation",
+            attention,
+            attention in ("sdpa", "eager"),
+            "sdpa or eager, which take a mask of proposals,",
+        ),
+    ):
+        check(holds, name, value, f"must be {must} where model.answers is choice")
+    is_one = init is None or data.table_questions == 0
+    must = "must be null where data.table_questions train a scorer first"
+    check(is_one, "model.scorer.init", init, must)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turngraph.configs.schema import EDGE_TYPES, PASSAGE_FEATURES, ScorerConfig
+from turngraph.configs.schema import EDGE_TYPES, PASSAGE_FEATURES
+from turngraph.configs.scorer_schema import ScorerConfig
 from turngraph.model.gatv2 import GATv2Layer
 
 

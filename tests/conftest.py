@@ -258,9 +258,9 @@ def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
         Config,
         EvidenceConfig,
         ModelConfig,
-        ScorerConfig,
         TrainingConfig,
     )
+    from turngraph.configs.scorer_schema import ScorerConfig
     from turngraph.model.checkpoint import save_checkpoint
     from turngraph.model.graph_lm import GraphLM
     from turngraph.tests.tiny import stir

@@ -32,9 +32,9 @@ from turngraph.configs.schema import (
     EvidenceConfig,
     LoraConfig,
     ModelConfig,
-    ScorerConfig,
     TrainingConfig,
 )
+from turngraph.configs.scorer_schema import ScorerConfig
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 OTHERS = {*CONFIGS.glob("accelerate/*.yaml"), *CONFIGS.glob("ray/*.yaml")}

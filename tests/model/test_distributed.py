@@ -21,9 +21,9 @@ from turngraph.configs.schema import (
     Config,
     EncoderConfig,
     ModelConfig,
-    ScorerConfig,
     TrainingConfig,
 )
+from turngraph.configs.scorer_schema import ScorerConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.inference.answer_batches import answer_together

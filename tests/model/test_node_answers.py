@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from turngraph.configs.parse import load_config
-from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
+from turngraph.configs.schema import Config, DataConfig, EvidenceConfig
+from turngraph.configs.scorer_schema import ScorerConfig
 from turngraph.data.batches.collate import candidate_entities, collate, join_candidates
 from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example
