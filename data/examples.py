@@ -22,11 +22,12 @@ from turngraph.data.graph.chain_graph import (
     chain_graph,
     cut_edges,
     node_starts,
+    num_prompt_nodes,
     span_nodes,
 )
 from turngraph.data.graph.entity_spans import entity_spans
 from turngraph.data.graph.graph_edges import more_edges
-from turngraph.data.graph.mentions import find_mentions
+from turngraph.data.graph.mentions import find_mentions, mentioned_entities
 from turngraph.data.graph.rewire import shuffle_entity_edges
 from turngraph.data.jsonlines import join_pools
 from turngraph.data.prompt import Prompt
@@ -35,6 +36,7 @@ from turngraph.data.retrieval.dense import DenseIndex, FusedIndex, Index
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.retrieval.reciprocal_ranks import fuse_retrieved
 from turngraph.data.scoring.metrics import answer_in_evidence
+from turngraph.data.token_cache import TokenCache
 from turngraph.data.types import (
     COMPUTED_ID,
     Conversation,
@@ -56,8 +58,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 MAX_INDEXES = 256
 """Indexes of pools that are cached, mostly of finished conversations; the oldest is dropped."""
-MAX_TOKENS = 2**22
-"""Tokens of passages that are cached, some 70 bytes each; then the cache is emptied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Example:
             "input_id": graph.node_ids,
             "edge_index": graph.edge_index,
             "edge_type": graph.edge_types,
-            "passage": np.where(np.arange(num_nodes) < len(graph.prompt_ids), chain, -1),
+            "passage": np.where(np.arange(num_nodes) < graph.num_evidence, chain, -1),
             "pos": np.arange(num_nodes) - first[chain],
         }
         tensors = {
@@ -139,6 +139,7 @@ class ExampleBuilder:
         cut: edges to remove from every graph, or ``shuffle`` to rewire them, as a control.
         memory_graph: settings of the conversations' memory graphs; None: no memory graphs.
         mentions: whether to record which nodes mention which entity; needs question nodes.
+        labels: whether to record the token ids of these entities' labels, too.
 
     Attributes:
         counts: totals over the examples built, for the log.
@@ -150,10 +151,10 @@ class ExampleBuilder:
     cut: CutEdges = "nothing"
     memory_graph: MemoryGraphConfig | None = None
     mentions: bool = False
+    labels: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, Index]] = field(default_factory=dict)
-    _tokens: dict[str, tuple[str, TokenisedPassage]] = field(default_factory=dict)
-    _num_tokens: int = 0
+    _tokens: TokenCache = field(default_factory=TokenCache)
     _corpus: Corpus | None = None
 
     @property
@@ -166,7 +167,7 @@ class ExampleBuilder:
     @property
     def num_cached(self) -> dict[str, int]:
         """Number of cached indexes of pools and of cached tokens of passages."""
-        return {"indexes": len(self._indexes), "passage_tokens": self._num_tokens}
+        return {"indexes": len(self._indexes), "passage_tokens": self._tokens.num_tokens}
 
     def memory(self, conversation: Conversation) -> EvidenceMemory:
         """Make an empty evidence memory for a conversation, with a memory graph if it has one."""
@@ -320,26 +321,33 @@ class ExampleBuilder:
             question: text whose tokens become question nodes; "" for none.
         """
         safe_passages, tokens = self.tokenise(passages)
-        config, num_hidden = self.config, 0
+        config = self.config
+        sizes = [len(passage.ids) for passage in tokens]
+        num_hidden = sum(sizes) - num_prompt_nodes(sizes, config.max_prompt_nodes)
+        num_question = 0
         if question:
             own = Evidence("question", self.prompt.plain(question), "text")
             safe_passages.append(own)
             tokens.append(self.prompt.tokenise_question(own.text))
-            num_hidden = len(tokens[-1].ids)
+            num_question = len(tokens[-1].ids)
         spans = entity_spans(safe_passages)
         more = more_edges(safe_passages, tokens, spans, config.structure_edges, bool(question))
         if question:
             spans[-1] = []  # ``more`` has the question's edges
         kinds = config.chain, config.entity_edges, config.max_entity_share
-        graph = chain_graph(tokens, spans, *kinds, more, num_hidden)
+        hidden = num_hidden + num_question, num_question
+        graph = chain_graph(tokens, spans, *kinds, more, *hidden)
         if self.cut == "shuffle":
             graph = shuffle_entity_edges(graph, node_starts(tokens))
         else:
             graph = cut_edges(graph, self.cut)
         if self.mentions:
             nodes = span_nodes(tokens, spans, node_starts(tokens))
-            sizes = [len(passage.ids) for passage in tokens] + [0] * (not question)
-            graph = replace(graph, mentions=find_mentions(passages, nodes, sizes))
+            found = find_mentions(passages, nodes, [*sizes, num_question])
+            if self.labels:
+                names = [entity.label for entity in mentioned_entities(passages, found)]
+                found = replace(found, labels=self._tokens.labels(self.prompt, names))
+            graph = replace(graph, mentions=found)
         self.counts["entity edges"] += graph.num_entity_edges
         self.counts["nodes"] += len(graph.node_ids)
         self.counts["graphs"] += 1
@@ -378,36 +386,18 @@ class ExampleBuilder:
         self, passages: Sequence[Evidence]
     ) -> tuple[list[Evidence], list[TokenisedPassage]]:
         """Break up prompt markers in passages, and tokenise up to ``max_nodes`` tokens each."""
-        if self._num_tokens > MAX_TOKENS:
-            self._tokens, self._num_tokens = {}, 0
-        cache = self._tokens  # which another thread may replace
-        new = list({p.text: None for p in passages if p.text not in cache})
-        plain = [self.prompt.plain(text) for text in new]
-        for text, safe, tokens in zip(
-            new, plain, self.prompt.tokenise_passages(plain), strict=True
-        ):
-            cache[text] = safe, (kept := self._cut(tokens))
-            self._num_tokens += len(kept.ids)
-        known = [cache[passage.text] for passage in passages]
-        safe_passages = [
-            passage
-            if safe == passage.text
-            else Evidence(passage.id, safe, passage.source, passage.entities)
-            for passage, (safe, _) in zip(passages, known, strict=True)
-        ]
-        return safe_passages, [tokens for _, tokens in known]
-
-    def _cut(self, tokens: TokenisedPassage) -> TokenisedPassage:
-        """Truncate a passage that alone exceeds ``max_nodes``."""
-        limit = self.config.max_nodes
-        if limit is None or len(tokens.ids) <= limit:
-            return tokens
-        return TokenisedPassage(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
+        return self._tokens.passages(self.prompt, passages, self.config.max_nodes)
 
     def sizes(self, items: Sequence[Retrieved]) -> list[int]:
         """Count the tokens of passages; each takes one position in the prompt."""
         _, tokens = self.tokenise([item.evidence for item in items])
         return [len(passage.ids) for passage in tokens]
+
+    def num_in_prompt(self, items: Sequence[Retrieved]) -> int:
+        """Count the passages of an example's evidence that have positions in its prompt."""
+        starts = accumulate(self.sizes(items), initial=0)
+        num = num_prompt_nodes(self.sizes(items), self.config.max_prompt_nodes)
+        return sum(start < num for start in list(starts)[:-1])
 
     def _fits(self, items: Sequence[Retrieved]) -> bool:
         limit = self.config.max_nodes

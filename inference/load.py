@@ -97,7 +97,8 @@ def load_builder(
         Prompt(tokenizer),
         config.evidence,
         memory_graph=config.memory_graph,
-        mentions=config.model.answers == "nodes",
+        mentions=config.model.answers != "text",
+        labels=config.model.answers == "choice",
     )
     if builder.needs_embed:  # loaded with the first texts
         builder.embed = cached(sentence_encoder(config.evidence.embedder, device, trusted))

@@ -54,7 +54,9 @@ DATA_LAYERS: tuple[set[str], ...] = (
     {"sources", "retrieval", "graph"},
     {"eigen", "corpus"},
     {"prompt", "memory_graph"},
+    {"token_cache"},
     {"examples"},
+    {"example_rows"},
     {"batches", "scoring", "example_cache"},
 )
 """The same inside ``data/``. The metrics are below what scores whole files with them; themes rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Literal
 
 import numpy as np
@@ -47,11 +47,14 @@ class Mentions:
             (``mentions.entities_of``), [M].
         nodes: the last node of each mention, [M].
         sizes: number of nodes of each passage, then of the question, [P + 1].
+        labels: token ids of each mentioned entity's label as an answer, its end token included,
+            in ascending order of ``entities``; empty if the builder does not keep them.
     """
 
     entities: np.ndarray
     nodes: np.ndarray
     sizes: np.ndarray
+    labels: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ class ChainGraph:
         num_entity_edges: number of edges, at the end, that join entity spans.
         edge_types: index of each edge's type in ``EDGE_TYPES``, [E]; None if unknown.
         num_hidden: number of nodes at the end that are encoded but have no position in the
-            prompt: the question's.
+            prompt: those of passages beyond ``evidence.max_prompt_nodes``, then the question's.
+        num_question: number of nodes at the end that are the question's.
         mentions: mentions of entities; None if the builder does not keep them.
     """
 
@@ -74,11 +78,17 @@ class ChainGraph:
     edge_types: np.ndarray | None = None
     num_hidden: int = 0
     mentions: Mentions | None = None
+    num_question: int = 0
 
     @property
     def prompt_ids(self) -> np.ndarray:
         """Token ids of the nodes with a position in the prompt, in order, [P]."""
         return self.node_ids[: len(self.node_ids) - self.num_hidden]
+
+    @property
+    def num_evidence(self) -> int:
+        """Number of nodes of the evidence: all but the question's."""
+        return len(self.node_ids) - self.num_question
 
     def chain_index(self) -> np.ndarray:
         """Return the index of each node's token chain, [N], derived from the chain edges."""
@@ -98,6 +108,7 @@ def chain_graph(
     max_entity_share: float = 0.5,
     more_edges: Sequence[TypedEdges] = (),
     num_hidden: int = 0,
+    num_question: int = 0,
 ) -> ChainGraph:
     """Build the evidence graph: token chains joined by entity edges (paper, section 4.3).
 
@@ -111,6 +122,7 @@ def chain_graph(
         max_entity_share: an entity in more than this fraction of the passages gets no edges.
         more_edges: edges of other types, to add.
         num_hidden: number of nodes at the end without a position in the prompt.
+        num_question: number of them, at the end, that are the question's.
     """
     starts = node_starts(passages)
     node_ids = np.fromiter(
@@ -122,12 +134,29 @@ def chain_graph(
     edge_index = np.concatenate([edges for _, edges in parts], axis=1)
     sizes = [edges.shape[1] for _, edges in parts]
     edge_types = np.repeat([EDGE_TYPES.index(name) for name, _ in parts], sizes)
-    return ChainGraph(node_ids, edge_index, joined.shape[1], edge_types, num_hidden)
+    hidden = {"num_hidden": num_hidden, "num_question": num_question}
+    return ChainGraph(node_ids, edge_index, joined.shape[1], edge_types, **hidden)
 
 
 def node_starts(passages: Sequence[TokenisedPassage]) -> np.ndarray:
     """Return the index of each passage's first node, then the number of nodes, [P + 1]."""
     return np.cumsum([0, *(len(passage.ids) for passage in passages)])
+
+
+def num_prompt_nodes(sizes: Sequence[int], limit: int | None) -> int:
+    """Count the nodes, from the first on, that have positions in the prompt.
+
+    They are those of the best passages that fit together; of a first passage that does not fit,
+    as many as do.
+
+    Args:
+        sizes: number of nodes of each passage, best-ranked first.
+        limit: ``evidence.max_prompt_nodes``; None: all are in it.
+    """
+    if limit is None:
+        return sum(sizes)
+    fitting = [total for total in accumulate(sizes) if total <= limit]
+    return fitting[-1] if fitting else min(limit, sum(sizes))
 
 
 def cut_edges(graph: ChainGraph, cut: CutEdges) -> ChainGraph:

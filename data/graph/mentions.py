@@ -1,4 +1,4 @@
-"""Finds which nodes mention which entity, for the candidates of ``model.answers: nodes``."""
+"""Finds which nodes mention which entity, for the candidates of answers from nodes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ def entities_of(passages: Sequence[Evidence]) -> dict[str, Entity]:
         for entity in passage.entities:
             entities.setdefault(entity.id, entity)
     return entities
+
+
+def mentioned_entities(passages: Sequence[Evidence], mentions: Mentions) -> list[Entity]:
+    """Return the entities that nodes mention, in ascending order of ``mentions.entities``."""
+    entities = list(entities_of(passages).values())
+    return [entities[index] for index in np.unique(mentions.entities)]
 
 
 def find_mentions(

@@ -1,0 +1,166 @@
+"""Turns examples into flat arrays and back, for the cache of examples.
+
+An example refers to its conversation and turn by index, and to a passage by the turn that retrieved
+it and its position in that turn's pool. Passages that a memory graph recalled are in no pool and
+are stored in full, as are all where a corpus is searched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from turngraph.data.examples import Example
+from turngraph.data.graph.chain_graph import ChainGraph, Mentions
+from turngraph.data.json_fields import Json, Location
+from turngraph.data.jsonlines import join_pools, parse_evidence, to_json
+from turngraph.data.types import SOURCES, Conversation, Evidence, Retrieved
+
+Arrays = dict[str, np.ndarray]
+
+
+def pool_positions(conversation: Conversation) -> list[dict[str, int]]:
+    """Return for each turn a map from passage id to position in the turn's pool."""
+    known: dict[int, dict[str, int]] = {}
+    pools = turn_pools(conversation)
+    for pool in pools:
+        if id(pool) not in known:
+            known[id(pool)] = {passage.id: position for position, passage in enumerate(pool)}
+    return [known[id(pool)] for pool in pools]
+
+
+def turn_pools(conversation: Conversation) -> list[tuple[Evidence, ...]]:
+    """Return the pool that each turn retrieves from."""
+    return [join_pools(conversation.evidence, turn.evidence) for turn in conversation.turns]
+
+
+def example_row(
+    index: int, example: Example, positions: Sequence[dict[str, int]], with_corpus: bool = False
+) -> Arrays:
+    """Return an example as flat arrays, without what the data file has.
+
+    Args:
+        index: of the conversation.
+        example: to store.
+        positions: of each turn, passage id -> position in the pool.
+        with_corpus: passages may be of a corpus, so that all are stored in full.
+    """
+    graph, evidence = example.graph, example.evidence
+
+    def stored(item: Retrieved) -> bool:
+        return with_corpus or item.evidence.source == "memory"  # no pool has it
+
+    stored_passages = [to_json(item.evidence) for item in evidence if stored(item)]
+    row = {
+        "index": [index, example.turn, *_counts(graph)],
+        "prefix_ids": example.prefix_ids,
+        "node_ids": graph.node_ids,
+        "edge_index": graph.edge_index.ravel(),
+        "edge_types": graph.edge_types,
+        **_mention_arrays(graph.mentions),
+        "suffix_ids": example.suffix_ids,
+        "target_ids": example.target_ids,
+        "from_turn": [item.from_turn for item in evidence],
+        "passage": [
+            -1 if stored(item) else positions[item.from_turn][item.evidence.id] for item in evidence
+        ],
+        "stored_passages": list(json.dumps(stored_passages).encode()),
+        "answer_sources": [SOURCES.index(source) for source in example.answer_sources],
+    }
+    arrays = {name: np.asarray(values, np.int32) for name, values in row.items()}
+    return arrays | {"score": np.array([item.score for item in evidence], np.float64)}
+
+
+def pack(rows: Sequence[Arrays]) -> Arrays:
+    """Concatenate rows of examples into one flat array for each name, with their sizes."""
+    arrays: Arrays = {}
+    for name in rows[0]:
+        arrays[name] = np.concatenate([row[name] for row in rows])
+        arrays[f"{name}.sizes"] = np.array([len(row[name]) for row in rows], np.int64)
+    return arrays
+
+
+def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Example]:
+    """Restore examples from packed rows.
+
+    Args:
+        arrays: result of ``pack``.
+        conversations: conversations of the same data file.
+    """
+    parts = {name: _parts(arrays, name) for name in arrays if f"{name}.sizes" in arrays}
+    examples, index, pools = [], -1, []
+    for row in zip(*parts.values(), strict=True):
+        part = dict(zip(parts, row, strict=True))
+        if index != part["index"][0]:
+            index = int(part["index"][0])
+            pools = turn_pools(conversations[index])
+        items = zip(
+            *(part[name].tolist() for name in ("from_turn", "passage", "score")), strict=True
+        )
+        turn = int(part["index"][1])
+        in_full = iter(json.loads(bytes(part["stored_passages"].tolist())))
+        example = Example(
+            conversation=conversations[index],
+            turn=turn,
+            prefix_ids=part["prefix_ids"].tolist(),
+            graph=_graph(part),
+            suffix_ids=part["suffix_ids"].tolist(),
+            target_ids=part["target_ids"].tolist(),
+            evidence=[
+                Retrieved(_passage(pools[turn], passage, in_full), score, turn)
+                for turn, passage, score in items
+            ],
+            answer_sources=[SOURCES[code] for code in part["answer_sources"]],
+        )
+        examples.append(example)
+    return examples
+
+
+def _counts(graph: ChainGraph) -> tuple[int, int, int]:
+    return graph.num_entity_edges, graph.num_hidden, graph.num_question
+
+
+def _mention_arrays(mentions: Mentions | None) -> dict[str, Sequence[int] | np.ndarray]:
+    """Return the arrays of mentions; all are empty if there are none."""
+    if mentions is None:
+        mentions = Mentions(*np.empty((3, 0), np.int64))
+    return {
+        "mention_entities": mentions.entities,
+        "mention_nodes": mentions.nodes,
+        "mention_sizes": mentions.sizes,
+        "label_ids": list(chain(*mentions.labels)),
+        "label_sizes": [len(ids) for ids in mentions.labels],
+    }
+
+
+def _graph(part: Arrays) -> ChainGraph:
+    """Return the graph of a row."""
+    mentions = Mentions(*(part[f"mention_{name}"] for name in ("entities", "nodes", "sizes")))
+    ends = np.cumsum(part["label_sizes"])[:-1]
+    labels = [ids.tolist() for ids in np.split(part["label_ids"], ends)]
+    mentions = replace(mentions, labels=labels if len(part["label_sizes"]) else ())
+    num_entity_edges, num_hidden, num_question = part["index"][2:].tolist()
+    return ChainGraph(
+        part["node_ids"],
+        part["edge_index"].reshape(2, -1),
+        num_entity_edges,
+        part["edge_types"],
+        num_hidden,
+        mentions if len(mentions.sizes) else None,
+        num_question,
+    )
+
+
+def _passage(pool: Sequence[Evidence], position: int, stored: Iterator[Json]) -> Evidence:
+    """Return a passage of a pool, or the next one that is stored in full."""
+    return parse_evidence(next(stored), Location("cache"), "") if position < 0 else pool[position]
+
+
+def _parts(arrays: Arrays, name: str) -> list[np.ndarray]:
+    """Split a flat array into each example's part, as 64-bit numbers."""
+    wide = np.float64 if arrays[name].dtype.kind == "f" else np.int64
+    return np.split(arrays[name].astype(wide), np.cumsum(arrays[f"{name}.sizes"])[:-1])
