@@ -209,8 +209,8 @@ def train_steps(
             rates = set_rates(optimizer, settings, step.index, schedule.num_steps)
             model.train()
 
-            # Forward and backward, batch after batch. The loss is divided by the answer tokens of
-            # the whole step, over all processes, so that accumulation changes nothing.
+            # Forward and backward, batch after batch. The loss is divided by the answer tokens, or
+            # questions, of the whole step, over all processes: accumulation changes nothing.
             totals = torch.zeros(2, device=accelerator.device)  # loss, requests to stop
             for index, batch in enumerate(step.batches):
                 # DDP reduces once a step; FSDP always, as unsharded gradients take much memory
@@ -218,7 +218,7 @@ def train_steps(
                 with nullcontext() if reduce else accelerator.no_sync(wrapped):
                     tensors = batch.to(accelerator.device)
                     with memory_advice(batch, run.largest_batch):
-                        loss = wrapped(tensors).total / max(step.answer_tokens, 1)
+                        loss = wrapped(tensors).mean(step.answer_tokens, step.num_questions)
                         # DDP and FSDP average gradients over processes; the loss needs their sum
                         accelerator.backward(loss * world)
                 totals[0] += loss.detach()

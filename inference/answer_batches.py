@@ -22,7 +22,7 @@ from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.scoring.predictions import error_record, prediction_record
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal
 from turngraph.data.types import Conversation
-from turngraph.inference.choose import Choice
+from turngraph.inference.choose import Choice, chosen_entities
 from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS
 from turngraph.model.device_memory import (
     RELEASE_EVERY,
@@ -187,6 +187,8 @@ def unanswerable(
 def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str:
     """Return why a prompt exceeds the model's positions, in words; "" if it fits."""
     limit, length = model.max_tokens, prompt_length(example)
+    labels = () if example.graph.mentions is None else example.graph.mentions.labels
+    max_new_tokens = max(max_new_tokens, *map(len, labels), 0)
     if limit is None or length + max_new_tokens <= limit:
         return ""
     return (
@@ -313,31 +315,49 @@ def _records(
 ) -> list[Json]:
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)
-    if model.scorer is not None:
-        ranked = ranked_entities(model, batch, examples)
-    elif choice is not None:
-        ranked = choice.ranked(model, prompt, batch, examples, max_new_tokens)
-    else:
-        ranked = None
-    if ranked is not None:
-        milliseconds = 1000 * (time.monotonic() - began) / len(examples)
-        return [
-            prediction_record(
-                example,
-                found[0].entity.label if found else "",
-                found[0].logprob if found else 0.0,
-                milliseconds,
-                found,
-            )
-            for example, found in zip(examples, ranked, strict=True)
-        ]
-    generated = generate(batch, max_new_tokens, prompt.end_id, on_token, past)
-    answers = list(zip(*(values.tolist() for values in generated), strict=True))
+    ranked = _ranked(model, prompt, batch, examples, max_new_tokens, choice)
+    writing = [index for index, found in enumerate(ranked) if found is None]
+    # all processes of a sharded model have to generate if one does
+    if model.lm is not None and choice is None and is_sharded(model):
+        writing = list(range(len(examples)))
+    written = {}
+    if writing:
+        if len(writing) < len(examples):
+            some = [examples[index] for index in writing]
+            batch = collate(some, "left", with_target=False).to(model.device)
+        generated = generate(batch, max_new_tokens, prompt.end_id, on_token, past)
+        answers = zip(*(values.tolist() for values in generated), strict=True)
+        written = dict(zip(writing, answers, strict=True))
     milliseconds = 1000 * (time.monotonic() - began) / len(examples)
-    return [
-        prediction_record(example, prompt.answer_text(ids), logprob, milliseconds, margin=margin)
-        for example, (ids, logprob, margin) in zip(examples, answers, strict=True)
-    ]
+    records = []
+    for index, (example, found) in enumerate(zip(examples, ranked, strict=True)):
+        if found is None:
+            ids, logprob, margin = written[index]
+            answer = prompt.answer_text(ids)
+            record = prediction_record(example, answer, logprob, milliseconds, margin=margin)
+        else:
+            answer, logprob = (found[0].entity.label, found[0].logprob) if found else ("", 0.0)
+            record = prediction_record(example, answer, logprob, milliseconds, found)
+        records.append(record)
+    return records
+
+
+def _ranked(
+    model: GraphLM,
+    prompt: Prompt,
+    batch: Batch,
+    examples: Sequence[Example],
+    max_new_tokens: int,
+    choice: Choice | None,
+) -> Sequence[list[Proposal] | None]:
+    """Return the entities from which each example's answer is chosen; None: the LM writes it."""
+    if choice is not None:
+        return choice.ranked(model, prompt, batch, examples, max_new_tokens)
+    if model.scorer is None:
+        return [None] * len(examples)
+    if model.lm is None:
+        return ranked_entities(model, batch, examples)
+    return chosen_entities(model, batch, examples)
 
 
 @torch.no_grad()

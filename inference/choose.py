@@ -1,7 +1,8 @@
 """An LM chooses its answer among the entities that a node scorer proposes.
 
-The node scorer reads many passages and finds candidates; the LM reads the best few passages and
-scores each candidate's label as the answer to the question.
+The scorer is another checkpoint's (``--proposals``), or the model's own (``answers: choice``). It
+reads many passages and finds candidates; the LM reads the best few passages and scores each
+candidate's label as the answer to the question.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import chain
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from turngraph.data.batches.collate import Batch
+from turngraph.data.batches.collate import Batch, candidate_entities
 from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.predictions import read_proposals
@@ -97,3 +98,34 @@ class Choice:
             chosen(candidates, logprobs.tolist(), self.weight)
             for candidates, logprobs in zip(proposals, per_example, strict=True)
         ]
+
+
+def chosen_entities(
+    model: GraphLM, batch: Batch, examples: Sequence[Example]
+) -> list[list[Proposal] | None]:
+    """Return the entities that a model's own scorer proposes, as its LM ranks them, best first.
+
+    Args:
+        model: with ``answers: choice``.
+        batch: the examples, without targets, on the model's device.
+        examples: the examples.
+
+    Returns:
+        The proposals of each example; None if its evidence names no entity.
+    """
+    proposals, written = model.choose(batch)
+    assert batch.candidates is not None, "built without mentions"
+    sizes = batch.candidates.num_candidates
+    starts = (sizes.cumsum(0) - sizes).tolist()
+    parts = (proposals.indices, proposals.exists, proposals.logprobs.float(), written.float())
+    found: list[list[Proposal] | None] = []
+    for example, start, *rows in zip(examples, starts, *(p.tolist() for p in parts), strict=True):
+        indices, exists, logprobs, labels = rows
+        entities, num = candidate_entities(example), sum(exists)
+        proposed = [
+            Proposal(entities[index - start], logprob)
+            for index, logprob in zip(indices[:num], logprobs[:num], strict=True)
+        ]
+        weight = model.config.scorer.weight
+        found.append(chosen(proposed, labels[:num], weight) if proposed else None)
+    return found

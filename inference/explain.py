@@ -119,7 +119,7 @@ def why(
         answer: the text to explain: the model's answer, or any other.
         dropped: passages that were retrieved and not given to the model, for the record.
     """
-    prompt = builder.prompt
+    prompt, num = builder.prompt, builder.num_in_prompt(example.evidence)
     target = prompt.target_ids(answer) if answer else [prompt.end_id]  # an empty answer only ends
     parts = evidence_parts(model, builder, replace(example, target_ids=target))
     texts, tokens = builder.tokenise([item.evidence for item in example.evidence])
@@ -140,10 +140,16 @@ def why(
         answer=answer,
         gold=tuple(gold.label for gold in turn.answers),
         logprob=parts.logprob,
-        passages=_passages(example, [text.text for text in texts], marked, parts, graph),
+        passages=_passages(example, [text.text for text in texts], marked, parts, graph)[:num],
         edges=_edges(parts, entities, labels) if graph else (),
-        dropped=tuple(dropped),
+        dropped=(*map(_of_scorer, example.evidence[num:]), *dropped),
     )
+
+
+def _of_scorer(item: Retrieved) -> DroppedPassage:
+    """Return the record of a passage that is in the scorer's graph and not in the prompt."""
+    known = item.evidence
+    return DroppedPassage(known.id, known.source, known.text, item.score, reason="scorer")
 
 
 def why_if_it_fits(

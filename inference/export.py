@@ -100,6 +100,11 @@ def export(job: ExportJob) -> None:
             "answers differ slightly from those of the checkpoint",
             config.quantization,
         )
+    if config.answers == "choice":
+        logger.warning(
+            "model.answers is choice: the export is the LM without the scorer that proposes "
+            "entities, so it writes its answers"
+        )
     model, builder = load(job.checkpoint, job.loading)
     name = job.dtype or config.dtype
     dtype = getattr(torch, name)

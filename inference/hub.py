@@ -122,11 +122,12 @@ def model_card(checkpoint: Checkpoint) -> str:
         for name, value in metrics.items()
         if isinstance(value, int | float)
     )
-    answers = (
-        "The language model writes its answers."
-        if config.model.answers == "text"
-        else "Its graph neural network scores the entities of the evidence as answers."
-    )
+    answers = {
+        "text": "The language model writes its answers.",
+        "nodes": "Its graph neural network scores the entities of the evidence as answers.",
+        "choice": "Its graph neural network proposes entities of the evidence, and its language "
+        "model chooses among them.",
+    }[config.model.answers]
     return f"""---
 library_name: turngraph
 base_model: {json.dumps(config.model.base_model)}

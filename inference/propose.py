@@ -82,6 +82,11 @@ def read_choice(
     if path is None:
         return None
     checkpoint.check_writes()
+    if checkpoint.config.model.answers == "choice":
+        raise ValueError(
+            f"--proposals {path}: model.answers of {checkpoint.folder} is choice, so that its own "
+            "scorer proposes"
+        )
     if sharding_wanted():
         raise ValueError("--proposals: not possible under FSDP; start one process, or do not shard")
     weight = 1.0 if options.proposal_weight is None else options.proposal_weight
@@ -94,7 +99,12 @@ def read_choice(
             )
         choice.read()
     elif proposing.config.model.answers != "nodes":
-        raise ValueError(f"--proposals {path}: its model.answers is text, so it proposes nothing")
+        answers = proposing.config.model.answers
+        raise ValueError(
+            f"--proposals {path}: its model.answers is {answers}, so it proposes nothing"
+            if answers == "text"
+            else f"--proposals {path}: its model.answers is {answers}, so it chooses itself"
+        )
     return choice
 
 

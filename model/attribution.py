@@ -69,7 +69,7 @@ def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
     compiled = model.config.compile
     eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
     with torch.enable_grad(), eager, _recorded(model, batch) as seen:
-        logprob = -model(batch).total
+        logprob = -model.text_loss(batch).total
         inputs = [seen.states, *(layer.output for layer in seen.layers)]
         gradient, *per_layer = torch.autograd.grad(logprob, inputs, materialize_grads=True)
     edges = torch.zeros(batch.edge_index.shape[1], device=batch.edge_index.device)

@@ -113,7 +113,7 @@ def shard(model: GraphLM, device: torch.device) -> GraphLM:
     parts = [*layers, *(part for part in others if part is not None)]
     for part in parts:
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
-    for method in ("generate", "entity_logprobs"):
+    for method in ("generate", "entity_logprobs", "choose"):
         register_fsdp_forward_method(model, method)
     logger.info("sharded over %d processes, in %d parts", num_processes, len(parts))
     return model

@@ -31,6 +31,15 @@ from turngraph.model.base_model import (
     load_base_model,
     recompute_layers,
 )
+from turngraph.model.choice import (
+    Proposals,
+    Written,
+    check_branches,
+    choice_loss,
+    label_ids,
+    propose,
+    tree_logprobs,
+)
 from turngraph.model.generation import IGNORED_LABEL, Generated, Past, answer_logprobs, greedy
 from turngraph.model.graph_encoder import GraphEncoder
 from turngraph.model.node_answers import CandidatesLike, NodeAnswers
@@ -60,17 +69,30 @@ class BatchLike(Protocol):
 
 
 class Loss(NamedTuple):
-    """Cross-entropy summed over the answer tokens or the answers, and the number of tokens."""
+    """The loss of a batch, as sums, so that batches and processes may be joined.
+
+    Args:
+        total: cross-entropy summed over the answer tokens, or over the answers where there is no
+            LM; a step divides it by its answer tokens.
+        num_tokens: number of answer tokens.
+        of_questions: with ``answers: choice``, -log-probabilities of the choice and of the scorer,
+            summed over the questions; a step divides it by its questions. Otherwise 0.
+    """
 
     total: Tensor
     num_tokens: Tensor
+    of_questions: Tensor | float = 0.0
+
+    def mean(self, num_tokens: int, num_questions: int) -> Tensor:
+        """Return the batch's part of the loss of a step, which has so many tokens and questions."""
+        return self.total / max(num_tokens, 1) + self.of_questions / max(num_questions, 1)
 
 
 class GraphLM(nn.Module):
     """A causal LM with LoRA and, where the config asks for one, an encoder of the evidence graph.
 
     With ``answers: nodes`` there is a scorer and no LM: the LM is released once its token
-    embeddings are copied.
+    embeddings are copied. With ``answers: choice`` there are both.
 
     Args:
         config: base model, LoRA, encoder.
@@ -98,9 +120,10 @@ class GraphLM(nn.Module):
         self.lm: PreTrainedModel | PeftModel | None = None
         self.encoder: GraphEncoder | None = None
         self.scorer: NodeAnswers | None = None
-        self._packing_checked = False
-        if config.answers == "nodes":
+        self._packing_checked = self._branches_checked = False
+        if config.answers != "text":
             self.scorer = NodeAnswers(all_embeddings(base), config.scorer)
+        if config.answers == "nodes":
             return
         self.lm = base if config.lora is None else add_lora(base, config.lora)
         cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # autocast casts them in bf16
@@ -120,7 +143,7 @@ class GraphLM(nn.Module):
 
     @property
     def causal_lm(self) -> PreTrainedModel:
-        """The LM, with its adapters if it has any; only ``answers: text`` has an LM."""
+        """The LM, with its adapters if it has any; ``answers: nodes`` has none."""
         assert self.lm is not None, "answers: nodes has no LM"
         return cast(PreTrainedModel, self.lm)  # PEFT forwards other attributes to the base model
 
@@ -197,28 +220,83 @@ class GraphLM(nn.Module):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
 
     def forward(self, batch: BatchLike) -> Loss:
-        """Compute the cross-entropy of the answer tokens (equation 8).
+        """Compute the loss of a batch, as sums over its tokens or questions.
 
-        Logits are computed only where there are labels. With ``answers: nodes`` it is the
-        cross-entropy of the gold candidates. The loss is a sum, not a mean: the training loop
-        divides by the answer tokens of the whole step.
+        - ``answers: text``: the cross-entropy of the answer tokens (equation 8).
+        - ``answers: nodes``: that of the gold candidates.
+        - ``answers: choice``: the cross-entropy of the answer tokens, that of the gold candidates
+          under the scorer, and that of the choice (``choice.choice_loss``), each with weight 1.
 
         Raises:
-            ValueError: the device does not support the config's dtype or attention, or packed
-                examples would see each other.
+            ValueError: the device does not support the config's dtype or attention, packed
+                examples would see each other, or the LM cannot read proposals in one pass.
         """
         check_device(self.config, self.device)
-        if self.scorer is not None:
-            assert batch.candidates is not None, "built without mentions"
-            total = self.scorer.loss(self.entity_logprobs(batch), batch.candidates)
-            return Loss(total, (batch.labels != IGNORED_LABEL).sum())
+        if self.scorer is None:
+            return self.text_loss(batch)
+        candidates = batch.candidates
+        assert candidates is not None, "built without mentions"
+        logprobs = self.entity_logprobs(batch)
+        of_scorer = self.scorer.loss(logprobs, candidates)
+        if self.lm is None:
+            return Loss(of_scorer, (batch.labels != IGNORED_LABEL).sum())
+        assert candidates.gold is not None, "no targets"
+        proposals, written = self._written(batch, candidates, logprobs)
+        weight = self.config.scorer.weight
+        of_choice = choice_loss(proposals, written, candidates.gold, weight)
+        num_tokens = (batch.labels != IGNORED_LABEL).sum()
+        return Loss(-written.target.sum(), num_tokens, of_choice + of_scorer)
+
+    def text_loss(self, batch: BatchLike) -> Loss:
+        """Compute the cross-entropy of the answer tokens (equation 8).
+
+        Logits are computed only where there are labels.
+        """
         targets = functional.pad(batch.labels[:, 1:], (0, 1), value=IGNORED_LABEL)  # [B, T]
         labelled = targets != IGNORED_LABEL
         logits = self.logits(batch, labelled)  # [A, V]
         return Loss(_cross_entropy(logits, targets[labelled]), labelled.sum())
 
+    def _written(
+        self, batch: BatchLike, candidates: CandidatesLike, logprobs: Tensor
+    ) -> tuple[Proposals, Written]:
+        """Return the scorer's proposals, and the log-probabilities that the LM gives them."""
+        assert batch.attention_mask is not None, "packed"
+        proposals = propose(logprobs, candidates, self.config.scorer.num_proposals)
+        embeddings = self.input_embeddings(batch)
+        low = self.config.dtype == "bfloat16"
+        with self._autocast():
+            if not self._branches_checked:
+                check_branches(self.causal_lm)
+                self._branches_checked = True
+            written = tree_logprobs(
+                self.causal_lm,
+                embeddings,
+                batch.attention_mask,
+                batch.position_ids,
+                batch.labels,
+                label_ids(candidates, proposals),
+                torch.bfloat16 if low else embeddings.dtype,
+            )
+        return proposals, written
+
+    @torch.no_grad()
+    def choose(self, batch: BatchLike) -> tuple[Proposals, Tensor]:
+        """Return the scorer's proposals, and the LM's log-probabilities of their labels, [B, K].
+
+        Args:
+            batch: examples without targets, padded on either side (``answers: choice``).
+
+        Raises:
+            ValueError: the LM cannot read proposals in one pass.
+        """
+        candidates = batch.candidates
+        assert candidates is not None, "built without mentions"
+        proposals, written = self._written(batch, candidates, self.entity_logprobs(batch))
+        return proposals, written.labels
+
     def entity_logprobs(self, batch: BatchLike) -> Tensor:
-        """Compute each candidate's log-probability within its example, [C] (``answers: nodes``)."""
+        """Compute each candidate's log-probability within its example under the scorer, [C]."""
         assert self.scorer is not None
         assert batch.candidates is not None, "built without mentions"
         node_ids = batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids

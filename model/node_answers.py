@@ -32,6 +32,7 @@ class CandidatesLike(Protocol):
     num_mentions: Tensor
     num_candidates: Tensor
     gold: Tensor | None
+    label_ids: Tensor | None
 
 
 class NodeAnswers(nn.Module):

@@ -25,11 +25,14 @@ def evaluation_key(metrics: dict[str, float]) -> tuple[float, float, float]:
 def tune_loss(run: Run, after_batch: Callable[[], None] = lambda: None) -> float:
     """Return the mean loss per answer token of the tuning questions, shared among processes.
 
+    With ``answers: choice`` the mean loss per question of choice and scorer is added, as in a step.
+
     All processes call ``after_batch`` after every batch.
     """
     accelerator, size = run.accelerator, run.config.training.eval_batch_size
     batches = [run.tune[start : start + size] for start in range(0, len(run.tune), size)]
     total = torch.zeros((), device=accelerator.device)
+    num_tokens = sum(len(example.target_ids) for example in run.tune)
     starts = range(0, len(batches), accelerator.num_processes)
     shown = accelerator.is_local_main_process
     for start in track(starts, "loss on tune", "batches", shown=shown, delay=2, leave=False):
@@ -38,11 +41,11 @@ def tune_loss(run: Run, after_batch: Callable[[], None] = lambda: None) -> float
         index = accelerator.process_index if accelerator.process_index < len(share) else None
         if index is not None or is_sharded(run.model):
             batch = collate(share[index or 0], "right", True).to(accelerator.device)
-            loss = run.model(batch).total  # not run.wrapped: DDP would wait for the others
+            # not run.wrapped: DDP would wait for the others
+            loss = run.model(batch).mean(num_tokens, len(run.tune))
             total += loss if index is not None else 0
         after_batch()
-    num_tokens = sum(len(example.target_ids) for example in run.tune)
-    return float(accelerator.reduce(total, "sum")) / max(num_tokens, 1)
+    return float(accelerator.reduce(total, "sum"))
 
 
 def tune_line(records: Sequence[Json], loss: float) -> str:

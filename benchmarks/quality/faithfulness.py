@@ -34,6 +34,7 @@ from turngraph.data.jsonlines import dump, read_conversations
 from turngraph.data.scoring.score import bootstrap
 from turngraph.data.types import Conversation, gold_interaction
 from turngraph.infer import add_model_options
+from turngraph.inference.answer_batches import answer_batch
 from turngraph.inference.explain import evidence_parts
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import LoadOptions
@@ -145,11 +146,10 @@ class Ablation:
     ) -> None:
         self.model, self.builder = model, builder
         prompt = builder.prompt
-        batch = collate([example], "left", with_target=False).to(model.device)
-        ids = model.generate(batch, max_new_tokens, prompt.end_id).ids[0].tolist()
-        self.answer = prompt.answer_text(ids)
+        [record] = answer_batch(model, prompt, [example], max_new_tokens)
+        self.answer = record["answer"]
         self.example = replace(example, target_ids=prompt.target_ids(self.answer))
-        self.num_passages = len(example.evidence)
+        self.num_passages = builder.num_in_prompt(example.evidence)
         conversation, turn = example.conversation, example.turn
         question, interaction = (
             conversation.turns[turn].question,
@@ -168,7 +168,7 @@ class Ablation:
             graph = self.builder.graph(passages, self.encoded_question)
             example = replace(self.example, graph=graph)
             batch = collate([example], "right", with_target=True).to(self.model.device)
-            self._logprobs[indices] = -self.model(batch).total.item()
+            self._logprobs[indices] = -self.model.text_loss(batch).total.item()
         return self._logprobs[indices]
 
     def losses(self, order: Sequence[int], size: int) -> list[float]:
@@ -186,8 +186,8 @@ def measure(question: Ablation, args: argparse.Namespace) -> Json:
     example, num_passages = question.example, question.num_passages
     parts = evidence_parts(question.model, question.builder, example)
     values: dict[str, Sequence[float]] = {
-        "share": parts.passages.tolist(),
-        "attention": parts.attention.tolist(),
+        "share": parts.passages[:num_passages].tolist(),
+        "attention": parts.attention[:num_passages].tolist(),
         "rank": [-rank for rank in range(num_passages)],
     }
     if "leave_one_out" in args.selections:

@@ -13,7 +13,7 @@ from torch import Tensor
 from turngraph.configs.schema import PASSAGE_FEATURES
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
-from turngraph.data.graph.mentions import entities_of
+from turngraph.data.graph.mentions import mentioned_entities
 from turngraph.data.scoring.metrics import same_entity
 from turngraph.data.types import Entity
 
@@ -23,8 +23,8 @@ IGNORED_LABEL = -100
 def candidate_entities(example: Example) -> list[Entity]:
     """Return the candidate entities of an example, in the order of ``Candidates``."""
     assert example.graph.mentions is not None, "built without mentions"
-    entities = list(entities_of([item.evidence for item in example.evidence]).values())
-    return [entities[index] for index in np.unique(example.graph.mentions.entities)]
+    passages = [item.evidence for item in example.evidence]
+    return mentioned_entities(passages, example.graph.mentions)
 
 
 @dataclass
@@ -43,6 +43,8 @@ class Candidates:
         num_mentions: number of mentions of each candidate, [C].
         num_candidates: number of candidates of each example, [B].
         gold: whether a candidate is a gold answer, [C]; None without targets.
+        label_ids: token ids of each candidate's label as an answer, its end token included, padded
+            on the right with ``IGNORED_LABEL``, [C, A]; None if the graphs do not keep them.
     """
 
     segment_sizes: Tensor
@@ -53,6 +55,7 @@ class Candidates:
     num_mentions: Tensor
     num_candidates: Tensor
     gold: Tensor | None
+    label_ids: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Candidates:
         """Return the candidates on a device."""
@@ -203,6 +206,7 @@ def _join_graphs(graphs: Sequence[ChainGraph]) -> _JoinedGraph:
 def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates | None:
     """Return the candidates of a batch; None if a graph was built without mentions."""
     parts: dict[str, list[np.ndarray]] = {field.name: [] for field in fields(Candidates)}
+    labels: list[Sequence[int]] = []
     first_node = first_segment = 0
     for example in examples:
         if (mentions := example.graph.mentions) is None:
@@ -218,12 +222,26 @@ def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates 
         parts["segments"].append(first_segment + np.searchsorted(ends, nodes, side="right"))
         parts["num_mentions"].append(counts)
         parts["num_candidates"].append(np.array([len(counts)]))
+        labels += mentions.labels
         if with_gold:
             parts["gold"].append(_gold(example))
         first_node, first_segment = first_node + int(ends[-1]), first_segment + len(ends)
     gold = parts.pop("gold")
+    del parts["label_ids"]
     joined = {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in parts.items()}
-    return Candidates(**joined, gold=torch.from_numpy(np.concatenate(gold)) if with_gold else None)
+    return Candidates(
+        **joined,
+        gold=torch.from_numpy(np.concatenate(gold)) if with_gold else None,
+        label_ids=_padded(labels) if len(labels) == len(joined["num_mentions"]) else None,
+    )
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Pad rows of token ids on the right with ``IGNORED_LABEL``."""
+    padded = np.full((len(rows), max(map(len, rows), default=0)), IGNORED_LABEL, np.int64)
+    for row, ids in zip(padded, rows, strict=True):
+        row[: len(ids)] = ids
+    return torch.from_numpy(padded)
 
 
 def _features(example: Example) -> np.ndarray:

@@ -31,6 +31,7 @@ class Step:
         batches: tensors, one batch per forward pass.
         examples: the examples of each batch.
         answer_tokens: answer tokens in the batches of all processes; the divisor of the loss.
+        num_questions: questions in them; the divisor of a loss of questions.
         num_tokens: tokens of all processes, without padding.
         wait: seconds spent waiting for the batches.
     """
@@ -39,6 +40,7 @@ class Step:
     batches: list[Batch]
     examples: list[list[Example]]
     answer_tokens: int
+    num_questions: int
     num_tokens: int
     wait: float = 0.0
 
@@ -75,7 +77,8 @@ def steps(
         tensors = [collate(batch, "right", True, packed=packed) for batch in mine]
         answer_tokens = sum(len(e.target_ids) for batch in all_batches for e in batch)
         num_tokens = sum(e.num_tokens for batch in all_batches for e in batch)
-        return Step(index, tensors, mine, answer_tokens, num_tokens)
+        num_questions = sum(len(batch) for batch in all_batches)
+        return Step(index, tensors, mine, answer_tokens, num_questions, num_tokens)
 
     prefetched: deque[Future[Step]] = deque()
     with ThreadPoolExecutor(1) as pool:

@@ -39,7 +39,11 @@ SCRIPTS = ("cytoscape.min.js", "graph.js", "page.js")
 CYTOSCAPE_STYLE = {
     "__________cytoscape_stylesheet": ".__________cytoscape_container { position: relative; }"
 }
-REASONS = {"budget": "did not fit into the prompt", "memory": "gave way to a passage from memory"}
+REASONS = {
+    "budget": "did not fit into the prompt",
+    "memory": "gave way to a passage from memory",
+    "scorer": "read by the scorer of entities alone",
+}
 ORIGINS: dict[Origin, str] = {
     "new": "found for this question",
     "memory": "from earlier turns",

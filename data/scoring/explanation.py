@@ -14,7 +14,7 @@ from turngraph.data.retrieval.evidence_memory import MemoryMode
 from turngraph.data.types import Retrieved, Source
 
 Origin = Literal["new", "memory", "remembered"]
-Reason = Literal["budget", "memory"]
+Reason = Literal["budget", "memory", "scorer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,12 @@ class PassageEdge:
 
 @dataclass(frozen=True, slots=True)
 class DroppedPassage:
-    """Passage that was retrieved for a turn but not given to the model.
+    """Passage that was retrieved for a turn but not given to the LM.
 
     Args:
         id, source, text, score: as in ``ExplainedPassage``.
         reason: ``budget``: it did not fit into the prompt; ``memory``: a passage from memory
-            replaced it.
+            replaced it; ``scorer``: only the scorer of entities has read it.
     """
 
     id: str

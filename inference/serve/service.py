@@ -63,6 +63,11 @@ class Service:
 
     def __init__(self, qa: QA, options: ServeOptions, folder: Path) -> None:
         qa.checkpoint.check_writes()
+        if qa.config.model.answers == "choice":
+            raise ValueError(
+                f"{qa.checkpoint.folder}: model.answers is choice, which is not served yet; "
+                "`turngraph answer` and `turngraph chat` can use it"
+            )
         self.qa, self.options, self.folder = qa, options, folder
         self.remembers = options.memory is not None or options.memory_dir is not None
         shared = read_evidence(map(Path, options.evidence))
