@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from accelerate.utils import set_seed
@@ -44,6 +45,7 @@ from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.model.device_memory import RELEASE_EVERY, peak_memory, release_freed_memory
 from turngraph.model.distributed import is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
+from turngraph.model.scorer_start import start_scorer
 from turngraph.training.calibrate import calibrate
 from turngraph.training.diagnostics import memory_advice, memory_lines
 from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
@@ -51,6 +53,7 @@ from turngraph.training.launcher import log_environment, make_accelerator
 from turngraph.training.optimizer import set_rates
 from turngraph.training.run import Run
 from turngraph.training.run_folder import locked, start_afresh
+from turngraph.training.scorer_first import is_begun, scorer_run
 
 logger = logging.getLogger("train")
 TUNE_SEED = 1  # runs with different seeds are evaluated on the same questions
@@ -63,11 +66,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     # nothing to save, so that Ctrl-C ends it at once
     stop = StopRequest(config.training.max_minutes, "after the step or evaluated batch at hand")
     with nullcontext() if options.dry_run else stop, process_group_ended():
-        run_training(options, config, stop)
+        scorer: str | Path | None = config.model.scorer.init
+        first = scorer_run(config)
+        if first is not None and not is_begun(config, make_accelerator(), options.fresh):
+            run_training(options, first, stop)
+            scorer = None if options.dry_run else Path(first.training.output) / "best"
+        run_training(options, config, stop, scorer)
 
 
-def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
-    """Load data and model, train, evaluate and save; with --dry_run only estimate the cost."""
+def run_training(
+    options: Namespace, config: Config, stop: StopRequest, scorer: str | Path | None = None
+) -> None:
+    """Load data and model, train, evaluate and save; with --dry_run only estimate the cost.
+
+    Args:
+        options: of the command line.
+        config: of the run.
+        stop: checked after every step.
+        scorer: checkpoint whose scorer the model starts from; None: its weights are random.
+    """
     settings = config.training
     accelerator = make_accelerator()
     if not accelerator.is_main_process:
@@ -82,6 +99,8 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     config = replace(config, training=replace(settings, max_new_tokens=limit))
     logger.info("loading %s", config.model.base_model)
     run = Run(config, accelerator, GraphLM(config.model), builder, tune)
+    if scorer is not None:
+        start_scorer(run.model, scorer)
     check_lengths(run.model, examples, None)
     check_lengths(run.model, tune, limit)
     if accelerator.process_index:  # every process draws its own dropout
@@ -101,7 +120,10 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
 def load_train_and_tune(
     config: Config, builder: ExampleBuilder
 ) -> tuple[list[Example], list[Example]]:
-    """Load the training and tuning examples: evidence retrieved, graphs built, tokenised."""
+    """Load the training and tuning examples: evidence retrieved, graphs built, tokenised.
+
+    With ``answers: choice`` generated questions are those of ``scorer_run`` alone.
+    """
     data, seed = config.data, config.training.seed
     examples: list[Example] = []
     tune: list[Example] = []
@@ -109,8 +131,10 @@ def load_train_and_tune(
     make_builder = partial(load_builder, config, trusted=trusted)
     load = partial(load_examples, builder, data=data, make_builder=make_builder)
     if data.train is not None and config.training.max_steps != 0:
-        examples = data.train_repeats * load(data.train, data.max_train_questions, seed=seed)
-        if data.table_questions:
+        if data.train_repeats:
+            examples = load(data.train, data.max_train_questions, seed=seed)
+            examples *= data.train_repeats
+        if data.table_questions and config.model.answers != "choice":
             examples += load(data.train, data.table_questions, seed=seed, from_tables=True)
     if data.tune is not None:
         tune = load(data.tune, data.max_tune_questions, seed=TUNE_SEED)
