@@ -275,6 +275,26 @@ def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
 
 
 @pytest.fixture(scope="session")
+def choice_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
+    """A checkpoint of a random model whose LM chooses among what its scorer proposes."""
+    from turngraph.configs.schema import Config, EvidenceConfig, ModelConfig, TrainingConfig
+    from turngraph.configs.scorer_schema import ScorerConfig
+    from turngraph.model.checkpoint import save_checkpoint
+    from turngraph.model.graph_lm import GraphLM
+    from turngraph.tests.tiny import LORA, stir
+
+    scorer = ScorerConfig(num_layers=1, width=16, heads=2, dropout=0.0, num_proposals=4)
+    model = ModelConfig(
+        tiny_folder, dtype="float32", lora=LORA, answers="choice", evidence="text", scorer=scorer
+    )
+    evidence = EvidenceConfig(memory="random", top_k=6, question_nodes="query", max_prompt_nodes=60)
+    config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
+    folder = tmp_path_factory.mktemp("checkpoints") / "choice"
+    save_checkpoint(stir(GraphLM(model)), config, {}, folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def graph_model(graph_checkpoint: str) -> Any:
     """The model of that checkpoint and the builder of its examples."""
     from turngraph.inference.load import load
