@@ -81,8 +81,8 @@ def _as_yaml(default: object) -> str:
 
 def docstrings() -> dict[tuple[str, str], str]:
     """Return the docstrings of the config's classes and fields, by (class, field or "")."""
-    files = [Path(module.__file__) for module in (schema, memory_schema, scorer_schema)]
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    files = (schema.__file__, memory_schema.__file__, scorer_schema.__file__)
+    trees = [ast.parse(Path(file).read_text(encoding="utf-8")) for file in files]
     found: dict[tuple[str, str], str] = {}
     nodes = [node for tree in trees for node in tree.body]
     for class_ in (node for node in nodes if isinstance(node, ast.ClassDef)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -127,7 +126,8 @@ def _counts(graph: ChainGraph) -> tuple[int, int, int]:
 def _mention_arrays(mentions: Mentions | None) -> dict[str, Sequence[int] | np.ndarray]:
     """Return the arrays of mentions; all are empty if there are none."""
     if mentions is None:
-        mentions = Mentions(*np.empty((3, 0), np.int64))
+        none = np.empty(0, np.int64)
+        mentions = Mentions(none, none, none)
     return {
         "mention_entities": mentions.entities,
         "mention_nodes": mentions.nodes,
@@ -139,10 +139,9 @@ def _mention_arrays(mentions: Mentions | None) -> dict[str, Sequence[int] | np.n
 
 def _graph(part: Arrays) -> ChainGraph:
     """Return the graph of a row."""
-    mentions = Mentions(*(part[f"mention_{name}"] for name in ("entities", "nodes", "sizes")))
-    ends = np.cumsum(part["label_sizes"])[:-1]
-    labels = [ids.tolist() for ids in np.split(part["label_ids"], ends)]
-    mentions = replace(mentions, labels=labels if len(part["label_sizes"]) else ())
+    ends = np.cumsum(part["label_sizes"])
+    labels = [ids.tolist() for ids in np.split(part["label_ids"], ends)[:-1]]
+    entities, nodes, sizes = (part[f"mention_{name}"] for name in ("entities", "nodes", "sizes"))
     num_entity_edges, num_hidden, num_question = part["index"][2:].tolist()
     return ChainGraph(
         part["node_ids"],
@@ -150,7 +149,7 @@ def _graph(part: Arrays) -> ChainGraph:
         num_entity_edges,
         part["edge_types"],
         num_hidden,
-        mentions if len(mentions.sizes) else None,
+        Mentions(entities, nodes, sizes, labels) if len(sizes) else None,
         num_question,
     )
 

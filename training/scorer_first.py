@@ -28,8 +28,9 @@ def scorer_run(config: Config) -> Config | None:
         return None
     own, settings = config.scorer_training, config.training
     usual = ScorerConfig()  # what is not used here may change without another training
-    chooses = {"weight": usual.weight, "num_proposals": usual.num_proposals}
-    scorer = replace(config.model.scorer, init=None, **chooses)
+    scorer = replace(
+        config.model.scorer, init=None, weight=usual.weight, num_proposals=usual.num_proposals
+    )
     return replace(
         config,
         data=replace(config.data, train_repeats=0),

@@ -54,7 +54,7 @@ class Mentions:
     entities: np.ndarray
     nodes: np.ndarray
     sizes: np.ndarray
-    labels: Sequence[Sequence[int]] = ()
+    labels: Sequence[list[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,14 @@ def chain_graph(
     edge_index = np.concatenate([edges for _, edges in parts], axis=1)
     sizes = [edges.shape[1] for _, edges in parts]
     edge_types = np.repeat([EDGE_TYPES.index(name) for name, _ in parts], sizes)
-    hidden = {"num_hidden": num_hidden, "num_question": num_question}
-    return ChainGraph(node_ids, edge_index, joined.shape[1], edge_types, **hidden)
+    return ChainGraph(
+        node_ids,
+        edge_index,
+        joined.shape[1],
+        edge_types,
+        num_hidden,
+        num_question=num_question,
+    )
 
 
 def node_starts(passages: Sequence[TokenisedPassage]) -> np.ndarray:

@@ -77,7 +77,7 @@ def test_on_a_linear_model_gradient_x_input_is_what_a_node_adds() -> None:
             super().__init__()
             self.encoder, self.config = model.encoder, model.config
 
-        def forward(self, batch: Batch) -> Any:
+        def text_loss(self, batch: Batch) -> Any:
             states = self.encoder(batch.input_ids[batch.node_mask], batch.edge_index)
             return type("Loss", (), {"total": -(states @ weight).sum()})
 

@@ -270,7 +270,7 @@ def test_the_examples_cache_keeps_labels(tmp_path: Path) -> None:
         assert other.graph.mentions is not None
         labels = [builder.prompt.target_ids(e.label) for e in candidate_entities(one)]
         assert [list(ids) for ids in one.graph.mentions.labels] == labels
-        assert other.graph.mentions.labels == labels
+        assert list(other.graph.mentions.labels) == labels
         assert one.graph.num_question == other.graph.num_question > 0
     without = load_examples(
         replace(builder, labels=False), tmp_path / "c.jsonl", None, DataConfig(), 0
