@@ -235,20 +235,21 @@ def train_steps(
 
             # Forward and backward, batch after batch. The loss is divided by the answer tokens, or
             # questions, of the whole step, over all processes: accumulation changes nothing.
-            totals = torch.zeros(2, device=accelerator.device)  # loss, requests to stop
+            totals = torch.zeros(1, device=accelerator.device)  # by term, once there is a batch
             for index, batch in enumerate(step.batches):
                 # DDP reduces once a step; FSDP always, as unsharded gradients take much memory
                 reduce = sharded or index + 1 == len(step.batches)
                 with nullcontext() if reduce else accelerator.no_sync(wrapped):
                     tensors = batch.to(accelerator.device)
                     with memory_advice(batch, run.largest_batch):
-                        loss = wrapped(tensors).mean(step.answer_tokens, step.num_questions)
+                        means = wrapped(tensors).means(step.answer_tokens, step.num_questions)
                         # DDP and FSDP average gradients over processes; the loss needs their sum
-                        accelerator.backward(loss * world)
-                totals[0] += loss.detach()
+                        accelerator.backward(means.sum() * world)
+                totals = totals + means.detach()
                 run.largest_batch = max(run.largest_batch, batch.input_ids.numel())
-            totals[1] = float(bool(stop))
-            step_loss, stops = accelerator.reduce(totals, "sum").tolist()
+            asked = totals.new_tensor([float(bool(stop))])
+            *terms, stops = accelerator.reduce(torch.cat([totals, asked]), "sum").tolist()
+            step_loss = sum(terms)
 
             # Clip and step. A loss or gradient that is not finite stops the run before the step.
             norm = accelerator.clip_grad_norm_(wrapped.parameters(), settings.max_grad_norm)
@@ -265,9 +266,8 @@ def train_steps(
             run.progress.seconds += step_seconds[-1]
             bar.update()
             if is_due(run.progress.step, settings.log_every):
-                values = run.step_values(
-                    step, loss=step_loss, norm=float(norm), rate=rates[0], seconds=step_seconds[-1]
-                )
+                shape = {"norm": float(norm), "rate": rates[0], "seconds": step_seconds[-1]}
+                values = run.step_values(step, terms=terms, **shape)
                 run.log(values)
                 bar.set_postfix(postfix(values), refresh=False)  # drawn with the next step
             if run.tune and is_due(run.progress.step, settings.eval_every):

@@ -75,17 +75,28 @@ class Loss(NamedTuple):
         total: cross-entropy summed over the answer tokens, or over the answers where there is no
             LM; a step divides it by its answer tokens.
         num_tokens: number of answer tokens.
-        of_questions: with ``answers: choice``, -log-probabilities of the choice and of the scorer,
-            summed over the questions; a step divides it by its questions. Otherwise 0.
+        choice, scorer: with ``answers: choice``, -log-probability of the gold answers among the
+            proposals, and among all candidates under the scorer, summed over the questions; a step
+            divides them by its questions. Otherwise None.
     """
 
     total: Tensor
     num_tokens: Tensor
-    of_questions: Tensor | float = 0.0
+    choice: Tensor | None = None
+    scorer: Tensor | None = None
 
-    def mean(self, num_tokens: int, num_questions: int) -> Tensor:
-        """Return the batch's part of the loss of a step, which has so many tokens and questions."""
-        return self.total / max(num_tokens, 1) + self.of_questions / max(num_questions, 1)
+    def means(self, num_tokens: int, num_questions: int) -> Tensor:
+        """Return the batch's part of a step's loss, by term: text, choice and scorer, or one, [1].
+
+        Args:
+            num_tokens: answer tokens of the step.
+            num_questions: questions of the step.
+        """
+        first = self.total / max(num_tokens, 1)
+        if self.choice is None or self.scorer is None:
+            return first[None]
+        of_questions = torch.stack([self.choice, self.scorer]) / max(num_questions, 1)
+        return torch.cat([first[None], of_questions])
 
 
 class GraphLM(nn.Module):
@@ -245,7 +256,7 @@ class GraphLM(nn.Module):
         weight = self.config.scorer.weight
         of_choice = choice_loss(proposals, written, candidates.gold, weight)
         num_tokens = (batch.labels != IGNORED_LABEL).sum()
-        return Loss(-written.target.sum(), num_tokens, of_choice + of_scorer)
+        return Loss(-written.target.sum(), num_tokens, of_choice, of_scorer)
 
     def text_loss(self, batch: BatchLike) -> Loss:
         """Compute the cross-entropy of the answer tokens (equation 8).

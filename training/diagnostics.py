@@ -102,7 +102,7 @@ def not_finite_report(
         batches: the batches of the step.
         keys: keys of the examples in each batch: conversation and turn.
     """
-    losses = [float(model(batch).mean(1, 1)) for batch in batches]
+    losses = [float(model(batch).means(1, 1).sum()) for batch in batches]
     gradients = {name: gather(p.grad) for name, p in model.named_parameters() if p.grad is not None}
     weights = {name: gather(p) for name, p in model.named_parameters() if p.requires_grad}
     return {

@@ -42,7 +42,7 @@ def tune_loss(run: Run, after_batch: Callable[[], None] = lambda: None) -> float
         if index is not None or is_sharded(run.model):
             batch = collate(share[index or 0], "right", True).to(accelerator.device)
             # not run.wrapped: DDP would wait for the others
-            loss = run.model(batch).mean(num_tokens, len(run.tune))
+            loss = run.model(batch).means(num_tokens, len(run.tune)).sum()
             total += loss if index is not None else 0
         after_batch()
     return float(accelerator.reduce(total, "sum"))

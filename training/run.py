@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from turngraph.training.run_folder import (
 from turngraph.training.run_log import RunLog
 
 logger = logging.getLogger("train")
+TERMS = ("loss_text", "loss_choice", "loss_scorer")
+"""Terms of the loss with ``answers: choice``, as the log names them."""
 
 
 class Run:
@@ -118,11 +121,12 @@ class Run:
             self.progress.log_lines = self._log.num_lines
 
     def step_values(
-        self, step: Step, *, loss: float, norm: float, rate: float, seconds: float
+        self, step: Step, *, terms: Sequence[float], norm: float, rate: float, seconds: float
     ) -> dict[str, float]:
-        """Return the values to log for a step."""
+        """Return the values to log for a step; ``terms`` are those of its loss."""
         values = {
-            "loss": loss,
+            "loss": sum(terms),
+            **(dict(zip(TERMS, terms, strict=True)) if len(terms) > 1 else {}),
             "gradient_norm": norm,
             "learning_rate": rate,
             "tokens_per_second": step.num_tokens / seconds,

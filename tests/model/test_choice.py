@@ -109,7 +109,8 @@ def test_the_loss_is_that_of_candidate_after_candidate(attention: str) -> None:
         choice, text, scorer = slow_loss(model, example, scorer_logprobs(model, example))
         loss = model(collate([example], "right", with_target=True))
         assert loss.total.item() == pytest.approx(text, rel=1e-4)
-        assert float(loss.of_questions) == pytest.approx(choice + scorer, rel=1e-4, abs=1e-5)
+        assert float(loss.choice) == pytest.approx(choice, rel=1e-4, abs=1e-5)
+        assert float(loss.scorer) == pytest.approx(scorer, rel=1e-4, abs=1e-5)
         assert int(loss.num_tokens) == len(example.target_ids)
         missing += not choice > 0
     assert missing < len(batch)
@@ -129,7 +130,8 @@ def test_the_gold_answer_is_added_where_it_is_not_proposed() -> None:
     loss = model(collate([other], "right", with_target=True))
     assert (choice > 0, scorer) == (True, 0.0)
     assert loss.total.item() == pytest.approx(text, rel=1e-4)
-    assert float(loss.of_questions) == pytest.approx(choice, rel=1e-4)
+    assert float(loss.choice) == pytest.approx(choice, rel=1e-4)
+    assert float(loss.scorer) == 0
 
 
 def test_a_batch_is_its_examples_one_by_one() -> None:
@@ -137,7 +139,7 @@ def test_a_batch_is_its_examples_one_by_one() -> None:
     batch = [*examples(6), unnamed("Does it rain?", Answer("yes"))]
     together = model(collate(batch, "right", with_target=True))
     alone = [model(collate([one], "right", with_target=True)) for one in batch]
-    for name in ("total", "of_questions", "num_tokens"):
+    for name in ("total", "choice", "scorer", "num_tokens"):
         wanted = sum(float(getattr(loss, name)) for loss in alone)
         assert float(getattr(together, name)) == pytest.approx(wanted, rel=1e-5)
 
@@ -157,7 +159,7 @@ def test_one_pass_writes_what_the_cached_path_writes() -> None:
 def test_gradients_reach_lora_and_scorer() -> None:
     model = stir(tiny_model(**SETTINGS)).train()
     loss = model(collate(examples(4), "right", with_target=True))
-    loss.mean(int(loss.num_tokens), 4).backward()
+    loss.means(int(loss.num_tokens), 4).sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.requires_grad == (parameter.grad is not None), name
         if parameter.grad is not None:
@@ -166,7 +168,7 @@ def test_gradients_reach_lora_and_scorer() -> None:
             assert parameter.grad.any() or name == "scorer.score.3.bias", name
     model.zero_grad()
     bare = model(collate([unnamed("Rain?", Answer("yes"))], "right", with_target=True))
-    bare.mean(1, 1).backward()  # data parallelism needs all gradients in every process
+    bare.means(1, 1).sum().backward()  # data parallelism needs all gradients in every process
     grads = [p.grad for p in model.parameters() if p.requires_grad]
     assert all(grad is not None and bool(grad.isfinite().all()) for grad in grads)
 
@@ -192,7 +194,7 @@ def test_it_learns_and_chooses_entities() -> None:
     for _ in range(40):
         loss = model(tensors)
         optimizer.zero_grad()
-        loss.mean(int(loss.num_tokens), len(batch)).backward()
+        loss.means(int(loss.num_tokens), len(batch)).sum().backward()
         optimizer.step()
     records = answer_together(model, choice_builder().prompt, batch, batch_size=4)
     for example, record in zip(batch, records, strict=True):

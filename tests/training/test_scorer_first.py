@@ -77,6 +77,11 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_one_command_trains_both_in_one_folder(finished: Path) -> None:
     assert len(losses(finished / "scorer")) == 4
     assert len(losses(finished)) == 6
+    assert all(
+        line["loss_text"] + line["loss_choice"] + line["loss_scorer"] == pytest.approx(line["loss"])
+        for line in lines(finished)
+        if "loss" in line
+    )
     of_scorer = read_checkpoint(finished / "scorer" / "best").config
     assert (of_scorer.model.answers, of_scorer.model.lora) == ("nodes", None)
     assert (of_scorer.data.train_repeats, of_scorer.training.encoder_learning_rate) == (0, 1e-3)
