@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from turngraph.configs.progress import progress
 from turngraph.data.outputs import whole_file
 from turngraph.data.sources.pool import make_pool, pool_parser
 from turngraph.data.types import Evidence
@@ -22,6 +23,9 @@ if TYPE_CHECKING:  # themes need scipy, which takes long to import
     from turngraph.data.eigen.eigen_index import EigenIndex
     from turngraph.data.eigen.themes import Theme
     from turngraph.data.embedding import Embed
+
+BATCH = 2048
+"""Texts whose vectors are computed between two reports of progress."""
 
 logger = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -69,7 +73,7 @@ def write_themes_page(pool: Sequence[Evidence], path: str | Path, embed: Embed, 
     from turngraph.data.memory_graph.upkeep.html_page import MAX_NODES, page
 
     sources = [file_of(passage) for passage in pool]
-    index = EigenIndex(pool, embed, sources, num_questions=0)
+    index = EigenIndex(pool, reporting(embed), sources, num_questions=0)
     if not index.themes:
         raise ValueError(f"{path}: no themes: no file has 8 passages or more")
     data = page_data(index, sources, title, MAX_NODES)
@@ -77,6 +81,21 @@ def write_themes_page(pool: Sequence[Evidence], path: str | Path, embed: Embed, 
         file.write(page(data))
     shown, total = len(data["nodes"]), data["total"]
     logger.info("%d of %d themes and passages written to %s", shown, total, path)
+
+
+def reporting(embed: Embed) -> Embed:
+    """Return a sentence encoder that shows its progress, as many passages take minutes."""
+
+    def embed_reported(texts: Sequence[str]) -> np.ndarray:
+        found = []
+        with progress(len(texts), "vectors", "passages", delay=2) as bar:
+            for start in range(0, len(texts), BATCH):
+                batch = texts[start : start + BATCH]
+                found.append(np.asarray(embed(batch)))
+                bar.update(len(batch))
+        return np.concatenate(found)
+
+    return embed_reported
 
 
 def file_of(passage: Evidence) -> str:

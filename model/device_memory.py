@@ -13,6 +13,8 @@ import torch
 
 RELEASE_EVERY = 10
 """Steps or batches after which freed memory goes back to the system, which takes milliseconds."""
+M_ARENA_MAX = -8
+"""Number of mallopt's parameter, in malloc.h."""
 CPU_ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
 
 
@@ -50,6 +52,21 @@ def release_freed_memory(device: torch.device) -> None:
     """
     if device.type == "cpu" and (trim := _malloc_trim()) is not None:
         trim(0)
+
+
+def share_one_arena() -> bool:
+    """Let threads that start from now on allocate from glibc's main arena.
+
+    By default up to eight arenas for each core keep gaps of their own, so that a server with many
+    threads grows for hours, although what it keeps does not.
+
+    Returns:
+        Whether glibc has done so; False with another allocator.
+    """
+    try:
+        return bool(ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1))
+    except (AttributeError, OSError, TypeError):
+        return False
 
 
 @functools.cache

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from turngraph.data.eigen.eigen_index import EigenIndex
@@ -11,7 +15,8 @@ from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.upkeep.html_page import page
 from turngraph.data.memory_graph.upkeep.themes_page import GROUP, PASSAGE, THEME
 from turngraph.data.types import Evidence
-from turngraph.inference.pool_themes import file_of, main, page_data
+from turngraph.inference import pool_themes
+from turngraph.inference.pool_themes import file_of, main, page_data, write_themes_page
 from turngraph.tests.data.memory_graph.test_html_page import HOSTILE, read
 
 PLANTS = "roses tulips beans peas mint sage leeks kale".split()
@@ -44,6 +49,32 @@ def test_themes_lead_to_the_passages_of_their_files(folder: Path, tmp_path: Path
             file = data["episodes"][quote["episode"]]["source"]
             assert ("grows" in quote["text"]) == (file == "garden.txt")
             assert theme["about"].startswith(f"{theme['members']} passages of {file}; ")
+
+
+def test_vectors_of_many_passages_are_reported(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    reported: list[int] = []
+
+    @contextmanager
+    def progress(total: int, *_: str, **__: float) -> Iterator[SimpleNamespace]:
+        reported.append(total)
+        yield SimpleNamespace(update=reported.append)
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        sizes.append(len(texts))
+        return word_vectors(texts)
+
+    monkeypatch.setattr(pool_themes, "progress", progress)
+    monkeypatch.setattr(pool_themes, "BATCH", 5)
+    pool = [
+        Evidence(f"a.txt#{i}", f"Anna grows {plant}.", "text") for i, plant in enumerate(PLANTS)
+    ]
+    write_themes_page(pool, tmp_path / "some.html", embed, "some")
+    assert (sizes, reported) == ([5, 3], [8, 5, 3])
+    write_themes_page(pool, tmp_path / "at_once.html", word_vectors, "some")
+    assert (tmp_path / "some.html").read_bytes() == (tmp_path / "at_once.html").read_bytes()
 
 
 def test_a_page_has_at_most_so_many_nodes() -> None:

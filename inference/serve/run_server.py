@@ -59,7 +59,9 @@ def serve(
     from turngraph.inference.api import load  # torch, which takes seconds
     from turngraph.inference.serve.app import make_app
     from turngraph.inference.serve.service import Service
+    from turngraph.model.device_memory import share_one_arena
 
+    share_one_arena()  # before there are threads
     qa = load(checkpoint, **asdict(loading))
     with _folder(options.memory_dir) as folder:
         service = Service(qa, options, folder)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +16,7 @@ from turngraph.model.device_memory import (
     is_out_of_memory,
     peak_memory,
     release_freed_memory,
+    share_one_arena,
 )
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -47,6 +51,45 @@ def test_gaps_between_blocks_that_stay_are_released(monkeypatch: pytest.MonkeyPa
     assert sum(float(block[0]) for block in kept) == 50
     monkeypatch.setattr("turngraph.model.device_memory._malloc_trim", lambda: None)
     release_freed_memory(CPU)  # another allocator: nothing to do
+
+
+ARENAS = """
+import ctypes, sys, threading
+libc = ctypes.CDLL(None)
+if sys.argv[1:]:
+    from turngraph.model.device_memory import share_one_arena
+    assert share_one_arena()
+libc.malloc.restype = libc.fdopen.restype = ctypes.c_void_p
+at_once = threading.Barrier(9)
+
+def use():
+    libc.malloc(1000)
+    at_once.wait()
+    at_once.wait()
+
+for _ in range(8):
+    threading.Thread(target=use).start()
+at_once.wait()
+out = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, out)
+libc.fflush(out)
+at_once.wait()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's arenas")
+def test_threads_share_one_arena() -> None:
+    def arenas(*shared: str) -> int:
+        command = [sys.executable, "-c", ARENAS, *shared]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        return found.stdout.count("<heap nr=")
+
+    assert arenas() > arenas("shared") == 1
+
+
+def test_another_allocator_has_no_arenas_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
+    assert not share_one_arena()
 
 
 def test_a_gpu_is_asked_for_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,7 +223,9 @@ class ChatClient:
     def _post(self, body: bytes) -> Response:
         settings = self.settings
         key = os.environ.get(settings.api_key_variable)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {"Content-Type": "application/json"}  # several servers refuse others
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         most = ENVELOPE_BYTES + BYTES_PER_TOKEN * settings.max_tokens
         return post(settings.url, body, headers, settings.timeout, most)
 
@@ -261,15 +263,28 @@ class ChatClient:
         if status in (401, 403):
             known = "is set" if os.environ.get(self.settings.api_key_variable) else "is not set"
             return f"; the environment variable {self.settings.api_key_variable} {known}"
-        error = record.get("error")
-        message = error.get("message") if isinstance(error, dict) else error
+        message = refusal(record)
         key = os.environ.get(self.settings.api_key_variable)
-        if not isinstance(message, str):
+        if message is None:
             return ""
         message = message[:MAX_EXPLAINED]
         if quotes(message, prompt.text, QUOTED) or (key and quotes(message, key, QUOTED_KEY)):
             return ""
         return f": {printable(masked(message, prompt.text))[:300]}"
+
+
+def refusal(record: dict[str, Any]) -> str | None:
+    """Return what a server's refusal says, None if nothing.
+
+    OpenAI's API has it in ``error``, servers made with FastAPI have it in ``detail``: a text, an
+    object, or a list of objects, of which the first counts.
+    """
+    said = record.get("error", record.get("detail"))
+    if isinstance(said, list) and said:
+        said = said[0]
+    if isinstance(said, dict):
+        said = said.get("message", said.get("msg"))
+    return said if isinstance(said, str) else None
 
 
 def quotes(message: str, text: str, size: int) -> bool:

@@ -99,9 +99,14 @@ def replace_themes(
     themes: Iterable[ThemeRow],
     revision: int,
 ) -> None:
-    """Replace the themes of a source, or with level 2 those of level 2."""
+    """Replace the themes of a source, or with level 2 those of level 2.
+
+    With level 1, themes of themes that have a replaced one go, too: a run that stops here leaves
+    no member that is not there.
+    """
     sql = "SELECT id FROM themes WHERE source IS ? AND level = ?"
-    delete_themes(db, [id_ for (id_,) in db.execute(sql, (source, level))])
+    gone = [id_ for (id_,) in db.execute(sql, (source, level))]
+    delete_themes(db, gone + (themes_above(db, gone) if level == 1 else []))
     for theme in themes:
         row = (level, theme.eigenvalue, revision, source, theme.maker, theme.summary)
         sql = """INSERT INTO themes (level, eigenvalue, revision, source, maker, summary)
@@ -114,6 +119,13 @@ def replace_themes(
             for position, quote in enumerate(theme.quotes)
         )
         db.executemany("INSERT INTO theme_quotes VALUES (?, ?, ?, ?, ?, ?)", quotes)
+
+
+def themes_above(db: Database, themes: Iterable[int]) -> list[int]:
+    """Return the themes of level 2 that have one of these themes of level 1 as a member."""
+    sql = """SELECT DISTINCT t.id FROM json_each(?) k JOIN theme_members m ON m.member = k.value
+        JOIN themes t ON t.id = m.theme AND t.level = 2 ORDER BY t.id"""
+    return [id_ for (id_,) in db.execute(sql, (json.dumps(list(themes)),))]
 
 
 def delete_themes(db: Database, ids: Sequence[int]) -> None:
@@ -162,12 +174,12 @@ def erase_themes(db: Database, episodes: Sequence[int], revision: int) -> tuple[
     chunks = ids("SELECT c.id FROM json_each(?) k JOIN chunks c ON c.episode = k.value", episodes)
     sql = "SELECT q.id, q.text FROM json_each(?) k JOIN questions q ON q.chunk = k.value"
     questions = dict(db.execute(sql, (json.dumps(chunks),)))
-    of_members = """SELECT DISTINCT t.id FROM json_each(?) k
-        JOIN theme_members m ON m.member = k.value JOIN themes t ON t.id = m.theme AND t.level = """
+    of_chunks = """SELECT DISTINCT t.id FROM json_each(?) k JOIN theme_members m
+        ON m.member = k.value JOIN themes t ON t.id = m.theme AND t.level = 1"""
     quoting = """SELECT DISTINCT q.theme FROM json_each(?) k
         JOIN theme_quotes q ON q.episode = k.value"""
-    themes = {*ids(f"{of_members} 1", chunks), *ids(quoting, episodes)}
-    themes.update(ids(f"{of_members} 2", themes))
+    themes = {*ids(of_chunks, chunks), *ids(quoting, episodes)}
+    themes.update(themes_above(db, themes))
     sql = """DELETE FROM themed WHERE EXISTS (SELECT 1 FROM json_each(?) k
         JOIN episodes e ON e.node = k.value WHERE e.source IS themed.source)"""
     if db.execute(sql, (json.dumps(episodes),)).rowcount:

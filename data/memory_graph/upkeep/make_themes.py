@@ -56,7 +56,7 @@ class ThemesMade:
         chunks, sources, blank: of the record; ``blank`` texts have no words and are in no theme.
         themes: of level 1, and of level 2.
         questions: questions that are used.
-        maker: who made them.
+        maker: who made them; a stopped run may leave some by another maker than it was given.
         changed: sources whose themes this run made.
         counts: of an LM's replies in this run, by fate.
         seconds: total time.
@@ -99,6 +99,8 @@ def make_themes(
     run.vectors.save()
     with store.reading():
         counts = {name: _count(store, sql) for name, sql in COUNTED.items()}
+        sql = "SELECT DISTINCT maker FROM questions WHERE kept = 1 ORDER BY maker"
+        makers = " and ".join(maker for (maker,) in store.db.execute(sql)) or run.maker
         return ThemesMade(
             complete=complete,
             chunks=counts["chunks"],
@@ -106,7 +108,7 @@ def make_themes(
             blank=theme_rows.count_blank(store.db),
             themes=(counts["level 1"], counts["level 2"]),
             questions=counts["questions"],
-            maker=run.maker,
+            maker=makers,
             changed=len(run.made),
             counts=run.counts,
             seconds=time.monotonic() - begun,

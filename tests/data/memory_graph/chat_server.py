@@ -34,6 +34,10 @@ class Answer:
     usage: bool = True
 
 
+NO_JSON = b'{"detail":[{"type":"dict_type","loc":["body"],"msg":"Input should be a dictionary"}]}'
+"""What a server made with FastAPI answers to a request that is not declared to be JSON."""
+
+
 class ChatServer:
     """Server that answers and counts requests.
 
@@ -84,6 +88,8 @@ def chat_server(answer: Callable[[dict[str, Any], int], Answer]) -> Iterator[Cha
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             assert self.path == "/v1/chat/completions"
             answer, content = server.serve(body, dict(self.headers))
+            if self.headers["Content-Type"] != "application/json":
+                answer, content = Answer(status=422), NO_JSON
             try:
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():

@@ -281,12 +281,13 @@ def test_a_refusal_repeats_no_word_of_the_text_or_the_key(
 ) -> None:
     """In no case, spacing or part."""
     monkeypatch.setenv("TINY_KEY", "sk-secret")
-    body = json.dumps({"error": {"message": said}})
-    with (
-        chat_server(lambda *_: Answer(status=400, body=body)) as server,
-        pytest.raises(ValueError, match=REFUSALS[said]),
-    ):
-        extractor(server, api_key_variable="TINY_KEY").extract([Episode(HIDDEN)])
+    for record in ({"error": {"message": said}}, {"detail": said}, {"detail": [{"msg": said}]}):
+        body = json.dumps(record)
+        with (
+            chat_server(lambda *_, body=body: Answer(status=400, body=body)) as server,
+            pytest.raises(ValueError, match=REFUSALS[said]),
+        ):
+            extractor(server, api_key_variable="TINY_KEY").extract([Episode(HIDDEN)])
 
 
 def test_usage_that_no_request_can_have_is_estimated(caplog: pytest.LogCaptureFixture) -> None:

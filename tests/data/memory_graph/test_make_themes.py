@@ -84,6 +84,26 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
             assert content(other) == content(graph)
 
 
+def test_a_run_that_is_stopped_while_themes_are_made_again_leaves_a_whole_graph(
+    tmp_path: Path,
+) -> None:
+    """Also no theme of themes with a member that was replaced, which ``check`` calls damaged."""
+    script, other = Script(), Script()
+    with with_talks(tmp_path / "my.db", "abcd") as graph:
+        assert graph.make_themes().themes[1]
+        calls = iter([False] * 4)
+        made = graph.make_themes(script.lm(), stop=lambda: next(calls, True))
+        assert (made.complete, made.changed, made.maker) == (False, 1, "lm:script and rules")
+        assert graph.check() == []
+        assert graph.themes()
+        assert graph.ask_themes("What has Anna said of roses?").facts
+    with opened(tmp_path / "my.db") as graph:
+        assert graph.make_themes(script.lm()).changed == 3
+        with with_talks(tmp_path / "other.db", "abcd") as whole:
+            whole.make_themes(other.lm())
+            assert content(whole) == content(graph)
+
+
 def test_what_ended_is_quoted_of_its_time_only(tmp_path: Path) -> None:
     with opened(tmp_path / "my.db") as graph:
         for number in range(10):

@@ -55,10 +55,19 @@ def shown(path: Path) -> tuple[Content, list[Any]]:
         return content(graph), questions(graph)
 
 
-def kill_themes(folder: Path, places: list[int], *arguments: str) -> None:
-    """Kill runs over one database, each going on where the last one died; then let one end."""
+def kill_themes(folder: Path, places: list[int], *arguments: str, again: bool = False) -> None:
+    """Kill runs over one database, each going on where the last one died; then let one end.
+
+    Args:
+        folder: of the databases.
+        places: number of the write before which each run dies.
+        arguments: of the runs.
+        again: the rules have made themes before, which the runs replace.
+    """
     for name in ("killed.db", "whole.db"):
-        with_talks(folder / name, "abc", 16).close()
+        with with_talks(folder / name, "abc", 16) as graph:
+            if again:
+                assert graph.make_themes().themes[1]
     for place in places:
         killed(folder / "killed.db", place, *arguments)
         with opened(folder / "killed.db") as graph:
@@ -73,11 +82,15 @@ def test_killed_themes_go_on(tmp_path: Path) -> None:
     kill_themes(tmp_path, [4])
 
 
+def test_themes_killed_while_they_are_made_again_go_on(tmp_path: Path) -> None:
+    kill_themes(tmp_path, [5], "lm", again=True)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("by", [(), ("lm",)])
-def test_themes_killed_twenty_times_go_on(tmp_path: Path, by: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("by", "again"), [((), False), (("lm",), False), (("lm",), True)])
+def test_themes_killed_twenty_times_go_on(tmp_path: Path, by: tuple[str, ...], again: bool) -> None:
     draw = random.Random(0)
-    kill_themes(tmp_path, [draw.randrange(6) for _ in range(20)], *by)
+    kill_themes(tmp_path, [draw.randrange(6) for _ in range(20)], *by, again=again)
 
 
 def bytes_of(path: Path) -> bytes:
