@@ -88,8 +88,7 @@ MORE = frozenset("also too another second both additionally besides part-time".s
 DOUBT = frozenset(
     "maybe perhaps possibly probably might may could would if unless wonder wondering wish "
     "hopefully suppose supposedly allegedly apparently rumoured rumored presumably potentially "
-    "hypothetically imagine supposing assuming whether reportedly purportedly ostensibly "
-    "seemingly conceivably".split()
+    "hypothetically imagine supposing assuming whether".split()
 )
 """Words that make a statement a hypothesis."""
 

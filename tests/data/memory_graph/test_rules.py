@@ -238,7 +238,6 @@ def test_entities_of_a_question_keep_its_order(question: str, entities: list[str
         ("Anna met Eva. She moved to Paris.", ["Anna | met | Eva"]),
         ("I'm planning to move to Madrid.", ["? Mel | is planning to move to | Madrid"]),
         ("Maybe Anna lives in Oslo.", ["? Anna | lives in | Oslo"]),
-        ("Bob reportedly sold the farm.", ["? Bob | sold | farm"]),
         ("Bob says that Anna lives in Oslo.", ["? Anna | lives in | Oslo"]),
         ("Does Anna live in Paris?", []),
         ("Anna moved to study in Berlin.", []),
