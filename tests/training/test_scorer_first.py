@@ -16,7 +16,7 @@ from turngraph.configs.parse import load_config
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.model.checkpoint import read_checkpoint
-from turngraph.tests.runs import lines, losses, options
+from turngraph.tests.runs import command, lines, losses, options
 from turngraph.tests.tables import pool
 from turngraph.training.scorer_first import scorer_run
 
@@ -201,3 +201,16 @@ def test_without_tables_there_is_an_error(
 ) -> None:
     with pytest.raises(ValueError, match=r"train.jsonl: data.table_questions: 0 can be made"):
         train.main(argv(tiny_folder, tiny_data, tmp_path / "run"))
+
+
+@pytest.mark.slow  # it starts three processes that import torch
+def test_two_processes_train_as_one(tiny_folder: str, data: Path, tmp_path: Path) -> None:
+    still = {"model__scorer__dropout": 0, "model__lora__lora_dropout": 0}
+    still |= {"scorer_training__batches_per_step": 2, "training__batches_per_step": 4}
+    train.main(argv(tiny_folder, data, tmp_path / "one", **still))
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2, "train.py"]
+    several = argv(tiny_folder, data, tmp_path / "two", **still)
+    command(*launch, *several, ACCELERATE_USE_CPU="true")
+    for stage in ("scorer", ""):
+        one, two = (losses(tmp_path / name / stage) for name in ("one", "two"))
+        assert two == pytest.approx(one, rel=1e-3)
