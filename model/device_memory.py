@@ -57,8 +57,8 @@ def release_freed_memory(device: torch.device) -> None:
 def share_one_arena() -> bool:
     """Let threads that start from now on allocate from glibc's main arena.
 
-    By default up to eight arenas for each core keep gaps of their own, so that a server with many
-    threads grows for hours, although what it keeps does not.
+    By default there are up to eight arenas for each core, and each keeps the gaps between its own
+    blocks: under the load of many threads a server holds more and more memory that is free.
 
     Returns:
         Whether glibc has done so; False with another allocator.
