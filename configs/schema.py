@@ -190,8 +190,7 @@ class EncoderConfig:
     num_layers: int = 2
     """Number of graph convolutions. Change it for evidence that is more hops apart."""
     heads: int = 2
-    """Attention heads, each of the LM's width, averaged. Change it where memory limits the
-    encoder."""
+    """Attention heads, each of the LM's width, averaged. Change it where memory is short."""
     dropout: float = 0.5
     """Dropout of attention weights."""
     residual: Literal["none", "gated"] = "gated"
@@ -217,6 +216,9 @@ class EncoderConfig:
 class ScorerConfig:
     """The GATv2 that scores entities as answers (answers: nodes)."""
 
+    layer: int = 0
+    """A node starts from its token embedding (0), or from its token's state after this layer of the
+    frozen LM, which reads each passage after the question."""
     num_layers: int = 3
     """GATv2 layers, each with a residual and a layer norm. Change it for answers more hops away."""
     width: int = 128
@@ -228,9 +230,9 @@ class ScorerConfig:
     """Dropout of node states; twice as much before the score. Change it where training overfits."""
 
     def __post_init__(self) -> None:
-        for name in ("width", "heads"):
+        for name, least in (("layer", 0), ("width", 1), ("heads", 1)):
             value = getattr(self, name)
-            _check(value >= 1, f"model.scorer.{name}", value, "must be at least 1")
+            _check(value >= least, f"model.scorer.{name}", value, f"must be at least {least}")
         _check_layers("model.scorer.num_layers", self.num_layers)
         is_whole = self.width % self.heads == 0
         _check(is_whole, "model.scorer.heads", self.heads, "must divide model.scorer.width")
@@ -271,7 +273,7 @@ class ModelConfig:
     """graph: node states as a soft prompt; text: the same tokens as plain text."""
     answers: Literal["text", "nodes"] = "text"
     """text: the LM generates the answer; nodes: the answer is the entity of the evidence whose
-    nodes score highest, and only the token embeddings of the LM are used."""
+    nodes score highest, and of the LM only the token embeddings or some layers are used."""
     lora: LoraConfig | None = field(default_factory=LoraConfig)
     """LoRA of the LM; null: the LM is not trained (zero-shot, or only the encoder is trained)."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
@@ -347,6 +349,9 @@ class TrainingConfig:
     """Number of steps between lines of the log. Change it for long runs, to keep the log small."""
     wandb_project: str | None = None
     """Project of Weights & Biases. Change it to log there as well as to TensorBoard."""
+    state_folder: str | None = None
+    """Folder that keeps the states of model.scorer.layer, so that they are computed once; some 2 MB
+    a question. Null: they are computed at each epoch."""
     seed: int = 0
     """Random seed for drawing questions, initial weights, batches and dropout."""
     loop: Literal["native", "trl"] = "native"

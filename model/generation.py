@@ -337,7 +337,7 @@ def answer_logprobs(
             input_ids=ids[:, : length - 1].clamp(min=0),
             attention_mask=mask[rows, : attention_mask.shape[1] + length - 1],
             position_ids=position_ids[rows, -1:] + later,
-            past_key_values=_rows_of(cache, rows),
+            past_key_values=rows_of(cache, rows),
             use_cache=True,
         ).logits  # [rows, length - 1, V]
         found[part] += _logprobs(logits, ids[:, 1:length])
@@ -352,7 +352,7 @@ def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
     return -losses.sum(1)
 
 
-def _rows_of(cache: Cache, rows: Tensor) -> Cache:
+def rows_of(cache: Cache, rows: Tensor) -> Cache:
     """Return a copy of a cache with the given rows, which may repeat."""
     chosen = copy(cache)
     chosen.layers = [

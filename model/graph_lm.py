@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 import torch
@@ -70,7 +71,7 @@ class GraphLM(nn.Module):
     """A causal LM with LoRA and, where the config asks for one, an encoder of the evidence graph.
 
     With ``answers: nodes`` there is a scorer and no LM: the LM is released once its token
-    embeddings are copied.
+    embeddings are copied, or all of it that is above the layer that the scorer reads.
 
     Args:
         config: base model, LoRA, encoder.
@@ -100,7 +101,7 @@ class GraphLM(nn.Module):
         self.scorer: NodeAnswers | None = None
         self._packing_checked = False
         if config.answers == "nodes":
-            self.scorer = NodeAnswers(all_embeddings(base), config.scorer)
+            self.scorer = NodeAnswers(base, config.scorer)
             return
         self.lm = base if config.lora is None else add_lora(base, config.lora)
         cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # autocast casts them in bf16
@@ -118,6 +119,25 @@ class GraphLM(nn.Module):
         if self.lm is not None:
             cast_adapter_inputs(self.lm, True)
 
+    def keep_states(self, folder: str | None) -> None:
+        """Keep the states that the scorer's LM reads in a folder, so that they are computed once.
+
+        Args:
+            folder: gets a folder for each base model, type and layer; None: they are not kept.
+
+        Raises:
+            ValueError: the scorer reads no states.
+        """
+        if folder is None:
+            return
+        reader = None if self.scorer is None else self.scorer.reader
+        if reader is None:
+            must = "must be null unless model.answers is nodes and model.scorer.layer is above 0"
+            raise ValueError(f"config field training.state_folder: {folder!r} given, {must}")
+        model = self.base_fingerprint.partition("/")[0][:12]
+        name = f"{model}_{self.config.quantization}_{self.config.dtype}_{self.config.scorer.layer}"
+        reader.folder = Path(folder) / name
+
     @property
     def causal_lm(self) -> PreTrainedModel:
         """The LM, with its adapters if it has any; only ``answers: text`` has an LM."""
@@ -126,9 +146,9 @@ class GraphLM(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the token embeddings."""
+        """The device of the token embeddings, or of the scorer."""
         if self.scorer is not None:
-            return self.scorer.embeddings.weight.device
+            return self.scorer.question.device
         return embedding_table(self.causal_lm).weight.device
 
     @property

@@ -15,9 +15,12 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import PreTrainedModel
 
 from turngraph.configs.schema import EDGE_TYPES, PASSAGE_FEATURES, ScorerConfig
+from turngraph.model.base_model import all_embeddings
 from turngraph.model.gatv2 import GATv2Layer
+from turngraph.model.passage_reader import PassageReader
 
 
 class CandidatesLike(Protocol):
@@ -36,22 +39,31 @@ class CandidatesLike(Protocol):
 class NodeAnswers(nn.Module):
     """Scorer that computes the log-probability of each entity of E_t as the answer.
 
-    Nodes are the LM's frozen token embeddings, normalised and projected, plus a vector on nodes of
-    the question. After the GATv2 layers a mention is represented by its last token's state, pooled
-    states of its passage, and those of the question; an entity's score is the log-sum-exp of its
-    mentions' scores.
+    Nodes are the LM's frozen token embeddings, or states of a layer of the frozen LM, which has
+    read their passage after the question (``config.layer``). They are normalised and projected, and
+    nodes of the question get a vector. After the GATv2 layers a mention is represented by its last
+    token's state, pooled states of its passage, and those of the question; an entity's score is the
+    log-sum-exp of its mentions' scores.
 
     Args:
-        token_embeddings: the LM's input embeddings, [vocabulary, D]; copied.
-        config: number of layers, width, heads, dropout.
+        base: the LM; its embeddings are copied, and with ``config.layer`` its first layers kept.
+        config: the LM's layer; number of layers, width, heads, dropout.
+
+    Raises:
+        ValueError: the LM has fewer layers than ``config.layer``.
     """
 
-    def __init__(self, token_embeddings: Tensor, config: ScorerConfig) -> None:
+    def __init__(self, base: PreTrainedModel, config: ScorerConfig) -> None:
         super().__init__()
         self.config, width = config, config.width
-        copy = token_embeddings.detach().clone()
-        self.embeddings: nn.Embedding = nn.Embedding.from_pretrained(copy, freeze=True)
-        self.project = nn.Linear(copy.shape[1], width)
+        self.embeddings: nn.Embedding | None = None
+        self.reader: PassageReader | None = None
+        if config.layer:
+            self.reader = PassageReader(base, config.layer)
+        else:
+            copy = all_embeddings(base).detach().clone()
+            self.embeddings = nn.Embedding.from_pretrained(copy, freeze=True)
+        self.project = nn.Linear(base.config.get_text_config().hidden_size, width)
         self.question = nn.Parameter(torch.zeros(width))
         self.layers = nn.ModuleList(
             GATv2Layer(width, width // config.heads, config.heads, num_edge_types=len(EDGE_TYPES))
@@ -80,7 +92,7 @@ class NodeAnswers(nn.Module):
         is_question = torch.zeros_like(candidates.segment_sizes)
         is_question[candidates.questions] = 1
         is_question = is_question.repeat_interleave(candidates.segment_sizes)[:, None]  # [N, 1]
-        embedded = self.embeddings(node_ids).float()
+        embedded = self._features(node_ids, candidates).float()
         embedded = functional.layer_norm(embedded, embedded.shape[1:])  # [N, D]
         states = self.norms[0](self.project(embedded) + is_question * self.question)
         states = self.dropout(states)  # [N, W]
@@ -91,6 +103,15 @@ class NodeAnswers(nn.Module):
         scores = log_sum_exp(scores, candidates.num_mentions)  # [C]
         total = log_sum_exp(scores, candidates.num_candidates)  # [B]
         return scores - total.repeat_interleave(candidates.num_candidates)
+
+    def _features(self, node_ids: Tensor, candidates: CandidatesLike) -> Tensor:
+        """Return the nodes' features from the LM, [N, D]."""
+        if self.reader is not None:
+            states: Tensor = self.reader(node_ids, candidates.segment_sizes, candidates.questions)
+            return states
+        assert self.embeddings is not None
+        embedded: Tensor = self.embeddings(node_ids)
+        return embedded
 
     def _mentions(self, states: Tensor, candidates: CandidatesLike) -> Tensor:
         """Return the features from which each mention is scored, [M, 6 W + features]."""
@@ -116,8 +137,9 @@ class NodeAnswers(nn.Module):
         return -held[held > -torch.inf].sum()
 
     def saved_state(self) -> dict[str, Tensor]:
-        """Return the tensors to save: all but the embeddings, which the base model has."""
-        return {k: v for k, v in self.state_dict().items() if not k.startswith("embeddings.")}
+        """Return the tensors to save: all but those that the base model has."""
+        known = ("embeddings.", "reader.")
+        return {k: v for k, v in self.state_dict().items() if not k.startswith(known)}
 
 
 def log_sum_exp(values: Tensor, lengths: Tensor) -> Tensor:

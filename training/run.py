@@ -62,6 +62,7 @@ class Run:
         self.config, self.accelerator, self.builder, self.tune = config, accelerator, builder, tune
         self.output = Path(config.training.output)
         self.model = place(model, accelerator.device)
+        self.model.keep_states(config.training.state_folder)
         self.wrapped: torch.nn.Module = self.model
         self.optimizer: torch.optim.Optimizer | None = None
         self.progress = Progress(num_processes=accelerator.num_processes)

@@ -62,6 +62,7 @@ FREE = {
     "training.max_minutes",
     "training.output",
     "training.save_every",
+    "training.state_folder",
     "training.wandb_project",
 }
 """Fields that do not affect the trained weights: a run resumes even if they have changed."""
