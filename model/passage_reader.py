@@ -128,7 +128,7 @@ class PassageReader(nn.Module):
                 f"a passage of {longest} tokens after a question of {len(prefix)} is longer than "
                 f"the {self.max_tokens} that the LM can read"
             )
-        weight = next(self.body.parameters())
+        weight: Tensor = next(self.body.parameters())
         states = weight.new_empty(sum(map(len, passages)) + len(question), self.width)
         cache = DynamicCache(config=self.config)
         if len(prefix):
@@ -149,7 +149,7 @@ class PassageReader(nn.Module):
 
     def _states(self, ids: Tensor, cache: Any) -> Tensor:
         self._read.clear()
-        self.body(input_ids=ids, past_key_values=cache, use_cache=True)
+        self.body(input_ids=ids, past_key_values=cache, use_cache=True)  # _keep gets the states
         states: Tensor = self._read.pop()
         return states
 
