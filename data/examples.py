@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 MAX_INDEXES = 256
 """Indexes of pools that are cached, mostly of finished conversations; the oldest is dropped."""
-MAX_TOKENS = 2**22
+MAX_TOKENS = 2**17
 """Tokens of passages that are cached, some 70 bytes each; then the cache is emptied."""
 
 

@@ -33,7 +33,7 @@ class Cell:
     end: int
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 13)
 def row_cells(text: str) -> tuple[Cell, ...]:
     """Return the cells of a row that ``data.linearise.linearise_row`` wrote."""
     found = list(_HEADER.finditer(text))

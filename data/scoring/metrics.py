@@ -214,7 +214,7 @@ def _plain_words(text: str) -> str:
     return normalise_text(_DECIMAL_POINT.sub(_LETTER_POINT, joined))
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def searchable(text: str) -> str:
     """Return the normalised words of a text, followed by the ISO form of every date in it."""
     words = _plain_words(text)
