@@ -25,7 +25,11 @@ from turngraph.benchmarks.memory_graph.memory_retrieval import EMBEDDER, MAIN_DE
 from turngraph.benchmarks.memory_graph.retrieval_data import FILES, Collection, read
 from turngraph.benchmarks.memory_graph.retrievers import Ranking, flat_rankings
 from turngraph.benchmarks.memory_graph.spoken_themes import measure_spoken
-from turngraph.benchmarks.memory_graph.theme_scale import measure_planted, measure_scale
+from turngraph.benchmarks.memory_graph.theme_scale import (
+    measure_more,
+    measure_planted,
+    measure_scale,
+)
 from turngraph.configs.models import cache_folder, sentence_encoder
 from turngraph.data.eigen.eigen_index import WORD_WEIGHT, EigenIndex
 from turngraph.data.eigen.search import SEARCH, SearchSettings
@@ -37,7 +41,7 @@ from turngraph.data.normalise import words as split
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.types import Entity, Evidence
 
-PARTS = ("passages", "spoken", "planted", "scale")
+PARTS = ("passages", "spoken", "planted", "scale", "more")
 WORDS, SHARED, GAMMAS = (0.2, 0.4, 0.8), (0.1, 0.2, 0.4), (0.0, 0.7)
 GRIDS = {
     "eigen, words and gamma by the other half": list(product(WORDS, (0.0,), GAMMAS)),
@@ -53,6 +57,8 @@ def main(argv: Sequence[str]) -> None:
     args = parse(argv)
     if "scale" in args.parts:
         print(measure_scale(args.chunks, args.seed), flush=True)
+    if "more" in args.parts:
+        print(measure_more(args.chunks, args.seed), flush=True)
     path = cache_folder() / "embeddings" / f"{EMBEDDER.replace('/', '--')}.db"
     embed = EmbeddingCache(path, sentence_encoder(EMBEDDER))
     if "planted" in args.parts and args.pages:
@@ -76,7 +82,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--benchmarks", nargs="+", choices=sorted(FILES), default=list(FILES))
     add("--questions", type=int, nargs="+", default=[0, 1, 3, 5], help="utility questions a chunk")
     add("--pages", help="JSON Lines of conversations over pages, for planted")
-    add("--chunks", type=int, nargs="+", default=[10_000, 100_000], help="for scale")
+    add("--chunks", type=int, nargs="+", default=[10_000, 100_000], help="for scale and more")
     add("--seed", type=int, default=0, help="random seed")
     return parser.parse_args(argv)
 

@@ -1,4 +1,7 @@
-"""Measures themes of planted topics: purity and NMI of pages, and time and memory at scale."""
+"""Measures themes of planted topics: purity and NMI of pages, and time and memory at scale.
+
+Time also of one more episode in a graph of many sources that has its themes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -13,14 +17,20 @@ from pathlib import Path
 
 import numpy as np
 
+from turngraph.benchmarks.memory_graph.filling_speed import texts
+from turngraph.benchmarks.memory_graph.synthetic_graph import Shape, object_names
 from turngraph.data.eigen.search import NodeGraph, SearchSettings, best_first
 from turngraph.data.eigen.themes import Theme, ThemeSettings, source_themes
 from turngraph.data.embedding import Embed
 from turngraph.data.jsonlines import read_conversations
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
 NUM_PAGES, MAX_PASSAGES = 100, 20
 WIDTH, NOISE, NUM_THEMES, PER_TOPIC = 384, 0.7, 32, 500
 NUM_ASKED = 40
+PER_SOURCE, NUM_MORE = 100, 5
 
 
 def measure_planted(path: Path, embed: Embed, seed: int) -> str:
@@ -152,3 +162,40 @@ def build(size: int, seed: int) -> None:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     measures = {"build": seconds, "cpu": used, "memory": memory, "residual": found.largest_residual}
     print(json.dumps({**measures, "search": float(np.median(times))}))
+
+
+def measure_more(sizes: Sequence[int], seed: int) -> str:
+    """Return the seconds that themes take after one more episode, in graphs of many sources.
+
+    Made-up sentences, ``PER_SOURCE`` a source, by rules; word vectors, so
+    that no sentence encoder takes part.
+    """
+    lines = [
+        f"### One more episode in a graph of sources of {PER_SOURCE} chunks, word vectors",
+        "",
+        "| chunks | sources | themes | all themes, s | after one more episode, p50 and max, s |",
+        "|---|---|---|---|---|",
+    ]
+    for size in sizes:
+        made = texts(object_names(Shape(max(size, 1000), 0, 0, seed)), seed)
+        parts = (
+            Episode(sentence, None, f"source {index // PER_SOURCE}")
+            for index, sentence in enumerate(
+                islice((s for one in made for s in one.text.split(". ")), size)
+            )
+        )
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            MemoryGraph.open(Path(folder) / "memory.db", word_vectors) as graph,
+        ):
+            graph.remember_many(parts, progress=True)
+            first = graph.make_themes()
+            times = []
+            for number in range(NUM_MORE):
+                graph.remember(f"Somebody new said that {number}.", source=f"source {number}")
+                times.append(graph.make_themes().seconds)
+        lines.append(
+            f"| {first.chunks:,} | {first.sources:,} | {sum(first.themes):,} | "
+            f"{first.seconds:.1f} | {np.median(times):.2f}, {max(times):.2f} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ from turngraph.benchmarks.memory_graph.covering import Cover, CoverIndex
 from turngraph.benchmarks.memory_graph.retrieval_data import Collection
 from turngraph.benchmarks.memory_graph.spoken_themes import measure_spoken, questions_of
 from turngraph.benchmarks.memory_graph.theme_retrieval import BESIDE, measure_passages, parse
-from turngraph.benchmarks.memory_graph.theme_scale import build, measure_planted, nmi
+from turngraph.benchmarks.memory_graph.theme_scale import build, measure_more, measure_planted, nmi
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
@@ -100,7 +100,13 @@ def test_scale_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["build"] > 0
 
 
+def test_one_more_episode_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theme_scale, "PER_SOURCE", 10)
+    [*_, row] = measure_more([60], 0).splitlines()
+    assert row.startswith("| 60 | 6 | ")
+
+
 def test_options_have_defaults() -> None:
     args = parse(["--data", "x"])
-    assert args.parts == ["passages", "spoken", "planted", "scale"]
+    assert args.parts == ["passages", "spoken", "planted", "scale", "more"]
     assert args.questions == [0, 1, 3, 5]
