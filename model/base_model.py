@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, P
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
-from turngraph.configs.models import code_hint, find_on_hub, resolve_model, where_looked
+from turngraph.configs.models import LOADING, code_hint, find_on_hub, resolve_model, where_looked
 from turngraph.configs.progress import library_bars
 from turngraph.configs.schema import LoraConfig, ModelConfig
 
@@ -125,9 +125,12 @@ def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> Pr
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Turn a library's exception for an unreadable model into a ValueError that names the model."""
+    """Turn a library's exception for an unreadable model into a ValueError that names the model.
+
+    One thread at a time is inside.
+    """
     try:
-        with library_bars():
+        with LOADING, library_bars():
             yield
     except _UNREADABLE as error:
         reason = f"{_first_line(error)}{code_hint(name, error)}"

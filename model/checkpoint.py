@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from turngraph.configs.json_files import read_json_object
+from turngraph.configs.models import LOADING
 from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config, ModelConfig
 from turngraph.model.base_model import NoAttentionError, empty_base_model, same_base
@@ -379,7 +380,7 @@ def _check_shapes(config: ModelConfig, checkpoint: Checkpoint) -> None:
     base = empty_base_model(config.base_model, config.dtype, config.trust_remote_code)
     plain = replace(config, gradient_checkpointing=False, compile=False)
     try:
-        with torch.device("meta"):
+        with LOADING, torch.device("meta"):
             model = GraphLM(plain, base)
     except (OverflowError, RuntimeError, TypeError) as error:  # sizes that no tensor can have
         raise ValueError(f"{folder / CONFIG}: {str(error).splitlines()[0]}") from error

@@ -51,6 +51,18 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["TURNGRAPH_CACHE"] = str(folder)
 
 
+@pytest.fixture(autouse=True)
+def _torch_defaults() -> Iterator[None]:
+    """Fail the test that leaves torch with another default type or device for those after it."""
+    yield
+    if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "get_default_device"):
+        found = torch.get_default_dtype(), torch.get_default_device().type
+        if found != (torch.float32, "cpu"):
+            torch.set_default_dtype(torch.float32)
+            torch.set_default_device("cpu")
+            pytest.fail(f"left torch's defaults at {found}")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _untraced_processes() -> str | None:
     """Do not measure what other processes run, as tracing doubles their time."""
