@@ -268,6 +268,13 @@ def read_themes(
     ]
 
 
+def theme_ids(db: Database, level: int) -> list[int]:
+    """Return the ids of a level's themes in rising order, inside a read."""
+    return [
+        id_ for (id_,) in db.execute("SELECT id FROM themes WHERE level = ? ORDER BY id", (level,))
+    ]
+
+
 def changed_questions(db: Database, since: int) -> Iterator[tuple[int, str]]:
     """Yield key and text of questions and of parts of texts that were written after a revision.
 

@@ -70,7 +70,7 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> No
             )
         )
     with store.writing() as revision:
-        if [theme.id for theme in level_1(store)] != [theme.id for theme in below]:
+        if theme_rows.theme_ids(store.db, 1) != sorted(theme.id for theme in below):
             return  # forgotten or made meanwhile: the caller does it again
         replace_themes(store.db, 2, None, rows, revision)
         if not theme_rows.changed_sources(store.db, maker):
