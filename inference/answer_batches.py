@@ -32,6 +32,7 @@ from turngraph.model.device_memory import (
 from turngraph.model.distributed import is_sharded
 from turngraph.model.generation import Generated, Past
 from turngraph.model.graph_lm import GraphLM
+from turngraph.model.passage_reader import PassageReader
 
 logger = logging.getLogger("infer")
 
@@ -176,7 +177,8 @@ def unanswerable(
     for index, example in enumerate(examples):
         message = ""
         if lengths := lengths_beyond(model, example, batching.max_new_tokens):
-            message = f"{lengths}: train with {SHORTER}, or give a smaller --max_new_tokens"
+            shorter = "" if model.lm is None else ", or give a smaller --max_new_tokens"
+            message = f"{lengths}: train with {SHORTER}{shorter}"
         elif batching.choice is not None:
             message = batching.choice.missing(example.conversation, example.turn)
         if message:
@@ -185,7 +187,12 @@ def unanswerable(
 
 
 def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str:
-    """Return why a prompt exceeds the model's positions, in words; "" if it fits."""
+    """Return why a prompt exceeds the model's positions, in words; "" if it fits.
+
+    Without an LM that answers: why a passage with its question does.
+    """
+    if model.scorer is not None:
+        return _passage_beyond(model.scorer.reader, example)
     limit, length = model.max_tokens, prompt_length(example)
     if limit is None or length + max_new_tokens <= limit:
         return ""
@@ -193,6 +200,17 @@ def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str
         f"a prompt of {length} tokens and up to {max_new_tokens} new ones, the model has "
         f"{limit} positions"
     )
+
+
+def _passage_beyond(reader: PassageReader | None, example: Example) -> str:
+    if reader is None or reader.max_tokens is None:
+        return ""
+    assert example.graph.mentions is not None, "built without mentions"
+    *passages, question = example.graph.mentions.sizes.tolist()
+    limit, length = reader.max_tokens, reader.num_read(max(passages, default=0), question)
+    if length <= limit:
+        return ""
+    return f"a passage and its question of {length} tokens, the model has {limit} positions"
 
 
 def check_lengths(model: GraphLM, examples: Sequence[Example], max_new_tokens: int | None) -> None:

@@ -41,6 +41,8 @@ class PassageReader(nn.Module):
         folder: keeps the states of each example, so that they are computed once; None: they are
             computed at each call.
 
+        max_tokens: the most tokens that a passage and its question may have; None: no limit.
+
     Raises:
         ValueError: the LM has fewer layers.
     """
@@ -68,6 +70,10 @@ class PassageReader(nn.Module):
         self._read: list[Tensor] = []
         layers[layer - 1].register_forward_hook(self._keep)
 
+    def num_read(self, passage: int, question: int) -> int:
+        """Return the number of tokens that are read for a passage and a question of given sizes."""
+        return passage + question + (self.bos is not None)
+
     def _keep(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._read.append(output[0] if isinstance(output, tuple) else output)
 
@@ -87,8 +93,7 @@ class PassageReader(nn.Module):
             questions: index of each example's question, its last segment, [B].
 
         Raises:
-            ValueError: a passage with its question is longer than the LM can read, or the folder
-                cannot be read or written.
+            ValueError: the folder cannot be read or written.
         """
         segments = list(node_ids.split(sizes.tolist()))
         states, first = [], 0
@@ -122,12 +127,6 @@ class PassageReader(nn.Module):
     def _compute(self, passages: Sequence[Tensor], question: Tensor) -> Tensor:
         bos = [] if self.bos is None else [self.bos]
         prefix = torch.cat([question.new_tensor(bos), question])
-        longest = max((len(passage) for passage in passages), default=0)
-        if self.max_tokens is not None and len(prefix) + longest > self.max_tokens:
-            raise ValueError(
-                f"a passage of {longest} tokens after a question of {len(prefix)} is longer than "
-                f"the {self.max_tokens} that the LM can read"
-            )
         weight: Tensor = next(self.body.parameters())
         states = weight.new_empty(sum(map(len, passages)) + len(question), self.width)
         cache = DynamicCache(config=self.config)

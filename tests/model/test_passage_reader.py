@@ -13,7 +13,7 @@ from turngraph import infer, train
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
 from turngraph.data.batches.collate import candidate_entities, collate
 from turngraph.data.examples import Example
-from turngraph.inference.answer_batches import answer_together
+from turngraph.inference.answer_batches import answer_together, check_lengths
 from turngraph.model.base_model import decoder_layers
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
 from turngraph.model.graph_lm import GraphLM
@@ -114,12 +114,28 @@ def test_layers_above_are_released_and_nothing_is_trained() -> None:
     assert not any(module.training for module in reader.body.modules())
 
 
-def test_too_many_layers_and_too_long_passages_are_refused() -> None:
+def test_too_many_layers_are_refused() -> None:
     with pytest.raises(ValueError, match=r"model.scorer.layer: 3 given, the LM has 2 layers"):
         PassageReader(tiny_base(), 3)
-    reader = PassageReader(tiny_base(), 1)
-    with pytest.raises(ValueError, match=r"a passage of 4090 tokens after a question of 7 is"):
-        read(reader, segments(0, 4090, 7), [1])
+
+
+def test_a_passage_that_is_too_long_is_named_with_its_question() -> None:
+    model, batch = stir(tiny_model(**SETTINGS)), examples(3)
+    assert model.scorer is not None
+    assert model.scorer.reader is not None
+    rows = []
+    for example in batch:
+        assert example.graph.mentions is not None
+        *passages, question = example.graph.mentions.sizes.tolist()
+        rows.append(max(passages) + question)
+    limit = model.scorer.reader.max_tokens = max(rows) - 1
+    wanted = rf"conversation c0, turn .: a passage and its question of {max(rows)} tokens, the"
+    with pytest.raises(ValueError, match=wanted):
+        check_lengths(model, batch, None)
+    with pytest.raises(ValueError, match=rf"model has {limit} positions: train with [^,]*$"):
+        answer_together(model, tiny_builder().prompt, batch)
+    model.scorer.reader.max_tokens = max(rows)
+    assert len(answer_together(model, tiny_builder().prompt, batch)) == 3
 
 
 def test_states_that_a_folder_keeps_are_not_computed_again(tmp_path: Path) -> None:
