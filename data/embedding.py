@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 
 import numpy as np
@@ -34,6 +35,26 @@ def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
         return np.stack([found[text] for text in texts])
 
     return embed_cached
+
+
+def in_one_thread(embed: Embed, at_once: int = 32) -> Embed:
+    """Run a sentence encoder in one thread, for callers in many.
+
+    The libraries that multiply matrices keep buffers of megabytes for each thread that has called
+    them, also when it has ended, so that a server with new threads would grow.
+
+    Args:
+        embed: the encoder.
+        at_once: texts that are computed before the next caller has its turn.
+    """
+    pool = ThreadPoolExecutor(1, "embedding")
+
+    @wraps(embed)
+    def embed_there(texts: Sequence[str]) -> np.ndarray:
+        starts = range(0, max(len(texts), 1), at_once)
+        return np.concatenate([pool.submit(embed, texts[i : i + at_once]).result() for i in starts])
+
+    return embed_there
 
 
 def few_or_many(few: Embed, many: Embed, max_few: int = 256) -> Embed:

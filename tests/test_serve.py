@@ -656,10 +656,11 @@ def num_sessions() -> int:
 def test_the_encoder_is_loaded_once_at_the_start(
     start: Start, qa: QA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_load, texts = threading.Event(), list[str]()
+    may_load, texts, by = threading.Event(), list[str](), set[str]()
 
     def encode(new: list[str]) -> Any:
         texts.extend(new)
+        by.add(threading.current_thread().name)
         may_load.wait()
         return word_vectors(new)
 
@@ -673,7 +674,11 @@ def test_the_encoder_is_loaded_once_at_the_start(
         early = threads.submit(ask, client, id_, QUESTIONS[0])
         may_load.set()
         assert early.result()["turn"] == 0
+    asked = client.get("/api/memory/ask", params={"question": "Who keeps the key?"})
+    assert asked.status_code == 200
+    assert "Who keeps the key?" in texts
     assert texts.count("loaded") == 1
+    assert len(by) == 1, "each thread that encodes keeps buffers of its own"
     assert client.get("/readyz").status_code == 200
 
 

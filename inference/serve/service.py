@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from inspect import unwrap
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from turngraph.configs.models import sentence_encoder
 from turngraph.configs.schema import MemoryGraphConfig
-from turngraph.data.embedding import cached
+from turngraph.data.embedding import cached, in_one_thread
 from turngraph.data.json_fields import Json
 from turngraph.data.memory_graph.record.place import of_tenant
 from turngraph.data.types import Evidence
@@ -87,8 +88,11 @@ class Service:
         """Load the sentence encoder, if answers need one, in a thread of its own."""
         builder = self.qa.builder
         config = self.qa.config.memory_graph or MemoryGraphConfig()
-        if self.remembers and builder.embed is None and config.vectors == "encoder":
-            builder.embed = cached(sentence_encoder(self.qa.config.evidence.embedder), MAX_TEXTS)
+        if builder.embed is not None:
+            builder.embed = cached(in_one_thread(unwrap(builder.embed)))
+        elif self.remembers and config.vectors == "encoder":
+            encoder = sentence_encoder(self.qa.config.evidence.embedder)
+            builder.embed = cached(in_one_thread(encoder), MAX_TEXTS)
         embed, pool = builder.embed, ThreadPoolExecutor(1, "loading")
 
         def load() -> None:
