@@ -29,9 +29,8 @@ TOKENS_AT_ONCE = 1024
 class PassageReader(nn.Module):
     """The first layers of a frozen LM, which read each passage by itself after the question.
 
-    A causal LM that reads the question first computes states of the passage that depend on it; of
-    the question's own tokens they do not depend on the passages. A passage's states are those of
-    ``[bos] question passage``; the question's part is computed once for all passages.
+    A passage's states are those of the row ``[bos] question passage``, so that they depend on the
+    question. The question's own states depend on no passage, and are computed once for all.
 
     Args:
         base: a causal LM; layers above ``layer`` and its head are released.
@@ -40,7 +39,6 @@ class PassageReader(nn.Module):
     Attributes:
         folder: keeps the states of each example, so that they are computed once; None: they are
             computed at each call.
-
         max_tokens: the most tokens that a passage and its question may have; None: no limit.
 
     Raises:

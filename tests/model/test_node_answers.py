@@ -13,34 +13,18 @@ from turngraph.configs.parse import load_config
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
 from turngraph.data.batches.collate import candidate_entities, collate, join_candidates
 from turngraph.data.example_cache import load_examples
-from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import GraphLM
 from turngraph.model.node_answers import log_sum_exp
+from turngraph.tests.nodes import EVIDENCE, examples, scored
 from turngraph.tests.tiny import stir, tiny_base, tiny_builder, tiny_conversation, tiny_model
 from turngraph.training.optimizer import make_optimizer
 
-EVIDENCE = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
 SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
 SETTINGS = {"answers": "nodes", "lora": None, "scorer": SCORER}
-
-
-def examples(count: int = 6, **evidence: object) -> list[Example]:
-    builder = replace(tiny_builder(**EVIDENCE | evidence), mentions=True)
-    found = [e for n in range(-(-count // 3)) for e in builder.conversation(tiny_conversation(n))]
-    return found[:count]
-
-
-def scored(model: GraphLM, batch: list[Example]) -> list[list[float]]:
-    tensors = collate(batch, "left", with_target=False)
-    assert tensors.candidates is not None
-    with torch.no_grad():
-        parts = model.entity_logprobs(tensors).split(tensors.candidates.num_candidates.tolist())
-    return [part.tolist() for part in parts]
 
 
 def test_log_sum_exp_of_parts() -> None:

@@ -12,40 +12,23 @@ from torch import Tensor
 from turngraph import infer, train
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
 from turngraph.data.batches.collate import candidate_entities, collate
-from turngraph.data.examples import Example
 from turngraph.inference.answer_batches import answer_together, check_lengths
 from turngraph.model.base_model import decoder_layers
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import GraphLM
 from turngraph.model.passage_reader import TOKENS_AT_ONCE, PassageReader
+from turngraph.tests.nodes import EVIDENCE, examples, scored
 from turngraph.tests.runs import losses, options
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     stir,
     tiny_base,
     tiny_builder,
-    tiny_conversation,
     tiny_model,
 )
 from turngraph.training.optimizer import make_optimizer
 
-EVIDENCE = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
 SCORER = ScorerConfig(layer=1, num_layers=2, width=16, heads=2, dropout=0.0)
 SETTINGS = {"answers": "nodes", "lora": None, "scorer": SCORER}
-
-
-def examples(count: int = 6) -> list[Example]:
-    builder = replace(tiny_builder(**EVIDENCE), mentions=True)
-    found = [e for n in range(-(-count // 3)) for e in builder.conversation(tiny_conversation(n))]
-    return found[:count]
-
-
-def scored(model: GraphLM, batch: list[Example]) -> list[list[float]]:
-    tensors = collate(batch, "left", with_target=False)
-    assert tensors.candidates is not None
-    with torch.no_grad():
-        parts = model.entity_logprobs(tensors).split(tensors.candidates.num_candidates.tolist())
-    return [part.tolist() for part in parts]
 
 
 def segments(seed: int = 0, *sizes: int) -> list[Tensor]:
