@@ -14,8 +14,8 @@ import scipy.sparse
 
 DECIMALS = 6
 """Of similarities: their last bits depend on the rows that are computed together."""
-BLOCK_ENTRIES = 1 << 24
-"""Entries of a block of similarities: 64 MB."""
+BLOCK_ENTRIES = 1 << 20
+"""Entries of a block of similarities: 4 MB."""
 MIN_NORM = 1e-6
 
 
@@ -150,11 +150,13 @@ def nearest_neighbours(own: np.ndarray, asked: np.ndarray, num_neighbours: int) 
 
 def _largest(block: np.ndarray, k: int) -> np.ndarray:
     """Return the columns of each row's ``k`` largest, [rows, k]; of equal ones, the first."""
-    width = block.shape[1]
-    found = np.argpartition(block, width - k, axis=1)[:, width - k :]
-    bounds = np.take_along_axis(block, found, 1).min(axis=1)
-    for row in np.flatnonzero((block >= bounds[:, None]).sum(axis=1) > k).tolist():
-        above = np.flatnonzero(block[row] > bounds[row])
-        equal = np.flatnonzero(block[row] == bounds[row])
-        found[row] = np.concatenate([above, equal])[:k]
+    count, width = block.shape
+    size = max(1, width // (4 * k))
+    groups = block[:, : width // size * size].reshape(count, -1, size)
+    # As many columns as groups are at least as large as the k-th largest of the groups' maxima.
+    bounds = np.partition(groups.max(axis=2), -k, axis=1)[:, -k]
+    rows, columns = np.nonzero(block >= bounds[:, None])
+    order = np.lexsort((-block[rows, columns], rows))
+    starts = np.searchsorted(rows, np.arange(count))
+    found: np.ndarray = columns[order][starts[:, None] + np.arange(k)]
     return found

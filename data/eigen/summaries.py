@@ -28,7 +28,7 @@ CONTENT_WORDS = 6
 """Different words, function words apart, with which a sentence counts in full: the most central
 sentence of a talk may be "Thanks, Anna!"."""
 NUM_MEMBERS = 32
-"""Heaviest members whose sentences may be quoted."""
+"""Heaviest members, chunks or themes, of which something may be quoted."""
 MAX_STEPS = 200
 """Of the power iteration, which ends where the centrality no longer changes."""
 PROMPT = """Sum up in one or two sentences what these quotations have in common. Use their words.
@@ -180,40 +180,39 @@ def _most_central(
 
 
 def quotations_of_themes(
-    theme: Theme, quoted: Sequence[Sequence[Quotation]], max_words: int = MAX_WORDS
-) -> tuple[Quotation, ...]:
-    """Return the quotations of a theme of level 2: the first ones of its heaviest members.
+    quoted: Sequence[Sequence[str]], max_words: int = MAX_WORDS
+) -> list[tuple[int, int]]:
+    """Choose what a theme of level 2 quotes: the first quotations of its heaviest members.
 
     Args:
-        theme: of level 2.
-        quoted: quotations of every theme of level 1, by number.
+        quoted: what its ``NUM_MEMBERS`` heaviest members quote, the heaviest first.
         max_words: most words of all.
+
+    Returns:
+        Places in ``quoted``, by member and position.
     """
-    chosen: list[Quotation] = []
+    chosen: list[tuple[int, int]] = []
     said: set[str] = set()
     left = max_words
-    most = max((len(quoted[member]) for member in theme.members.tolist()), default=0)
-    for rank in range(most):
-        for member in theme.members.tolist():
-            if rank >= len(quoted[member]):
+    for position in range(max(map(len, quoted), default=0)):
+        for member, texts in enumerate(quoted):
+            if position >= len(texts):
                 continue
-            quotation = quoted[member][rank]
-            size = len(quotation.sentence.text.split())
-            key = fold(quotation.sentence.text)
+            size, key = len(texts[position].split()), fold(texts[position])
             if key not in said and (not chosen or size <= left):
-                chosen.append(quotation)
+                chosen.append((member, position))
                 said.add(key)
                 left -= size
-    return tuple(chosen)
+    return chosen
 
 
 def summaries_by_lm(
-    quoted: Sequence[Sequence[Quotation]], write: Write, maker: str = "lm"
+    quoted: Sequence[Sequence[str]], write: Write, maker: str = "lm"
 ) -> list[Summary]:
     """Have a language model write a summary of each theme's quotations, in one batch.
 
     Args:
-        quoted: quotations of each theme.
+        quoted: texts of each theme's quotations.
         write: the language model.
         maker: its name, which marks the summary.
 
@@ -221,13 +220,13 @@ def summaries_by_lm(
         A summary each; of the quotations (maker ``quotes``) where the reply is blank or shares no
         content word with them.
     """
-    quotes = ["\n".join(f"- {one.sentence.text}" for one in each) for each in quoted]
+    quotes = ["\n".join(f"- {text}" for text in each) for each in quoted]
     asked = [number for number, each in enumerate(quoted) if each]
     replies = write([PROMPT.format(quotations=quotes[number]) for number in asked])
     written = dict(zip(asked, replies, strict=True))
     summaries = []
     for number, each in enumerate(quoted):
-        text = " ".join(one.sentence.text for one in each)
+        text = " ".join(each)
         reply = " ".join(written.get(number, "").split())
         shared = {word for word in words(reply) if len(word) > 3} & set(words(text))
         summaries.append(Summary(reply, maker) if shared else Summary(text, "quotes"))

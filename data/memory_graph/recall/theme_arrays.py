@@ -129,8 +129,12 @@ def join_rows(
     """
     made = list(made)
     new = np.concatenate([np.zeros(0, np.int64), *(ids for ids, _ in made)])
-    owners = np.repeat(old.chunks, np.diff(old.starts))
-    kept = np.isin(owners, there) & np.isin(old.others, there) & ~np.isin(owners, new)
+    lengths = np.diff(old.starts)
+    owners = np.repeat(old.chunks, lengths)
+    gone = old.chunks[~np.isin(old.chunks, there)]
+    kept = np.repeat(~np.isin(old.chunks, np.concatenate([gone, new])), lengths)
+    if len(gone):
+        kept &= ~np.isin(old.others, gone)
     parts = [(owners[kept], old.others[kept], old.weights[kept])]
     for ids, graph in made:
         if graph is not None:
@@ -138,7 +142,7 @@ def join_rows(
             parts.append((own, ids[graph.chunks], graph.weights.astype(np.float32)))
     rows, others, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(rows, kind="stable")
-    known = np.intersect1d(there, np.concatenate([old.chunks, new]))
+    known = there[np.isin(there, np.concatenate([old.chunks, new]))]
     starts = np.searchsorted(rows[order], np.append(known, np.iinfo(np.int64).max))
     return known, starts.astype(np.int64), others[order], weights[order]
 

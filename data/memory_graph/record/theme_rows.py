@@ -20,10 +20,11 @@ from turngraph.data.memory_graph.record.meta import read_meta
 GROUPED, PROBE = "themes grouped", "themes probe"
 """Names in ``meta``: of a row that is there while level 2 shows level 1, and of the vector of a
 known text by the encoder that made the themes."""
-EVIDENCE = """coalesce(json_extract(e.properties, '$.kind'), '') NOT IN ('question', 'answer')"""
-"""Condition on episodes that are no history of a chat."""
+EVIDENCE = """(e.properties = '{}'
+    OR coalesce(json_extract(e.properties, '$.kind'), '') NOT IN ('question', 'answer'))"""
+"""Condition on episodes that are no history of a chat; most have no properties to parse."""
 _SOURCES = f"""
-SELECT e.source, max(e.node) FROM episodes e WHERE {EVIDENCE} GROUP BY e.source
+SELECT e.source FROM episodes e WHERE {EVIDENCE} GROUP BY e.source
 ORDER BY min(e.node)"""
 _CHANGED = f"""
 SELECT DISTINCT e.source FROM nodes n JOIN episodes e ON e.node = n.id
@@ -131,7 +132,7 @@ def changed_sources(db: Database, maker: str | None = None) -> list[str | None]:
     changed = {source for (source,) in db.execute(_CHANGED, (since,))}
     return [
         source
-        for source, _ in db.execute(_SOURCES)
+        for (source,) in db.execute(_SOURCES)
         if source not in made or source in changed or maker not in (None, made[source][1])
     ]
 
@@ -140,6 +141,16 @@ def maker_of_questions(db: Database) -> str | None:
     """Return who made the questions of the last themes; None: there are none."""
     row = db.execute("SELECT maker FROM themed ORDER BY revision DESC LIMIT 1").fetchone()
     return None if row is None else str(row[0])
+
+
+def makers_in_use(db: Database, likely: str) -> list[str]:
+    """Return who made the questions that are used, inside a read; fast if all are by ``likely``."""
+    sql = "SELECT DISTINCT maker FROM questions WHERE kept = 1 AND maker != ?"
+    found = [maker for (maker,) in db.execute(sql, (likely,))]
+    sql = "SELECT 1 FROM questions WHERE kept = 1 AND maker = ? LIMIT 1"
+    if db.execute(sql, (likely,)).fetchone():
+        found.append(likely)
+    return sorted(found)
 
 
 def is_grouped(db: Database) -> bool:
@@ -228,7 +239,10 @@ def is_episode(db: Database, fact: int) -> bool:
 
 
 def read_themes(
-    db: Database, ids: Iterable[int] | None = None, level: int | None = None
+    db: Database,
+    ids: Iterable[int] | None = None,
+    level: int | None = None,
+    with_places: bool = True,
 ) -> list[ThemeRow]:
     """Return themes by falling eigenvalue within each level and source, level 2 first.
 
@@ -236,23 +250,20 @@ def read_themes(
         db: inside a read.
         ids: of the themes; None: all.
         level: only of this one.
+        with_places: False: without members and quotations, which takes far less time.
     """
     wanted = "" if ids is None else "WHERE id IN (SELECT value FROM json_each(?))"
     values = [] if ids is None else [json.dumps(list(ids))]
     sql = f"""SELECT id, level, source, eigenvalue, summary, maker FROM themes {wanted}
         ORDER BY level DESC, id"""
     rows = [row for row in db.execute(sql, values) if level in (None, row[1])]
-    chosen = json.dumps([row[0] for row in rows])
+    chosen = json.dumps([row[0] for row in rows] if with_places else [])
     members: dict[int, list[tuple[int, float]]] = defaultdict(list)
     sql = """SELECT theme, member, weight FROM json_each(?) k JOIN theme_members ON theme = k.value
         ORDER BY theme, weight DESC, member"""
     for theme, member, weight in db.execute(sql, (chosen,)):
         members[theme].append((member, weight))
-    quotes: dict[int, list[QuoteRow]] = defaultdict(list)
-    sql = """SELECT theme, fact, episode, start, stop FROM json_each(?) k
-        JOIN theme_quotes ON theme = k.value ORDER BY theme, position"""
-    for theme, *quote in db.execute(sql, (chosen,)):
-        quotes[theme].append(QuoteRow(*quote))
+    quotes = quotes_of(db, [row[0] for row in rows] if with_places else [])
     return [
         ThemeRow(
             id=id_,
@@ -260,12 +271,22 @@ def read_themes(
             source=source,
             eigenvalue=eigenvalue,
             members=tuple(members[id_]),
-            quotes=tuple(quotes[id_]),
+            quotes=quotes.get(id_, ()),
             summary=summary,
             maker=maker,
         )
         for id_, found, source, eigenvalue, summary, maker in rows
     ]
+
+
+def quotes_of(db: Database, themes: Iterable[int]) -> dict[int, tuple[QuoteRow, ...]]:
+    """Return what themes quote, best first, by their ids; inside a read."""
+    found: dict[int, list[QuoteRow]] = defaultdict(list)
+    sql = """SELECT theme, fact, episode, start, stop FROM json_each(?) k
+        JOIN theme_quotes ON theme = k.value ORDER BY theme, position"""
+    for theme, *quote in db.execute(sql, (json.dumps(list(themes)),)):
+        found[theme].append(QuoteRow(*quote))
+    return {theme: tuple(quotes) for theme, quotes in found.items()}
 
 
 def theme_ids(db: Database, level: int) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from turngraph.data.eigen.similarity_graph import unit_vectors
-from turngraph.data.eigen.summaries import quotations_of_themes
+from turngraph.data.eigen.summaries import NUM_MEMBERS, quotations_of_themes
 from turngraph.data.eigen.themes import Theme, themes_of_themes
 from turngraph.data.memory_graph.recall.theme_arrays import (
     NONE,
@@ -23,19 +23,19 @@ from turngraph.data.memory_graph.recall.theme_arrays import (
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.record import theme_rows
 from turngraph.data.memory_graph.record.store import Store
-from turngraph.data.memory_graph.record.theme_rows import ThemeRow
+from turngraph.data.memory_graph.record.theme_rows import QuoteRow, ThemeRow
 from turngraph.data.memory_graph.record.write_themes import replace_themes, set_grouped
 from turngraph.data.memory_graph.upkeep.theme_quotes import (
     QUOTED_WORDS,
-    as_quotations,
     level_1,
+    quoted_texts,
 )
 
 TINY = 1e-6
 """Length of a mean of unit vectors that cancel out."""
 
 
-def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> None:
+def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> bool:
     """Make the themes of level 2, and write the arrays.
 
     Args:
@@ -43,6 +43,9 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> No
         vectors: of facts and questions.
         maker: of the questions.
         made: graphs of the sources whose themes were made just now.
+
+    Returns:
+        Whether no source has changed meanwhile; else the caller does it again.
     """
     on_disk = not (store.read_only or store.in_memory)
     with store.reading():
@@ -50,33 +53,32 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> No
         below = level_1(store)
         old = read_theme_arrays(store.db, store.derived) if on_disk else NONE
         means = _means(store, vectors, below, old)
-        quoted = as_quotations(store, below)
-    places = [quote for theme in below for quote in theme.quotes]  # as the quotations' indices
     none = np.zeros(0)
-    rows = []
-    for theme in themes_of_themes(
+    upper = themes_of_themes(
         [Theme(t.eigenvalue, none, none, v) for t, v in zip(below, means, strict=True)]
-    ):
-        best = quotations_of_themes(theme, quoted, max_words=QUOTED_WORDS)
-        members = zip(theme.members.tolist(), theme.weights.tolist(), strict=True)
-        rows.append(
-            ThemeRow(
-                id=0,
-                level=2,
-                source=None,
-                eigenvalue=float(theme.eigenvalue),
-                members=tuple((below[member].id, float(weight)) for member, weight in members),
-                quotes=tuple(places[one.index] for one in best),
-            )
+    )
+    members = [[below[number].id for number in theme.members.tolist()] for theme in upper]
+    rows = [
+        ThemeRow(
+            id=0,
+            level=2,
+            source=None,
+            eigenvalue=float(theme.eigenvalue),
+            members=tuple(zip(ids, theme.weights.tolist(), strict=True)),
+            quotes=quotes,
         )
+        for theme, ids, quotes in zip(upper, members, _quotes(store, members), strict=True)
+    ]
     with store.writing() as revision:
         if theme_rows.theme_ids(store.db, 1) != sorted(theme.id for theme in below):
-            return  # forgotten or made meanwhile: the caller does it again
+            return False  # forgotten or made meanwhile
         replace_themes(store.db, 2, None, rows, revision)
-        if not theme_rows.changed_sources(store.db, maker):
+        is_done = not theme_rows.changed_sources(store.db, maker)
+        if is_done:
             set_grouped(store.db, revision)
     if on_disk:
         _write_arrays(store, vectors, old, made, below, means)
+    return is_done
 
 
 def complete_arrays(store: Store, vectors: Vectors) -> None:
@@ -101,18 +103,32 @@ def _means(
     width = vectors.facts.width or len(vectors.probe)
     if found.shape[1] != width:
         found, known = np.zeros((len(themes), width), np.float32), np.zeros(len(themes), bool)
-    new = np.flatnonzero(~known).tolist()
-    ids = {member for row in new for member, _ in themes[row].members}
+    new = {themes[row].id: row for row in np.flatnonzero(~known).tolist()}
+    read = theme_rows.read_themes(store.db, new)
+    ids = {member for theme in read for member, _ in theme.members}
     sql = "SELECT c.id, c.episode FROM json_each(?) k JOIN chunks c ON c.id = k.value"
     episodes = dict(store.db.execute(sql, (json.dumps(sorted(ids)),)))
-    for row in new:
-        chunks = np.array([member for member, _ in themes[row].members], np.int64)
+    for theme in read:
+        chunks = np.array([member for member, _ in theme.members], np.int64)
         places = np.array([episodes[chunk] for chunk in chunks.tolist()], np.int64)
         own = unit_vectors(chunk_vectors(vectors.facts, vectors.questions, chunks, places), "chunk")
-        weights = np.array([weight for _, weight in themes[row].members])
+        weights = np.array([weight for _, weight in theme.members])
         mean = weights @ own.astype(np.float64)
         size = float(np.linalg.norm(mean))
-        found[row] = mean / size if size > TINY else own[0]
+        found[new[theme.id]] = mean / size if size > TINY else own[0]
+    return found
+
+
+def _quotes(store: Store, members: Sequence[Sequence[int]]) -> list[tuple[QuoteRow, ...]]:
+    """Return what themes of level 2 quote, each from its heaviest members, given as ids."""
+    heaviest = [ids[:NUM_MEMBERS] for ids in members]
+    with store.reading():
+        quotes = theme_rows.quotes_of(store.db, [id_ for ids in heaviest for id_ in ids])
+        texts = dict(zip(quotes, quoted_texts(store, quotes.values()), strict=True))
+    found = []
+    for ids in heaviest:
+        places = quotations_of_themes([texts.get(id_, []) for id_ in ids], QUOTED_WORDS)
+        found.append(tuple(quotes[ids[member]][position] for member, position in places))
     return found
 
 
@@ -127,7 +143,7 @@ def _write_arrays(
     with store.reading():
         rows = store.db.execute("SELECT id FROM chunks ORDER BY id")
         there = np.array([id_ for (id_,) in rows], np.int64)
-        lost = np.setdiff1d(there, old.chunks)
+        lost = np.setdiff1d(there, old.chunks, assume_unique=True)
         graphs = {**graphs_of(store.db, vectors.facts, vectors.questions, lost, made), **made}
         joined = join_rows(old, graphs.values(), there)
         ids = np.array([theme.id for theme in themes], np.int64)

@@ -99,8 +99,7 @@ def make_themes(
     run.vectors.save()
     with store.reading():
         counts = {name: _count(store, sql) for name, sql in COUNTED.items()}
-        sql = "SELECT DISTINCT maker FROM questions WHERE kept = 1 ORDER BY maker"
-        makers = " and ".join(maker for (maker,) in store.db.execute(sql)) or run.maker
+        makers = " and ".join(theme_rows.makers_in_use(store.db, run.maker)) or run.maker
         return ThemesMade(
             complete=complete,
             chunks=counts["chunks"],
@@ -117,8 +116,8 @@ def make_themes(
 
 COUNTED = {
     "chunks": "chunks",
-    "sources": """(SELECT DISTINCT source FROM episodes e
-        WHERE EXISTS (SELECT 1 FROM chunks c WHERE c.episode = e.node))""",
+    "sources": """(SELECT DISTINCT source FROM episodes) s WHERE EXISTS (SELECT 1
+        FROM episodes e JOIN chunks c ON c.episode = e.node WHERE e.source IS s.source)""",
     "level 1": "themes WHERE level = 1",
     "level 2": "themes WHERE level = 2",
     "questions": "questions WHERE kept = 1",
@@ -181,7 +180,8 @@ class _Run:
                 return True
             if not self._make_sources(changed):
                 return False
-            group_themes(self.store, self.vectors, self.maker, self.made)
+            if group_themes(self.store, self.vectors, self.maker, self.made):
+                return True
         raise ValueError(f"{self.store}: other processes change it all the time; run it again")
 
     def _make_sources(self, changed: Sequence[str | None]) -> bool:

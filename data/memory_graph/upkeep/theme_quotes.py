@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from turngraph.data.eigen.summaries import (
     MAX_WORDS,
     NUM_MEMBERS,
-    Quotation,
     Sentence,
     quotations,
     sentences_of,
@@ -103,21 +102,17 @@ def _theses_in(
     return found
 
 
-def as_quotations(store: Store, themes: Sequence[ThemeRow]) -> list[tuple[Quotation, ...]]:
-    """Return the quotations of themes, inside a read; each has its own index, over all of them."""
-    texts = fact_texts(store.db, {quote.fact for theme in themes for quote in theme.quotes})
-    found, index = [], 0
-    for theme in themes:
-        own = []
-        for position, quote in enumerate(theme.quotes):
-            text = texts[quote.fact]
-            if quote.fact == 2 * quote.episode:
-                text = text[quote.start : quote.stop]
-            sentence = Sentence(quote.episode, quote.start, quote.stop, text)
-            own.append(Quotation(sentence, index, 1 / (1 + position)))
-            index += 1
-        found.append(tuple(own))
-    return found
+def quoted_texts(store: Store, quotes: Iterable[Sequence[QuoteRow]]) -> list[list[str]]:
+    """Return the texts of what each theme quotes, inside a read."""
+    quotes = list(quotes)
+    texts = fact_texts(store.db, {quote.fact for each in quotes for quote in each})
+    return [
+        [
+            texts[q.fact][q.start : q.stop] if q.fact == 2 * q.episode else texts[q.fact]
+            for q in each
+        ]
+        for each in quotes
+    ]
 
 
 def summarised(
@@ -139,7 +134,7 @@ def summarised(
             for row in before
             if row.maker == lm.maker
         }
-        quoted = as_quotations(store, current)
+        quoted = quoted_texts(store, (theme.quotes for theme in current))
     summaries = [known.get((theme.members, theme.quotes)) for theme in current]
     new = [i for i, text in enumerate(summaries) if text is None and quoted[i]]
     for i, made in zip(
@@ -165,5 +160,5 @@ def in_order(themes: Sequence[ThemeRow]) -> list[ThemeRow]:
 
 
 def level_1(store: Store) -> list[ThemeRow]:
-    """Return the themes of level 1 in a fixed order."""
-    return in_order(theme_rows.read_themes(store.db, level=1))
+    """Return the themes of level 1 in a fixed order, without members and quotations."""
+    return in_order(theme_rows.read_themes(store.db, level=1, with_places=False))

@@ -29,6 +29,10 @@ def quoted(max_words: int = 100) -> tuple[Quotation, ...]:
     return quotations(THEME, sentences, by_words([one.text for one in sentences]), max_words)
 
 
+def said() -> list[str]:
+    return [one.sentence.text for one in quoted()]
+
+
 def test_sentences_have_their_places() -> None:
     sentences = sentences_of(THEME, TEXTS)
     assert [one.chunk for one in sentences] == [1, 1, 0, 0, 2]
@@ -68,21 +72,15 @@ def test_nothing_to_quote_and_foreign_sentences() -> None:
 
 
 def test_themes_of_themes_quote_their_members_in_turn() -> None:
-    def one(text: str) -> Quotation:
-        return Quotation(Sentence(0, 0, len(text), text), 0, 1.0)
-
-    each = [[one("a b"), one("c d")], [one("e f"), one("a b")], []]
-    upper = Theme(1.0, np.array([1, 0, 2]), np.ones(3), np.ones(2))
-    found = quotations_of_themes(upper, each, max_words=5)
-    assert [quotation.sentence.text for quotation in found] == ["e f", "a b"]
-    found = quotations_of_themes(upper, each)
-    assert [quotation.sentence.text for quotation in found] == ["e f", "a b", "c d"]
+    each = [["e f", "a b"], ["a b", "c d"], []]
+    assert quotations_of_themes(each, max_words=5) == [(0, 0), (1, 0)]
+    assert quotations_of_themes(each) == [(0, 0), (1, 0), (1, 1)]
 
 
 def test_summaries_of_a_language_model_are_marked() -> None:
-    first, second = summaries_by_lm([quoted(), ()], lambda prompts: ["Ships  leave a harbour."])
+    first, second = summaries_by_lm([said(), []], lambda prompts: ["Ships  leave a harbour."])
     assert (first.text, first.maker) == ("Ships leave a harbour.", "lm")
     assert (second.text, second.maker) == ("", "quotes")
-    (foreign,) = summaries_by_lm([quoted()], lambda prompts: ["Penguins swim"])
+    (foreign,) = summaries_by_lm([said()], lambda prompts: ["Penguins swim"])
     assert foreign.maker == "quotes"
-    assert foreign.text.startswith(quoted()[0].sentence.text)
+    assert foreign.text.startswith(said()[0])

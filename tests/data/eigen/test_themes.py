@@ -7,10 +7,12 @@ import logging
 import numpy as np
 import pytest
 
+from turngraph.data.eigen import similarity_graph
 from turngraph.data.eigen.similarity_graph import (
     nearest_neighbours,
     own_and_asked,
     similarities,
+    unit_vectors,
 )
 from turngraph.data.eigen.spectrum import complete_part, connected_parts
 from turngraph.data.eigen.themes import (
@@ -115,6 +117,21 @@ def test_of_equal_neighbours_the_first_are_taken() -> None:
     graph = nearest_neighbours(vectors, vectors, 2)
     assert graph.of(11)[0].tolist() == [0, 1]
     assert graph.of(9)[0].tolist() == [0, 1]
+
+
+def test_of_many_equal_neighbours_the_first_are_taken_in_every_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(similarity_graph, "BLOCK_ENTRIES", 1000)  # two rows and a bit
+    vectors = np.eye(7, dtype=np.float32)[np.random.default_rng(0).integers(0, 7, 400)]
+    vectors[::3, 0] += 1
+    vectors = unit_vectors(vectors, "chunk")
+    near = np.round((1 + vectors @ vectors.T) / 2, similarity_graph.DECIMALS)
+    np.fill_diagonal(near, -1)
+    best = {(i, int(j)) for i in range(400) for j in np.argsort(-near[i], kind="stable")[:5]}
+    graph = nearest_neighbours(vectors, vectors, 5)
+    edges = {(i, int(j)) for i in range(400) for j in graph.of(i)[0]}
+    assert edges == best | {(j, i) for i, j in best}
 
 
 @pytest.mark.parametrize("noise", [1.0, 2.0])
