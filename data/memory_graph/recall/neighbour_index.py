@@ -51,10 +51,7 @@ class NeighbourIndex:
 
     def __init__(self, folder: Path, generation: int, width: int) -> None:
         self.folder, self.generation, self.width = folder, generation, width
-        paths = folder.glob(f"index-{generation}-*")
-        found = {int(p.name.split("-")[2]): p for p in paths if NAME.fullmatch(p.name)}
-        self.num_rows = max(found, default=0)
-        self.path = found.get(self.num_rows)
+        self.num_rows, self.path = _newest(folder, generation)
         self._index = None
         if self.path is not None:
             try:
@@ -64,6 +61,11 @@ class NeighbourIndex:
             except (OSError, RuntimeError, ValueError):
                 logger.warning("%s is corrupt and will be rebuilt", self.path)
                 self.num_rows, self.path = 0, None
+
+    def is_newest(self, generation: int, width: int) -> bool:
+        """Return whether the folder has no other index of this generation; its name has the CRC."""
+        here = self.generation, self.width, self.num_rows, self.path
+        return here == (generation, width, *_newest(self.folder, generation))
 
     def _restored(self, path: Path) -> Index | None:
         """Map an index.
@@ -140,6 +142,14 @@ class NeighbourIndex:
                     file.write(bytes(self.width))
             file.flush()
             os.fsync(file.fileno())
+
+
+def _newest(folder: Path, generation: int) -> tuple[int, Path | None]:
+    """Return the number of rows and the path of a generation's largest index."""
+    paths = folder.glob(f"index-{generation}-*")
+    found = {int(p.name.split("-")[2]): p for p in paths if NAME.fullmatch(p.name)}
+    most = max(found, default=0)
+    return most, found.get(most)
 
 
 def _checksum(path: Path, num_rows: int, width: int) -> str:

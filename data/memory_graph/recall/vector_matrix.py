@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 SAMPLED = 100  # step of the sample that tells whether the index missed a row
 CHUNK = 1024  # rows that are gathered at once, which fit into the processor's cache
+NO_GENERATION = -1  # of a matrix that has not been read
 
 
 class Row(NamedTuple):
@@ -69,6 +70,7 @@ class VectorMatrix:
         self.manifest: Manifest = dict(UNKNOWN)
         self.hub_vectors = HubVectors()
         self._copied: int | None = None  # generation of the rows in ``hub_vectors``
+        self.neighbours = NeighbourIndex(folder, NO_GENERATION, 0)
         self._parsed: tuple[bytes | None, Manifest] = None, dict(UNKNOWN)
         self.reload()
 
@@ -123,7 +125,9 @@ class VectorMatrix:
         self._hub_rows: tuple[np.ndarray, np.ndarray] | None = None
         if self._copied != self.manifest["generation"]:  # row indices change with the generation
             self.hub_vectors.clear()
-        self.neighbours = NeighbourIndex(self.folder, self.manifest["generation"], self.width)
+        generation = self.manifest["generation"]
+        if not self.neighbours.is_newest(generation, self.width):
+            self.neighbours = NeighbourIndex(self.folder, generation, self.width)
 
     def _make_room(self, key: int) -> None:
         if key >= len(self._row):
