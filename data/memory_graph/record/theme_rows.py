@@ -20,9 +20,8 @@ from turngraph.data.memory_graph.record.meta import read_meta
 GROUPED, PROBE = "themes grouped", "themes probe"
 """Names in ``meta``: of a row that is there while level 2 shows level 1, and of the vector of a
 known text by the encoder that made the themes."""
-EVIDENCE = """(e.properties = '{}'
-    OR coalesce(json_extract(e.properties, '$.kind'), '') NOT IN ('question', 'answer'))"""
-"""Condition on episodes that are no history of a chat; most have no properties to parse."""
+EVIDENCE = """coalesce(json_extract(e.properties, '$.kind'), '') NOT IN ('question', 'answer')"""
+"""Condition on episodes that are no history of a chat."""
 _SOURCES = f"""
 SELECT e.source FROM episodes e WHERE {EVIDENCE} GROUP BY e.source
 ORDER BY min(e.node)"""
