@@ -21,6 +21,8 @@ Turns = tuple[tuple[str, str | None], ...]
 """Questions and answers of a conversation; None: any answer."""
 Script = tuple[tuple[str, str], ...]
 """Questions, and the answers that they have if nobody else asks."""
+KEPT = 25
+"""Conversations or names that a client keeps: the oldest go, so that what is stored stays level."""
 
 
 class Lost(Exception):
@@ -148,6 +150,19 @@ class Person:
         del self.states[id_]
         await self.call("GET", f"/api/conversations/{id_}", ok=404)
 
+    async def forget(self, id_: str) -> None:
+        """Delete a conversation, its turns before it, so that the memory graph forgets them."""
+        while self.states[id_] != [()]:
+            await self.undo(id_)
+        await self.delete(id_)
+
+    async def keep(self, id_: str) -> None:
+        """Forget a conversation; one of ten is kept, and the oldest is forgotten instead."""
+        if self.rng.random() < 0.9:
+            await self.forget(id_)
+        elif len(self.states) > KEPT:
+            await self.forget(next(iter(self.states)))
+
     async def settle(self) -> None:
         """Read the user's conversations: each is in a possible state, and no other is there."""
         listed = (await self.call("GET", "/api/conversations"))["found"]
@@ -221,8 +236,7 @@ class Reader(BusyPerson):
         if self.rng.random() < 0.1:
             await self.call("GET", f"/api/conversations/{id_}/why")
         await self.settle_one(id_)
-        if self.rng.random() < 0.9:
-            await self.delete(id_)
+        await self.keep(id_)
 
     async def by_openai(self, script: Script) -> None:
         """Ask the last question of a dialogue, which is sent along."""
@@ -253,11 +267,18 @@ class Teller(BusyPerson):
         self.world.expect(any("Oslo" in f["text"] for f in facts), f"{name} is not remembered")
         self.world.counts["facts stated"] += 1
         await self.delete(id_)
+        held = [one for one, is_held in self.names.items() if is_held]
         if self.rng.random() < 0.8:
-            self.names[name] = None
-            await self.call("POST", "/api/memory/forget", json={"entity": name})
-            self.names[name] = False
+            await self.forget_name(name)
+        elif len(held) > KEPT:
+            await self.forget_name(held[0])
         await asyncio.sleep(0.5)
+
+    async def forget_name(self, name: str) -> None:
+        """Forget all that was stated about a name."""
+        self.names[name] = None
+        await self.call("POST", "/api/memory/forget", json={"entity": name})
+        self.names[name] = False
 
 
 class Uploader(BusyPerson):
@@ -283,7 +304,7 @@ class Uploader(BusyPerson):
         mine = codes and all(f" {self.name}x" in one for one in codes)
         self.world.expect(bool(mine) and any(code in c for c in codes), f"{code}: {codes}")
         await self.call("DELETE", f"/api/documents/{name}", ok=204)
-        await self.delete(id_)
+        await self.forget(id_)
         self.world.counts["documents"] += 1
 
 
@@ -302,8 +323,7 @@ class Vanisher(BusyPerson):
             await self.ask(id_, question, None)
             await self.settle_one(id_)
         self.world.counts["vanished"] += 2
-        if self.rng.random() < 0.9:
-            await self.delete(id_)
+        await self.keep(id_)
 
     async def leave(self, id_: str, question: str) -> None:
         """Begin to read an answer, and close the connection."""

@@ -69,10 +69,11 @@ class Server:
     Args:
         command: starts it.
         url: of it.
+        folder: of what it stores.
     """
 
-    def __init__(self, command: Sequence[str], url: str) -> None:
-        self.command, self.url = command, url
+    def __init__(self, command: Sequence[str], url: str, folder: Path) -> None:
+        self.command, self.url, self.folder = command, url, folder
         self.start()
 
     def start(self) -> None:
@@ -80,6 +81,11 @@ class Server:
         self._process = subprocess.Popen(self.command)
         wait_until_ready(f"{self.url}/readyz", self._process)
         self.process = psutil.Process(self._process.pid)
+
+    def stored(self) -> str:
+        """Return how much it stores."""
+        sizes = [path.stat().st_size for path in self.folder.rglob("*") if path.is_file()]
+        return f"{sum(sizes) / 2**20:.1f} MiB"
 
     def kill(self) -> None:
         """Kill it."""
@@ -129,7 +135,7 @@ def started(
     command += ["--tokens", str(folder / "tokens"), "--memory_dir", str(folder / "users")]
     command += ["--max_new_tokens", str(args.max_new_tokens), "--deadline", "600"]
     command += ["--device", args.device] if args.device else []
-    server = Server(command, f"http://{host}:{port}")
+    server = Server(command, f"http://{host}:{port}", folder / "users")
     try:
         yield server, World(server.url, tokens, ())
     finally:
@@ -148,7 +154,7 @@ async def soak(
                   for k, num in KINDS.items() for i in range(num)]  # fmt: skip
         if not args.kills:
             await fill([p for p in people if isinstance(p, Reader)])
-            print(f"held before the load: {await held(client)}")
+            print(f"held before the load: {await held(client)}; stored {server.stored()}")
         world.end = time.monotonic() + 60 * args.minutes
         before = server.process.num_fds(), server.process.num_threads()
         samples: list[tuple[int, int]] = []
@@ -163,7 +169,7 @@ async def soak(
             after = server.process.num_fds(), server.process.num_threads()
             print(f"open files and threads: {before} after the first questions, {after} at the end")
             print(f"resident memory, second half: {growth(samples)}")
-            print(f"held after the load: {await held(client)}")
+            print(f"held after the load: {await held(client)}; stored {server.stored()}")
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
         world.end = 0.0
