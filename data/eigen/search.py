@@ -122,6 +122,10 @@ def best_first(
         others, weights = graph.of(node)
         inherited = np.round(settings.gamma * weights.astype(np.float64) * max(score, 0), DECIMALS)
         found = np.where(inherited > 0, np.maximum(own[others], inherited), own[others])
+        if len(others) > settings.max_pops:  # of a large theme: no others can have their turn
+            fresh = np.flatnonzero(~np.isin(others, list(taken)))
+            first = fresh[np.lexsort((others[fresh], -found[fresh]))[: settings.max_pops]]
+            others, found = others[first], found[first]
         for other, own_score, value in zip(
             others.tolist(), own[others].tolist(), found.tolist(), strict=True
         ):

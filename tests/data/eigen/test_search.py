@@ -60,6 +60,23 @@ def test_neighbours_inherit_a_share_of_the_score() -> None:
     assert hits == [Hit(0, 0.8, None), Hit(1, 0.4, 0), Hit(2, 0.1, None), Hit(3, 0.3, None)]
 
 
+@given(st.integers(0, 10**6), st.integers(1, 12))
+@settings(max_examples=40, deadline=None)
+def test_fewer_pops_find_the_first_of_what_more_find(seed: int, pops: int) -> None:
+    rng = np.random.default_rng(seed)
+    themes = [
+        Theme(1.0, rng.permutation(60)[:40], np.sort(rng.random(40))[::-1], np.ones(2))
+        for _ in range(3)
+    ]
+    own = rng.integers(-3, 10, 63) / 10  # many are equal
+    graph = NodeGraph(60, [(np.arange(4), chain(1.0, 0.5, 1.0))], themes)
+    few, many = SearchSettings(max_pops=pops), SearchSettings(max_pops=1000)
+    sizes = np.ones(63)
+    assert (
+        best_first(own, [0], graph, sizes, few) == best_first(own, [0], graph, sizes, many)[:pops]
+    )
+
+
 def test_what_is_too_long_is_left_out_and_the_search_goes_on() -> None:
     graph, own = chain(1.0, 1.0), np.array([0.9, 0.5, 0.4])
     chosen = SearchSettings(max_tokens=10)
