@@ -57,6 +57,16 @@ class Row(NamedTuple):
     hash: int
 
 
+def inner_products(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the inner product of each row with a query, float32 [n].
+
+    Args:
+        query: float16 [width].
+        rows: float16 [n, width].
+    """
+    return np.asarray(numkong.dot(query, rows), np.float32)
+
+
 class VectorMatrix:
     """A matrix of unit vectors with its own folder.
 
@@ -344,7 +354,7 @@ class VectorMatrix:
         scores = np.empty(len(rows), dtype=np.float32)
         for begin in range(0, len(rows), CHUNK):
             part = slice(begin, begin + CHUNK)
-            scores[part] = numkong.dot(query, self.gather(rows[part]))
+            scores[part] = inner_products(query, self.gather(rows[part]))
         return scores
 
     def copy_hub(self, rows: np.ndarray) -> None:
@@ -360,7 +370,7 @@ class VectorMatrix:
         for part in parts:
             part = part[: len(scores) - at]
             if len(part):
-                scores[at : at + len(part)] = numkong.dot(query, part)
+                scores[at : at + len(part)] = inner_products(query, part)
             at += len(part)
         return scores
 
