@@ -29,6 +29,7 @@ from turngraph.data.memory_graph.upkeep.theme_quotes import (
     QUOTED_WORDS,
     level_1,
     quoted_texts,
+    theme_row,
 )
 
 TINY = 1e-6
@@ -59,14 +60,7 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> bo
     )
     members = [[below[number].id for number in theme.members.tolist()] for theme in upper]
     rows = [
-        ThemeRow(
-            id=0,
-            level=2,
-            source=None,
-            eigenvalue=float(theme.eigenvalue),
-            members=tuple(zip(ids, theme.weights.tolist(), strict=True)),
-            quotes=quotes,
-        )
+        theme_row(theme, 2, None, ids, quotes)
         for theme, ids, quotes in zip(upper, members, _quotes(store, members), strict=True)
     ]
     with store.writing() as revision:

@@ -36,7 +36,7 @@ from turngraph.data.memory_graph.upkeep.theme_questions import (
     ask_rules,
     kept_questions,
 )
-from turngraph.data.memory_graph.upkeep.theme_quotes import summarised, theme_quotes
+from turngraph.data.memory_graph.upkeep.theme_quotes import summarised, theme_quotes, theme_row
 from turngraph.data.normalise import words
 
 logger = logging.getLogger(__name__)
@@ -253,16 +253,12 @@ class _Run:
         self._check(asked, episodes[owners])
         made = source_themes(vectors, asked if kept else None, owners if kept else None)
         rows = [
-            ThemeRow(
-                id=0,
-                level=1,
-                source=source,
-                eigenvalue=float(theme.eigenvalue),
-                members=tuple(
-                    (int(ids[member]), float(weight))
-                    for member, weight in zip(theme.members, theme.weights, strict=True)
-                ),
-                quotes=theme_quotes(
+            theme_row(
+                theme,
+                1,
+                source,
+                ids[theme.members].tolist(),
+                theme_quotes(
                     theme, found.chunks, texts, found.theses, self.vectors.facts, self.embed
                 ),
             )

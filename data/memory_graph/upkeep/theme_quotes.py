@@ -81,6 +81,25 @@ def theme_quotes(
     return tuple(rows[sound[one.index]] for one in chosen)
 
 
+def theme_row(
+    theme: Theme,
+    level: int,
+    source: str | None,
+    members: Sequence[int],
+    quotes: tuple[QuoteRow, ...],
+) -> ThemeRow:
+    """Return a theme as a row of the record that has no id yet.
+
+    Args:
+        theme: its weights are those of the members.
+        level, source: of the row.
+        members: ids of chunks or of themes.
+        quotes: what it quotes.
+    """
+    weighted = tuple(zip(members, theme.weights.tolist(), strict=True))
+    return ThemeRow(0, level, source, float(theme.eigenvalue), weighted, quotes)
+
+
 def _as_row(chunk: ChunkRow, sentence: Sentence) -> QuoteRow:
     begin = chunk.start
     place = (begin + sentence.start, begin + sentence.stop)
