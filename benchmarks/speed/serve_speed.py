@@ -8,8 +8,10 @@ Asks each the same questions by OpenAI's streaming chat API: in a closed loop, w
 asks its next question when it has its answer, and in an open loop, where questions arrive at random
 moments (Poisson), at four fifths of the rate that the closed loop has reached. The evidence of all
 questions is one pool. A question is asked again only when there are no more: servers that keep the
-keys and values of all prompts would answer it without reading it. The server's memory is read twice
-a second: ``--requests 10000 --systems batched`` tells whether it is level.
+keys and values of all prompts would answer it without reading it. A load is printed when it is at
+its end; ``--give_up_after`` ends it sooner, and counts the questions that had no answer by then.
+The server's memory is read twice a second: ``--requests 10000 --systems batched`` tells whether it
+is level.
 
 ``--beside`` starts another server of the same API, and asks it the same prompts as text, by
 ``/v1/completions``, so that no template is put around them twice. The LM is the same for a
@@ -73,6 +75,7 @@ class Load:
         firsts, lasts: seconds from each question to its first and its last token.
         tokens_in, tokens_out: tokens of each prompt and each answer, as the server counts them.
         num_refused: questions that were refused with 429.
+        num_asked: questions that were sent, refused ones included.
         gib: resident memory of the server at its end, in GiB.
         samples: answered questions and bytes of resident memory, twice a second.
     """
@@ -84,6 +87,7 @@ class Load:
     tokens_in: list[int] = field(default_factory=list)
     tokens_out: list[int] = field(default_factory=list)
     num_refused: int = 0
+    num_asked: int = 0
     gib: float = 0.0
     samples: list[tuple[int, int]] = field(default_factory=list)
 
@@ -96,6 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     num_loads = len(args.clients) + (not args.closed)
     questions = questions[: args.requests * num_loads]
     found: dict[str, list[Load]] = {}
+    print_head(args)
     with tempfile.TemporaryDirectory() as folder:
         pool = Path(folder) / "pool.jsonl"
         write_pool(pool, join_pools(*(c.evidence for c in conversations)))
@@ -104,22 +109,24 @@ def main(argv: Sequence[str] | None = None) -> None:
             with turngraph_server(args, pool, SYSTEMS[system]) as (url, process):
                 if args.beside and system == args.systems[0]:
                     prompts = asyncio.run(as_text(url, questions, args))
-                found[system] = asyncio.run(measure(url, process, bodies, args))
+                found[system] = asyncio.run(measure(url, process, bodies, args, system))
         if args.beside:
+            system = args.beside.split()[0]
             with beside(args) as (url, process):
-                found[args.beside.split()[0]] = asyncio.run(measure(url, process, prompts, args))
-    print_table(found, args)
+                found[system] = asyncio.run(measure(url, process, prompts, args, system))
+    print_comparison(found)
 
 
-def print_table(found: dict[str, list[Load]], args: argparse.Namespace) -> None:
-    """Print the loads of each system, how each compares to the first one, and memory."""
+def print_head(args: argparse.Namespace) -> None:
+    """Print what is measured, and the head of the table."""
     print(f"commit {commit()}, {args.checkpoint}, {args.requests} requests a load\n")
     heads = ["load", "system", "requests/s", "first p50", "first p95", "last p50", "last p95"]
-    heads += ["tokens in", "tokens out", "refused", "GiB"]
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for system, loads in found.items():
-        for load in loads:
-            print(f"| {load.name} | {system} | {' | '.join(cells(load))} |")
+    heads += ["tokens in", "tokens out", "refused", "unanswered", "GiB"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}", flush=True)
+
+
+def print_comparison(found: dict[str, list[Load]]) -> None:
+    """Print how each system compares to the first one, and what became of each one's memory."""
     first, *others = found
     for other in others:
         pairs = zip(found[first], found[other], strict=True)
@@ -137,6 +144,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--clients", type=positive, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--requests", type=positive, default=128, help="of each load")
     parser.add_argument("--minutes", type=float, default=math.inf, help="at most, of each load")
+    parser.add_argument(
+        "--give_up_after",
+        type=float,
+        default=math.inf,
+        metavar="MINUTES",
+        help="of a load: what has no answer by then counts as unanswered",
+    )
     parser.add_argument("--max_new_tokens", type=positive, default=16)
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--closed", action="store_true", help="leave the open loop out")
@@ -189,9 +203,10 @@ async def as_text(url: str, questions: Sequence[str], args: argparse.Namespace) 
 
 
 async def measure(
-    url: str, process: psutil.Process, bodies: Sequence[Json], args: argparse.Namespace
+    url: str, process: psutil.Process, bodies: Sequence[Json], args: argparse.Namespace, system: str
 ) -> list[Load]:
-    """Ask in a closed loop with each number of clients, then in an open one."""
+    """Ask in a closed loop with each number of clients, then in an open one; print each load."""
+    give_up = 60 * args.give_up_after
     limits = httpx2.Limits(max_connections=None)
     async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         await ask(client, bodies[0], Load("warm up"))
@@ -199,26 +214,35 @@ async def measure(
         for num in args.clients:
             load = Load(f"{num} {'client' if num == 1 else 'clients'}")
             waiting = for_minutes(endless, args.requests, args.minutes)
-            async with timed(load, process):
+            async with timed(load, process, give_up):
                 await asyncio.gather(*(in_turn(client, waiting, load) for _ in range(num)))
+            print_load(load, system)
             loads.append(load)
         if args.closed:
             return loads
         speed = 0.8 * max(map(rate, loads))
         load = Load(f"open, {speed:.1f}/s" if speed >= 0.1 else "open")
-        async with timed(load, process), asyncio.TaskGroup() as tasks:
+        async with timed(load, process, give_up), asyncio.TaskGroup() as tasks:
             async for body in arrivals(endless, args.requests, speed):
                 tasks.create_task(ask(client, body, load))
+        print_load(load, system)
         return [*loads, load]
 
 
 @asynccontextmanager
-async def timed(load: Load, process: psutil.Process) -> AsyncIterator[None]:
-    """Time a load, and watch the server's memory, until the end of the block."""
+async def timed(load: Load, process: psutil.Process, give_up: float) -> AsyncIterator[None]:
+    """Time a load, and watch the server's memory, until the end of the block.
+
+    The block is ended after ``give_up`` seconds.
+    """
     watching = asyncio.create_task(watch(process, lambda: len(load.lasts), load.samples))
     began = time.monotonic()
     try:
-        yield
+        async with asyncio.timeout(give_up) as patience:
+            yield
+    except TimeoutError:
+        if not patience.expired():
+            raise
     finally:
         watching.cancel()
     load.seconds, load.gib = time.monotonic() - began, resident(process) / 2**30
@@ -253,6 +277,7 @@ async def ask(client: httpx2.AsyncClient, body: Json, load: Load) -> None:
     """
     body = body | {"stream": True, "stream_options": {"include_usage": True}}
     began, first = time.monotonic(), None
+    load.num_asked += 1
     path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
     async with client.stream("POST", path, json=body) as reply:
         if reply.status_code == 429:
@@ -285,6 +310,11 @@ def rate(load: Load) -> float:
     return len(load.lasts) / load.seconds if load.seconds else 0.0
 
 
+def print_load(load: Load, system: str) -> None:
+    """Print a load as a row of the table."""
+    print(f"| {load.name} | {system} | {' | '.join(cells(load))} |", flush=True)
+
+
 def cells(load: Load) -> list[str]:
     """Return the numbers of a load."""
     found = [f"{rate(load):.2f}"]
@@ -293,7 +323,8 @@ def cells(load: Load) -> list[str]:
         found += [f"{statistics.median(seconds or [0.0]):.2f}", f"{marks[18]:.2f}"]
     for counts in (load.tokens_in, load.tokens_out):
         found.append(f"{statistics.fmean(counts or [0]):.1f}")
-    return [*found, str(load.num_refused), f"{load.gib:.2f}"]
+    unanswered = load.num_asked - load.num_refused - len(load.lasts)
+    return [*found, str(load.num_refused), str(unanswered), f"{load.gib:.2f}"]
 
 
 if __name__ == "__main__":
