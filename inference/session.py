@@ -361,19 +361,20 @@ class Session:
             with suppress(KeyboardInterrupt), held_interrupts():
                 self.memory.graph.remember(self.interaction)
 
-    def undo(self) -> str:
-        """Remove the last turn, also from the memory graph, and return its question.
+    def undo(self, num: int = 1) -> str:
+        """Remove the last turns, also from the memory graph; return the first one's question.
 
         Raises:
             ValueError: there is none, or the memory graph cannot be written.
         """
-        turn = self.last()
+        self.last()
+        first, *_ = undone = self.turns[-num:]
         with suppress(KeyboardInterrupt), held_interrupts():
-            self._restore(turn.before)
-            self.turns.pop()
-            turns = self.conversation.turns[:-1]
+            self._restore(first.before)
+            del self.turns[-num:]
+            turns = self.conversation.turns[: -len(undone)]
             self.conversation = replace(self.conversation, turns=turns)
-        return turn.question
+        return first.question
 
     def last(self) -> ChatAnswer:
         """Return the last turn.

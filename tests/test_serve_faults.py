@@ -66,6 +66,42 @@ def forget_and_look(start: Start, **options: Any) -> None:
     assert any("Gdynia" in text for text in facts(client))
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_conversation_is_deleted_with_or_without_what_it_stated(
+    start: Start, is_open: bool
+) -> None:
+    client = start()
+    kept, gone, empty = (client.post("/api/conversations").json()["id"] for _ in range(3))
+    ask(client, kept, "Bob lives in Lima.")
+    for told in (TOLD, "Anna lives in Torun."):
+        ask(client, gone, told)
+    if not is_open:
+        client = restarted(start, client)
+    for id_ in (gone, empty):
+        assert client.delete(f"/api/conversations/{id_}?forget=true").status_code == 204
+        assert client.get(f"/api/conversations/{id_}").status_code == 404
+    path = client.app.state.service.user_folder("local") / "memory.db"
+    assert b"Gdynia" not in path.read_bytes()
+    assert facts(client) == []
+    assert client.delete(f"/api/conversations/{kept}?forget=false").status_code == 204
+    history = client.get("/api/memory/history", params={"entity": "Bob"}).json()
+    assert any("Lima" in fact["text"] for fact in history)
+
+
+def test_a_conversation_that_cannot_be_forgotten_is_not_deleted(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, TOLD)
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "undo", lambda *_: fail("the memory cannot be written"))
+        assert client.delete(f"/api/conversations/{id_}?forget=true").status_code >= 400
+    assert len(client.get(f"/api/conversations/{id_}").json()["turns"]) == 1
+    assert client.delete(f"/api/conversations/{id_}?forget=true").status_code == 204
+    assert facts(client) == []
+
+
 def test_what_is_forgotten_stays_forgotten_in_a_conversation_that_goes_on(start: Start) -> None:
     forget_and_look(start)
 

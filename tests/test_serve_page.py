@@ -152,6 +152,19 @@ def test_a_newcomer_walks_through_it(start: Start, browser: Any, width: int) -> 
     page.wait_for_selector("#status >> text=is forgotten")
     page.reload()
     page.wait_for_selector("article:nth-child(2)")
+    ask(page, "Bob lives in Lima.")
+    for key, num_articles in (("Escape", 3), ("Enter", 0)):
+        page.evaluate("() => document.querySelector('#conversations .small').click()")
+        page.wait_for_selector("#delete[open] #forget-too:not(:checked)")
+        page.check("#forget-too")
+        page.keyboard.press(key)
+        page.wait_for_selector("#delete:not([open])", state="attached")
+        page.wait_for_function(
+            f"() => document.querySelectorAll('article').length === {num_articles}"
+        )
+    page.evaluate("() => document.querySelector('#about').value = 'Where does Bob live?'")
+    page.evaluate("() => document.querySelector('#recall').requestSubmit()")
+    page.wait_for_selector("#facts >> text=Nothing is remembered", state="attached")
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     assert page.errors == []
 

@@ -143,25 +143,20 @@ class Person:
         await self.call("POST", f"/api/conversations/{id_}/undo")
         self.states[id_] = [before[:-1]]
 
-    async def delete(self, id_: str) -> None:
-        """Delete a conversation."""
+    async def delete(self, id_: str, forget: bool = False) -> None:
+        """Delete a conversation; with ``forget`` the memory graph forgets it, too."""
         self.states[id_].append(None)
-        await self.call("DELETE", f"/api/conversations/{id_}", ok=204)
+        settings = {"params": {"forget": True}} if forget else {}
+        await self.call("DELETE", f"/api/conversations/{id_}", ok=204, **settings)
         del self.states[id_]
         await self.call("GET", f"/api/conversations/{id_}", ok=404)
-
-    async def forget(self, id_: str) -> None:
-        """Delete a conversation, its turns before it, so that the memory graph forgets them."""
-        while self.states[id_] != [()]:
-            await self.undo(id_)
-        await self.delete(id_)
 
     async def keep(self, id_: str) -> None:
         """Forget a conversation; one of ten is kept, and the oldest is forgotten instead."""
         if self.rng.random() < 0.9:
-            await self.forget(id_)
+            await self.delete(id_, forget=True)
         elif len(self.states) > KEPT:
-            await self.forget(next(iter(self.states)))
+            await self.delete(next(iter(self.states)), forget=True)
 
     async def settle(self) -> None:
         """Read the user's conversations: each is in a possible state, and no other is there."""
@@ -304,7 +299,7 @@ class Uploader(BusyPerson):
         mine = codes and all(f" {self.name}x" in one for one in codes)
         self.world.expect(bool(mine) and any(code in c for c in codes), f"{code}: {codes}")
         await self.call("DELETE", f"/api/documents/{name}", ok=204)
-        await self.forget(id_)
+        await self.delete(id_, forget=True)
         self.world.counts["documents"] += 1
 
 

@@ -64,9 +64,9 @@ def one(id_: Id, service: Served, user: User) -> Json:
 
 
 @conversations.delete("/{id_}", status_code=204)
-def delete(id_: Id, service: Served, user: User) -> None:
-    """Delete a conversation."""
-    service.delete(user, id_)
+def delete(id_: Id, service: Served, user: User, forget: bool = False) -> None:
+    """Delete a conversation; with ``forget`` the memory graph forgets what it stated, too."""
+    service.delete(user, id_, forget)
 
 
 @conversations.post("/{id_}/ask", response_model=None, responses=STREAMED)

@@ -371,15 +371,29 @@ class Service:
 
         return self.run(user, id_, work)
 
-    def delete(self, user: str, id_: str) -> None:
-        """Delete a conversation; what it stated stays in the memory graph until it is forgotten.
+    def delete(self, user: str, id_: str, forget: bool = False) -> None:
+        """Delete a conversation.
+
+        Args:
+            user, id_: whose, and which.
+            forget: erase what it stated from the memory graph, too; else that stays.
 
         Raises:
             NotFound: the user has no such conversation.
+            ValueError: the memory graph cannot be written; the conversation is still there.
         """
         if not self.store(user).has(id_):
             raise NotFound(id_)
-        self.store(user).delete(id_)  # first: a question that comes now finds none
+
+        def work(session: Session) -> None:
+            if session.turns:
+                session.undo(len(session.turns))
+            self.store(user).delete(id_)
+
+        if forget and self.remembers:
+            self.run(user, id_, work).result()
+        else:
+            self.store(user).delete(id_)  # first: a question that comes now finds none
         self._drop(user, id_)
 
     def close(self) -> None:

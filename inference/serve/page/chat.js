@@ -46,9 +46,22 @@ async function newConversation() {
   say("");
 }
 
+// Tells whether what a conversation stated shall be forgotten, too; null: it is not deleted.
+function askDeletion(title) {
+  const dialog = $("delete");
+  $("delete-title").textContent = `Delete “${title}”?`;
+  $("forget-too").checked = false;
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => {
+    resolve(dialog.returnValue === "delete" ? $("forget-too").checked : null);
+  }, { once: true }));
+}
+
 async function deleteConversation(id, title) {
-  if (!confirm(`Delete "${title}"? What it stated stays in the memory until you forget it.`)) return;
-  await call("DELETE", `api/conversations/${id}`);
+  const forget = await askDeletion(title);
+  if (forget === null) return;
+  await call("DELETE", `api/conversations/${id}?forget=${forget}`);
   if (id === state.id) await start();
   else await listConversations();
 }
