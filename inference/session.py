@@ -367,12 +367,11 @@ class Session:
         Raises:
             ValueError: there is none, or the memory graph cannot be written.
         """
-        self.last()
-        first, *_ = undone = self.turns[-num:]
+        first, *_ = self.turns[-num:] or [self.last()]  # which raises the error
         with suppress(KeyboardInterrupt), held_interrupts():
             self._restore(first.before)
             del self.turns[-num:]
-            turns = self.conversation.turns[: -len(undone)]
+            turns = self.conversation.turns[: len(self.turns)]
             self.conversation = replace(self.conversation, turns=turns)
         return first.question
 
