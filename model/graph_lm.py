@@ -6,6 +6,7 @@ V vocabulary, A answer tokens, P given answers.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -47,6 +48,10 @@ from turngraph.model.packing import check_packing
 
 CHUNK_LOGITS = 2**24
 """Logits per chunk of the loss: 64 MiB in float32, 512 answer tokens of a 32k vocabulary."""
+
+
+JOIN = int(os.environ["TG_JOIN"]) if "TG_JOIN" in os.environ else None
+SCORER = float(os.environ.get("TG_SCORER", "1"))
 
 
 class BatchLike(Protocol):
@@ -140,6 +145,10 @@ class GraphLM(nn.Module):
         cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # autocast casts them in bf16
         if config.evidence == "graph":
             self.encoder = GraphEncoder(all_embeddings(base), config.encoder)
+        self._pending = None
+        if JOIN and config.answers == "choice":
+            [layers] = [m for n, m in self.lm.named_modules() if n.endswith("model.layers")]
+            layers[JOIN - 1].register_forward_hook(self._hook)
         if config.gradient_checkpointing:
             recompute_layers(base)
         if config.compile:
@@ -181,6 +190,11 @@ class GraphLM(nn.Module):
             [B, T, D], in the LM's type.
         """
         embedded: Tensor = embedding_table(self.causal_lm)(batch.input_ids)  # [B, T, D]
+        if JOIN is not None and self.scorer is not None:
+            if JOIN:
+                self._pending = batch
+                return embedded
+            return self._joined(batch, embedded, None)
         if self.encoder is None:
             return embedded
         # even without nodes: data parallelism needs the encoder's gradients in every process
@@ -191,6 +205,29 @@ class GraphLM(nn.Module):
         embedded = embedded.clone()
         embedded[batch.node_mask] = states.to(embedded.dtype)
         return embedded
+
+    def _joined(self, batch: BatchLike, embedded: Tensor, hidden: Tensor | None) -> Tensor:
+        """Add node states to the embeddings, or the hidden states, at the nodes in the prompt."""
+        num = batch.node_mask.shape[1]
+        node_ids = batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
+        at = None if hidden is None else hidden[:, :num][batch.node_mask]
+        logprobs, states = self.scorer.with_states(
+            node_ids, batch.edge_index, batch.edge_types, batch.candidates, at, batch.in_prompt
+        )
+        self._logprobs = logprobs
+        if batch.in_prompt is not None:
+            states = states[batch.in_prompt]
+        change = torch.zeros_like(embedded)
+        change[:, :num][batch.node_mask] = self.scorer.up(states).to(embedded.dtype)
+        return embedded + change
+
+    def _hook(self, module, given, output):  # type: ignore[no-untyped-def]
+        batch, self._pending = self._pending, None
+        if batch is None:
+            return output
+        if isinstance(output, tuple):
+            return (self._joined(batch, output[0], output[0]), *output[1:])
+        return self._joined(batch, output, output)
 
     def logits(self, batch: BatchLike, keep: Tensor | int = 0) -> Tensor:
         """Compute next-token logits.
@@ -247,6 +284,10 @@ class GraphLM(nn.Module):
             return self.text_loss(batch)
         candidates = batch.candidates
         assert candidates is not None, "built without mentions"
+        if JOIN is not None and self.lm is not None:
+            text = self.text_loss(batch)
+            of_scorer = self.scorer.loss(self._logprobs, candidates)
+            return Loss(text.total, text.num_tokens, 0 * of_scorer, SCORER * of_scorer)
         logprobs = self.entity_logprobs(batch)
         of_scorer = self.scorer.loss(logprobs, candidates)
         if self.lm is None:

@@ -67,6 +67,9 @@ class NodeAnswers(nn.Module):
             nn.Dropout(2 * config.dropout),
             nn.Linear(width, 1),
         )
+        self.up = nn.Linear(width + 1, copy.shape[1], bias=False)
+        nn.init.zeros_(self.up.weight)
+        self.deep = nn.Linear(copy.shape[1], width)
 
     def forward(
         self, node_ids: Tensor, edge_index: Tensor, edge_types: Tensor, candidates: CandidatesLike
@@ -82,9 +85,35 @@ class NodeAnswers(nn.Module):
         is_question = torch.zeros_like(candidates.segment_sizes)
         is_question[candidates.questions] = 1
         is_question = is_question.repeat_interleave(candidates.segment_sizes)[:, None]  # [N, 1]
+        logprobs, _ = self.with_states(node_ids, edge_index, edge_types, candidates)
+        return logprobs
+
+    def with_states(
+        self,
+        node_ids: Tensor,
+        edge_index: Tensor,
+        edge_types: Tensor,
+        candidates: CandidatesLike,
+        hidden: Tensor | None = None,
+        in_prompt: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute log-probabilities, [C], and states with the probability of the entity, [N, W + 1].
+
+        Args:
+            hidden: states of the LM at the nodes in the prompt, [P, D]; None: embeddings.
+            in_prompt: [N].
+        """
+        is_question = torch.zeros_like(candidates.segment_sizes)
+        is_question[candidates.questions] = 1
+        is_question = is_question.repeat_interleave(candidates.segment_sizes)[:, None]  # [N, 1]
         embedded = self.embeddings(node_ids).float()
         embedded = functional.layer_norm(embedded, embedded.shape[1:])  # [N, D]
-        states = self.norms[0](self.project(embedded) + is_question * self.question)
+        projected = self.project(embedded)
+        if hidden is not None:
+            hidden = functional.layer_norm(hidden.float(), hidden.shape[1:])
+            projected = projected.clone()
+            projected[in_prompt] = self.deep(hidden).to(projected.dtype)
+        states = self.norms[0](projected + is_question * self.question)
         states = self.dropout(states)  # [N, W]
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             change = functional.gelu(layer(states, edge_index, edge_types))
@@ -92,7 +121,10 @@ class NodeAnswers(nn.Module):
         scores = self.score(self._mentions(states, candidates)).squeeze(1)  # [M]
         scores = log_sum_exp(scores, candidates.num_mentions)  # [C]
         total = log_sum_exp(scores, candidates.num_candidates)  # [B]
-        return scores - total.repeat_interleave(candidates.num_candidates)
+        logprobs = scores - total.repeat_interleave(candidates.num_candidates)
+        chance = logprobs.detach().exp().repeat_interleave(candidates.num_mentions)  # [M]
+        marks = states.new_zeros(len(states)).index_add(0, candidates.nodes, chance.to(states.dtype))
+        return logprobs, torch.cat([states, marks[:, None]], 1)
 
     def _mentions(self, states: Tensor, candidates: CandidatesLike) -> Tensor:
         """Return the features from which each mention is scored, [M, 6 W + features]."""

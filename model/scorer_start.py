@@ -35,6 +35,7 @@ def start_scorer(model: GraphLM, folder: str | Path) -> None:
             raise ValueError(f"its model.answers is {answers}, must be nodes")
         check_base(model, checkpoint.folder)
         own = model.scorer.saved_state()
+        own = {k: v for k, v in own.items() if not k.startswith(("up.", "deep."))}
         state = read_tensors(checkpoint.folder / GRAPH_FILES["scorer"], own)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
