@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from turngraph.configs import schema
+from turngraph.configs import memory_schema, schema
 from turngraph.configs.kinds import kind_of, options_of
 
 START_OPTIONS = {
@@ -81,9 +81,11 @@ def _as_yaml(default: object) -> str:
 
 def docstrings() -> dict[tuple[str, str], str]:
     """Return the docstrings of the config's classes and fields, by (class, field or "")."""
-    tree = ast.parse(Path(schema.__file__).read_text(encoding="utf-8"))
+    files = [Path(module.__file__) for module in (schema, memory_schema)]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
     found: dict[tuple[str, str], str] = {}
-    for class_ in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+    nodes = [node for tree in trees for node in tree.body]
+    for class_ in (node for node in nodes if isinstance(node, ast.ClassDef)):
         found[class_.name, ""] = " ".join((ast.get_docstring(class_) or "").split())
         for field, text in zip(class_.body, class_.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):

@@ -30,6 +30,16 @@ class FieldError(ValueError):
         self.name, self.problem = name, problem
 
 
+def check(holds: bool, name: str, value: object, must: str) -> None:
+    """Check a condition of a config field.
+
+    Raises:
+        FieldError: it does not hold; the message has the field's name and value.
+    """
+    if not holds:
+        raise FieldError(name, f"{value!r} given, {must}")
+
+
 def options_of(hint: Any) -> tuple[Any, ...]:
     """Return the members of a union type, or the type itself."""
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)

@@ -5,12 +5,12 @@ A field that no shipped run and no study varies says in its docstring when to ch
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
-from turngraph.configs.kinds import FieldError
+from turngraph.configs.kinds import check
+from turngraph.configs.memory_schema import MemoryGraphConfig
 
 EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "column")
 """Edge types of the evidence graph; typed layers add one more type for self-loops."""
@@ -19,18 +19,10 @@ PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
 
 MAX_LAYERS = 1000
 """Largest number of graph layers; a mistyped number would otherwise fill the memory."""
-TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr", "eigen")
-"""Traversals of the memory graph that a mixture may name."""
-
-
-def _check(holds: bool, name: str, value: object, must: str) -> None:
-    """Raise FieldError with the field's name and value unless the condition holds."""
-    if not holds:
-        raise FieldError(name, f"{value!r} given, {must}")
 
 
 def _check_layers(name: str, value: int) -> None:
-    _check(1 <= value <= MAX_LAYERS, name, value, f"must be from 1 to {MAX_LAYERS}")
+    check(1 <= value <= MAX_LAYERS, name, value, f"must be from 1 to {MAX_LAYERS}")
 
 
 @dataclass(frozen=True)
@@ -60,11 +52,11 @@ class DataConfig:
     def __post_init__(self) -> None:
         for name in ("max_train_questions", "max_tune_questions"):
             value = getattr(self, name)
-            _check(value is None or value > 0, f"data.{name}", value, "must be positive or null")
+            check(value is None or value > 0, f"data.{name}", value, "must be positive or null")
         made, repeats = self.table_questions, self.train_repeats
-        _check(made >= 0, "data.table_questions", made, "must not be negative")
-        _check(repeats >= 1, "data.train_repeats", repeats, "must be at least 1")
-        _check(self.num_workers >= 0, "data.num_workers", self.num_workers, "must not be negative")
+        check(made >= 0, "data.table_questions", made, "must not be negative")
+        check(repeats >= 1, "data.train_repeats", repeats, "must be at least 1")
+        check(self.num_workers >= 0, "data.num_workers", self.num_workers, "must not be negative")
 
 
 @dataclass(frozen=True)
@@ -121,63 +113,17 @@ class EvidenceConfig:
     def __post_init__(self) -> None:
         for name in ("top_k", "max_query_words"):
             value = getattr(self, name)
-            _check(value >= 1, f"evidence.{name}", value, "must be at least 1")
+            check(value >= 1, f"evidence.{name}", value, "must be at least 1")
         for name in ("history_weight", "memory_share", "max_entity_share"):
             value = getattr(self, name)
-            _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
+            check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
         is_eigen = self.corpus is not None and self.retriever == "eigen"
-        _check(not is_eigen, "evidence.retriever", "eigen", "searches no evidence.corpus")
+        check(not is_eigen, "evidence.retriever", "eigen", "searches no evidence.corpus")
         is_stemmed = self.retriever in ("bm25", "rrf") and self.corpus is None
         must = "must be none unless evidence.retriever is bm25 or rrf and evidence.corpus is null"
-        _check(is_stemmed or self.stemmer == "none", "evidence.stemmer", self.stemmer, must)
+        check(is_stemmed or self.stemmer == "none", "evidence.stemmer", self.stemmer, must)
         is_enough = self.max_nodes is None or self.max_nodes >= 16
-        _check(is_enough, "evidence.max_nodes", self.max_nodes, "must be at least 16, or null")
-
-
-@dataclass(frozen=True)
-class MemoryGraphConfig:
-    """A memory graph for each conversation, filled with what earlier turns said and retrieved."""
-
-    share: float = 1 / 3
-    """Fraction of E_t, lowest-ranked, that recalled facts replace; they also fill positions that a
-    small pool leaves empty. Change it for longer conversations, where more is worth recalling."""
-    num_evidence: int = 10
-    """Number of a turn's best passages to remember; 0: questions and answers only. Change it to
-    trade a larger graph against speed."""
-    mixture: str = "BeamSearch + WaterCircles"
-    """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr, and eigen, which is flat in
-    a graph without themes, as a conversation's own is. Change it to compare them."""
-    forbidden: tuple[str, ...] = ("E",)
-    """Node types that traversals skip: E, T, O (episodes, theses, objects). Change it to ablate."""
-    num_facts: int = 50
-    """Largest number of recalled facts, before share applies. Change it with evidence.top_k."""
-    min_similarity: float = 0.0
-    """Facts with a smaller cosine to the question are left out. Change it if they are off topic."""
-    vectors: Literal["encoder", "words"] = "encoder"
-    """encoder: evidence.embedder; words: hashed words and subwords. Change it to need no model."""
-    plan: Literal["none", "rules"] = "none"
-    """none: a question is asked as it is; rules: by a plan of steps. Change it for questions that
-    need several facts, one of which names what the next is about."""
-    compute: Literal["none", "rules"] = "none"
-    """rules: what typed facts compute, such as a count, is the first passage (extra rdf). Change it
-    for questions of how many and how long."""
-
-    def __post_init__(self) -> None:
-        _check(0 <= self.share <= 1, "memory_graph.share", self.share, "must lie between 0 and 1")
-        for name, least in (("num_evidence", 0), ("num_facts", 1)):
-            value = getattr(self, name)
-            _check(value >= least, f"memory_graph.{name}", value, f"must be at least {least}")
-        names = [name.strip() for name in self.mixture.split("+")]
-        for name in names:
-            near = difflib.get_close_matches(name, TRAVERSALS, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            must = f"{name!r} is none of {', '.join(TRAVERSALS)}{hint}"
-            _check(name in TRAVERSALS, "memory_graph.mixture", self.mixture, must)
-        cosine = self.min_similarity
-        is_cosine = -1 <= cosine <= 1
-        _check(is_cosine, "memory_graph.min_similarity", cosine, "must lie between -1 and 1")
-        wrong = [letter for letter in self.forbidden if letter not in ("E", "T", "O")]
-        _check(not wrong, "memory_graph.forbidden", wrong, "must be some of E, T, O")
+        check(is_enough, "evidence.max_nodes", self.max_nodes, "must be at least 16, or null")
 
 
 @dataclass(frozen=True)
@@ -206,10 +152,10 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         _check_layers("model.encoder.num_layers", self.num_layers)
-        _check(self.heads >= 1, "model.encoder.heads", self.heads, "must be at least 1")
-        _check(0 <= self.dropout < 1, "model.encoder.dropout", self.dropout, "must lie in [0, 1)")
+        check(self.heads >= 1, "model.encoder.heads", self.heads, "must be at least 1")
+        check(0 <= self.dropout < 1, "model.encoder.dropout", self.dropout, "must lie in [0, 1)")
         gate = self.residual_gate_init
-        _check(isfinite(gate), "model.encoder.residual_gate_init", gate, "must be finite")
+        check(isfinite(gate), "model.encoder.residual_gate_init", gate, "must be finite")
 
 
 @dataclass(frozen=True)
@@ -232,13 +178,11 @@ class ScorerConfig:
     def __post_init__(self) -> None:
         for name, least in (("layer", 0), ("width", 1), ("heads", 1)):
             value = getattr(self, name)
-            _check(value >= least, f"model.scorer.{name}", value, f"must be at least {least}")
+            check(value >= least, f"model.scorer.{name}", value, f"must be at least {least}")
         _check_layers("model.scorer.num_layers", self.num_layers)
         is_whole = self.width % self.heads == 0
-        _check(is_whole, "model.scorer.heads", self.heads, "must divide model.scorer.width")
-        _check(
-            0 <= self.dropout < 0.5, "model.scorer.dropout", self.dropout, "must lie in [0, 0.5)"
-        )
+        check(is_whole, "model.scorer.heads", self.heads, "must divide model.scorer.width")
+        check(0 <= self.dropout < 0.5, "model.scorer.dropout", self.dropout, "must lie in [0, 0.5)")
 
 
 @dataclass(frozen=True)
@@ -255,12 +199,12 @@ class LoraConfig:
     """Linear layers to adapt. Change it for a base model with other layer names."""
 
     def __post_init__(self) -> None:
-        _check(self.r >= 1, "model.lora.r", self.r, "must be at least 1")
-        _check(self.lora_alpha >= 1, "model.lora.lora_alpha", self.lora_alpha, "must be at least 1")
+        check(self.r >= 1, "model.lora.r", self.r, "must be at least 1")
+        check(self.lora_alpha >= 1, "model.lora.lora_alpha", self.lora_alpha, "must be at least 1")
         dropout = self.lora_dropout
-        _check(0 <= dropout < 1, "model.lora.lora_dropout", dropout, "must lie in [0, 1)")
+        check(0 <= dropout < 1, "model.lora.lora_dropout", dropout, "must lie in [0, 1)")
         is_any = len(self.target_modules) > 0
-        _check(is_any, "model.lora.target_modules", [], "must name at least one layer")
+        check(is_any, "model.lora.target_modules", [], "must name at least one layer")
 
 
 @dataclass(frozen=True)
@@ -364,15 +308,13 @@ class TrainingConfig:
         positive = ("batches_per_step", "eval_batch_size", "log_every", "keep_last")
         for name in (*positive, "num_epochs", "max_grad_norm"):
             value = getattr(self, name)
-            _check(value > 0, f"training.{name}", value, "must be positive")
+            check(value > 0, f"training.{name}", value, "must be positive")
         optional = ("batch_size", "batch_tokens", "eval_every", "save_every", "max_minutes")
         for name in (*optional, "max_new_tokens"):
             value = getattr(self, name)
-            _check(
-                value is None or value > 0, f"training.{name}", value, "must be positive or null"
-            )
+            check(value is None or value > 0, f"training.{name}", value, "must be positive or null")
         given = (self.batch_size, self.batch_tokens)
-        _check(
+        check(
             given.count(None) == 1,
             "training.batch_size and training.batch_tokens",
             given,
@@ -380,11 +322,11 @@ class TrainingConfig:
         )
         for name in ("learning_rate", "encoder_learning_rate", "residual_gate_learning_rate"):
             value = getattr(self, name)
-            _check(value >= 0, f"training.{name}", value, "must not be negative")
+            check(value >= 0, f"training.{name}", value, "must not be negative")
         for name in ("max_steps", "warmup_steps"):
             value = getattr(self, name)
-            _check(value is None or value >= 0, f"training.{name}", value, "must not be negative")
-        _check(0 <= self.seed < 2**32, "training.seed", self.seed, "must lie in [0, 2^32)")
+            check(value is None or value >= 0, f"training.{name}", value, "must not be negative")
+        check(0 <= self.seed < 2**32, "training.seed", self.seed, "must lie in [0, 2^32)")
 
 
 @dataclass(frozen=True)
@@ -404,7 +346,7 @@ class Config:
 
     def __post_init__(self) -> None:
         steps = self.training.max_steps
-        _check(
+        check(
             steps == 0 or self.data.train is not None,
             "data.train",
             None,
@@ -416,7 +358,7 @@ class Config:
         if model.answers == "nodes":
             _check_answers_from_nodes(self)
         trainable = model.lora is not None or model.evidence == "graph"
-        _check(
+        check(
             steps == 0 or trainable,
             "model.lora",
             None,
@@ -434,7 +376,7 @@ def _check_trl(config: Config) -> None:
         ("training.packing", training.packing, not training.packing, "false"),
         ("training.max_steps", training.max_steps, training.max_steps != 0, "above 0"),
     ):
-        _check(holds, name, value, f"must be {must} where training.loop is trl")
+        check(holds, name, value, f"must be {must} where training.loop is trl")
 
 
 def _check_answers_from_nodes(config: Config) -> None:
@@ -445,4 +387,4 @@ def _check_answers_from_nodes(config: Config) -> None:
         ("training.packing", config.training.packing, not config.training.packing, "false"),
         ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
     ):
-        _check(holds, name, value, f"must be {must} where model.answers is nodes")
+        check(holds, name, value, f"must be {must} where model.answers is nodes")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turngraph.configs.schema import EvidenceConfig, MemoryGraphConfig
+from turngraph.configs.memory_schema import MemoryGraphConfig
+from turngraph.configs.schema import EvidenceConfig
 from turngraph.configs.words import plural
 from turngraph.data.embedding import Embed
 from turngraph.data.graph.chain_graph import (

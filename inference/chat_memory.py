@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.models import sentence_encoder
-from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.embedding import cached
 from turngraph.data.examples import ExampleBuilder
 from turngraph.inference.model_options import LANGUAGE_MODEL

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.types import Interaction
 from turngraph.inference.session import Session

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from turngraph import infer, train
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.schema import (
     Config,
     EvidenceConfig,
-    MemoryGraphConfig,
     ModelConfig,
     TrainingConfig,
 )

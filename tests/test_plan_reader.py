@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.data.examples import Example
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import (

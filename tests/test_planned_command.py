@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from turngraph import infer
-from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.data.memory_graph.conversation import ConversationGraph
 from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.graph import MemoryGraph

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.extract.english_rules import unread_line
 from turngraph.data.memory_graph.extract.given import GivenExtractor

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.data.embedding import Embed
 from turngraph.data.types import Interaction, Query, Retrieved
 

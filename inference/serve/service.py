@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.models import sentence_encoder
-from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.embedding import cached, in_one_thread
 from turngraph.data.json_fields import Json
 from turngraph.data.memory_graph.record.place import of_tenant

@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from turngraph.configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
+from turngraph.configs.memory_schema import MemoryGraphConfig
+from turngraph.configs.schema import DataConfig, EvidenceConfig
 from turngraph.data import example_cache
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached

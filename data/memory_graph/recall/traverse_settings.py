@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from turngraph.configs.schema import TRAVERSALS
+from turngraph.configs.memory_schema import TRAVERSALS
 
 
 def _check(settings: object, name: str, holds: bool, must: str) -> None:

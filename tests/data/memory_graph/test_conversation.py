@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from turngraph.configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
+from turngraph.configs.memory_schema import MemoryGraphConfig
+from turngraph.configs.schema import DataConfig, EvidenceConfig
 from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.jsonlines import write_conversations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.data.memory_graph.conversation import ChatGraph
 from turngraph.data.memory_graph.extract.english_rules import EnglishRules, unread_line
 from turngraph.data.memory_graph.extract.languages import UNNAMED, other_languages

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngraph.configs.schema import TRAVERSALS
+from turngraph.configs.memory_schema import TRAVERSALS
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
 from turngraph.data.memory_graph.recall.ranking import best_first, least
 from turngraph.data.memory_graph.recall.traverse import traverse
