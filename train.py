@@ -39,8 +39,10 @@ from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.inference.answer_batches import answer_together, check_lengths
-from turngraph.inference.load import load_builder
+from turngraph.inference.load import chooser_of, load_builder
 from turngraph.inference.options import MAX_NEW_TOKENS
+from turngraph.inference.passage_chooser import PassageChooser
+from turngraph.inference.propose import own_choice
 from turngraph.model.device_memory import RELEASE_EVERY, peak_memory, release_freed_memory
 from turngraph.model.distributed import is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
@@ -49,6 +51,7 @@ from turngraph.training.diagnostics import memory_advice, memory_lines
 from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
 from turngraph.training.launcher import log_environment, make_accelerator
 from turngraph.training.optimizer import set_rates
+from turngraph.training.proposer_runs import ProposerRun, part_of, proposer_runs
 from turngraph.training.run import Run
 from turngraph.training.run_folder import locked, start_afresh
 
@@ -63,11 +66,33 @@ def main(argv: Sequence[str] | None = None) -> None:
     # nothing to save, so that Ctrl-C ends it at once
     stop = StopRequest(config.training.max_minutes, "after the step or evaluated batch at hand")
     with nullcontext() if options.dry_run else stop, process_group_ended():
-        run_training(options, config, stop)
+        proposers = proposer_runs(config)
+        for nodes in proposers:
+            logger.info("nodes that propose, %s", nodes.config.training.output)
+            run_training(options, nodes.config, stop, keeps=nodes.keeps)
+        run_training(options, config, stop, proposers)
 
 
-def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
-    """Load data and model, train, evaluate and save; with --dry_run only estimate the cost."""
+def run_training(
+    options: Namespace,
+    config: Config,
+    stop: StopRequest,
+    proposers: Sequence[ProposerRun] = (),
+    keeps: Callable[[Example], bool] | None = None,
+) -> None:
+    """Load data and model, train, evaluate and save; with --dry_run only estimate the cost.
+
+    Args:
+        options: of the command line.
+        config: of the run.
+        stop: checked after every step.
+        proposers: finished runs of the nodes that choose passages; none in a dry run.
+        keeps: tells whether a training example is used; None: all are.
+
+    Raises:
+        ValueError: data, model or a checkpoint cannot be used.
+        SystemExit: a stop was requested.
+    """
     settings = config.training
     accelerator = make_accelerator()
     if not accelerator.is_main_process:
@@ -76,12 +101,20 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     set_seed(settings.seed)
     builder = load_builder(config, trusted=config.model.trust_remote_code)
     with accelerator.main_process_first():  # the others then find the examples in the cache
-        examples, tune = load_train_and_tune(config, builder)
+        chosen_by = None if options.dry_run else choosers(proposers)
+        examples, tune = load_train_and_tune(config, builder, chosen_by)
+    examples = [example for example in examples if keeps is None or keeps(example)]
+    if keeps is not None and not examples:
+        raise ValueError(
+            f"config field proposer.folds: {config.data.train}: all questions have the same "
+            "passages, so that there is none to train the nodes on that choose for the others"
+        )
     log_environment(config, accelerator)
     limit = answer_limit([*examples, *tune], settings.max_new_tokens)
     config = replace(config, training=replace(settings, max_new_tokens=limit))
     logger.info("loading %s", config.model.base_model)
-    run = Run(config, accelerator, GraphLM(config.model), builder, tune)
+    nodes = proposers[-1].checkpoint if proposers else None
+    run = Run(config, accelerator, GraphLM(config.model), builder, tune, nodes)
     check_lengths(run.model, examples, None)
     check_lengths(run.model, tune, limit)
     if accelerator.process_index:  # every process draws its own dropout
@@ -98,22 +131,49 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
         finish(run, stop)
 
 
+def choosers(proposers: Sequence[ProposerRun]) -> tuple[PassageChooser, PassageChooser] | None:
+    """Return what chooses the passages for training, and for tuning; None: retrieval does.
+
+    Args:
+        proposers: finished runs of nodes, that on all questions last; they may be none.
+    """
+    if not proposers:
+        return None
+    *folders, whole = (run.checkpoint for run in proposers)
+    part = partial(part_of, folds=len(folders))
+    states = proposers[-1].config.training.state_folder
+    in_training = chooser_of(folders, part=part, state_folder=states)
+    return in_training, chooser_of([whole], state_folder=states)
+
+
 def load_train_and_tune(
-    config: Config, builder: ExampleBuilder
+    config: Config,
+    builder: ExampleBuilder,
+    chosen_by: tuple[PassageChooser, PassageChooser] | None = None,
 ) -> tuple[list[Example], list[Example]]:
-    """Load the training and tuning examples: evidence retrieved, graphs built, tokenised."""
+    """Load the training and tuning examples: evidence retrieved, graphs built, tokenised.
+
+    Args:
+        config: of the run.
+        builder: builds the examples.
+        chosen_by: what chooses the passages of the training examples, and of the tuning examples;
+            None: retrieval does.
+    """
     data, seed = config.data, config.training.seed
     examples: list[Example] = []
     tune: list[Example] = []
     trusted = config.model.trust_remote_code
     make_builder = partial(load_builder, config, trusted=trusted)
     load = partial(load_examples, builder, data=data, make_builder=make_builder)
+    builder.chooser = chosen_by and chosen_by[0]
     if data.train is not None and config.training.max_steps != 0:
         examples = data.train_repeats * load(data.train, data.max_train_questions, seed=seed)
         if data.table_questions:
             examples += load(data.train, data.table_questions, seed=seed, from_tables=True)
+    builder.chooser = chosen_by and chosen_by[1]
     if data.tune is not None:
         tune = load(data.tune, data.max_tune_questions, seed=TUNE_SEED)
+    builder.chooser = None  # its models are not needed any more
     return examples, tune
 
 
@@ -318,6 +378,7 @@ def answer_tune(
         max_new_tokens=settings.max_new_tokens or MAX_NEW_TOKENS,
         desc="evaluate",
         after_batch=after_batch,
+        choice=own_choice(run.config),
     )
 
 

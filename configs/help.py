@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import textwrap
 import typing
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from turngraph.configs import memory_schema, schema
+from turngraph.configs import memory_schema, proposer_schema, schema
 from turngraph.configs.kinds import kind_of, options_of
 
 START_OPTIONS = {
@@ -81,8 +81,8 @@ def _as_yaml(default: object) -> str:
 
 def docstrings() -> dict[tuple[str, str], str]:
     """Return the docstrings of the config's classes and fields, by (class, field or "")."""
-    files = [Path(module.__file__) for module in (schema, memory_schema)]
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    modules = (schema, memory_schema, proposer_schema)
+    trees = [ast.parse(inspect.getsource(module)) for module in modules]
     found: dict[tuple[str, str], str] = {}
     nodes = [node for tree in trees for node in tree.body]
     for class_ in (node for node in nodes if isinstance(node, ast.ClassDef)):

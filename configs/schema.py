@@ -11,6 +11,7 @@ from typing import Literal
 
 from turngraph.configs.kinds import check
 from turngraph.configs.memory_schema import MemoryGraphConfig
+from turngraph.configs.proposer_schema import ProposerConfig
 
 EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "column")
 """Edge types of the evidence graph; typed layers add one more type for self-loops."""
@@ -341,6 +342,9 @@ class Config:
     """A memory graph for each conversation; null: no memory graph."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Language model, LoRA, encoder."""
+    proposer: ProposerConfig | None = None
+    """Nodes that choose the passages of the prompt and propose answers, trained first; null: the
+    passages are those that retrieval ranks first, and the LM writes."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """The loop."""
 
@@ -355,6 +359,8 @@ class Config:
         model = self.model
         if self.training.loop == "trl":
             _check_trl(self)
+        if self.proposer is not None:
+            _check_proposer(self)
         if model.answers == "nodes":
             _check_answers_from_nodes(self)
         trainable = model.lora is not None or model.evidence == "graph"
@@ -377,6 +383,20 @@ def _check_trl(config: Config) -> None:
         ("training.max_steps", training.max_steps, training.max_steps != 0, "above 0"),
     ):
         check(holds, name, value, f"must be {must} where training.loop is trl")
+
+
+def _check_proposer(config: Config) -> None:
+    data, evidence, training = config.data, config.evidence, config.training
+    for name, value, holds, must in (
+        ("model.answers", config.model.answers, config.model.answers == "text", "text"),
+        ("evidence.memory", evidence.memory, evidence.memory == "none", "none"),
+        ("data.num_workers", data.num_workers, data.num_workers == 0, "0"),
+        ("data.ray", data.ray, data.ray is None, "null"),
+        ("data.table_questions", data.table_questions, data.table_questions == 0, "0"),
+        ("training.loop", training.loop, training.loop == "native", "native"),
+        ("training.max_steps", training.max_steps, training.max_steps != 0, "above 0"),
+    ):
+        check(holds, name, value, f"must be {must} where there is a proposer")
 
 
 def _check_answers_from_nodes(config: Config) -> None:

@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -34,14 +34,13 @@ from turngraph.configs.words import plural
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
+from turngraph.data.example_rows import Arrays, example_row, pack, pool_positions, unpack
 from turngraph.data.examples import Example, ExampleBuilder
-from turngraph.data.graph.chain_graph import ChainGraph, Mentions
-from turngraph.data.json_fields import Json, Location
-from turngraph.data.jsonlines import join_pools, parse_evidence, read_conversations, to_json
+from turngraph.data.jsonlines import read_conversations
 from turngraph.data.ray_workers import map_on_ray
 from turngraph.data.retrieval.bm25 import terms
 from turngraph.data.sources.table_questions import questions_from_tables
-from turngraph.data.types import SOURCES, Conversation, Evidence, Retrieved
+from turngraph.data.types import Conversation
 from turngraph.data.workers import map_in_workers
 
 logger = logging.getLogger(__name__)
@@ -50,18 +49,18 @@ DATA = Path(__file__).parent
 CODE = (
     "eigen/eigen_index eigen/question_wording eigen/search eigen/shared_names"
     " eigen/similarity_graph eigen/spectrum eigen/summaries eigen/themes eigen/utility_questions"
-    " embedding entities example_cache examples graph/chain_graph graph/entity_spans"
+    " chooser embedding entities example_cache example_rows examples"
+    " graph/chain_graph graph/entity_spans"
     " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise normalise"
     " prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory retrieval/reciprocal_ranks"
-    " scoring/metrics sources/table_questions"
-    " table_structure types"
+    " scoring/metrics scoring/proposals sources/table_questions"
+    " table_structure token_cache types"
 ).split()
 """Modules of ``data/`` that determine an example; a change in any of them changes the key."""
 PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")
 TASK_SIZE = 16
 """Conversations in a task; fixed, so that the number of processes does not change the examples."""
 
-Arrays = dict[str, np.ndarray]
 Task = list[tuple[int, Conversation, list[int]]]
 """Index of a conversation, the conversation, and indices of its turns."""
 
@@ -176,6 +175,7 @@ def cache_key(
         "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
         "cut": builder.cut,
         "mentions": builder.mentions,
+        "chooser": builder.chooser and builder.chooser.fingerprint,
         "edge_types": EDGE_TYPES,
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
         "chat_template": tokenizer.chat_template,
@@ -280,129 +280,6 @@ def build_task(builder: ExampleBuilder, task: Task) -> tuple[dict[int, list[Arra
         with_corpus = builder.corpus is not None
         rows[index] = [example_row(index, one, positions, with_corpus) for one in examples]
     return rows, builder.counts
-
-
-def pool_positions(conversation: Conversation) -> list[dict[str, int]]:
-    """Return for each turn a map from passage id to position in the turn's pool."""
-    known: dict[int, dict[str, int]] = {}
-    pools = turn_pools(conversation)
-    for pool in pools:
-        if id(pool) not in known:
-            known[id(pool)] = {passage.id: position for position, passage in enumerate(pool)}
-    return [known[id(pool)] for pool in pools]
-
-
-def turn_pools(conversation: Conversation) -> list[tuple[Evidence, ...]]:
-    """Return the pool that each turn retrieves from."""
-    return [join_pools(conversation.evidence, turn.evidence) for turn in conversation.turns]
-
-
-def example_row(
-    index: int, example: Example, positions: Sequence[dict[str, int]], with_corpus: bool = False
-) -> Arrays:
-    """Return an example as flat arrays, without what the data file has.
-
-    Args:
-        index: of the conversation.
-        example: to store.
-        positions: of each turn, passage id -> position in the pool.
-        with_corpus: passages may be of a corpus, so that all are stored in full.
-    """
-    graph, evidence = example.graph, example.evidence
-
-    def stored(item: Retrieved) -> bool:
-        return with_corpus or item.evidence.source == "memory"  # no pool has it
-
-    stored_passages = [to_json(item.evidence) for item in evidence if stored(item)]
-    row = {
-        "index": [index, example.turn, graph.num_entity_edges, graph.num_hidden],
-        "prefix_ids": example.prefix_ids,
-        "node_ids": graph.node_ids,
-        "edge_index": graph.edge_index.ravel(),
-        "edge_types": graph.edge_types,
-        "mention_entities": [] if graph.mentions is None else graph.mentions.entities,
-        "mention_nodes": [] if graph.mentions is None else graph.mentions.nodes,
-        "mention_sizes": [] if graph.mentions is None else graph.mentions.sizes,
-        "suffix_ids": example.suffix_ids,
-        "target_ids": example.target_ids,
-        "from_turn": [item.from_turn for item in evidence],
-        "passage": [
-            -1 if stored(item) else positions[item.from_turn][item.evidence.id] for item in evidence
-        ],
-        "stored_passages": list(json.dumps(stored_passages).encode()),
-        "answer_sources": [SOURCES.index(source) for source in example.answer_sources],
-    }
-    arrays = {name: np.asarray(values, np.int32) for name, values in row.items()}
-    return arrays | {"score": np.array([item.score for item in evidence], np.float64)}
-
-
-def pack(rows: Sequence[Arrays]) -> Arrays:
-    """Concatenate rows of examples into one flat array for each name, with their sizes."""
-    arrays: Arrays = {}
-    for name in rows[0]:
-        arrays[name] = np.concatenate([row[name] for row in rows])
-        arrays[f"{name}.sizes"] = np.array([len(row[name]) for row in rows], np.int64)
-    return arrays
-
-
-def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Example]:
-    """Restore examples from packed rows.
-
-    Args:
-        arrays: result of ``pack``.
-        conversations: conversations of the same data file.
-    """
-    parts = {name: _parts(arrays, name) for name in arrays if f"{name}.sizes" in arrays}
-    examples, index, pools = [], -1, []
-    for row in zip(*parts.values(), strict=True):
-        part = dict(zip(parts, row, strict=True))
-        if index != part["index"][0]:
-            index = int(part["index"][0])
-            pools = turn_pools(conversations[index])
-        items = zip(
-            *(part[name].tolist() for name in ("from_turn", "passage", "score")), strict=True
-        )
-        turn = int(part["index"][1])
-        in_full = iter(json.loads(bytes(part["stored_passages"].tolist())))
-        example = Example(
-            conversation=conversations[index],
-            turn=turn,
-            prefix_ids=part["prefix_ids"].tolist(),
-            graph=_graph(part),
-            suffix_ids=part["suffix_ids"].tolist(),
-            target_ids=part["target_ids"].tolist(),
-            evidence=[
-                Retrieved(_passage(pools[turn], passage, in_full), score, turn)
-                for turn, passage, score in items
-            ],
-            answer_sources=[SOURCES[code] for code in part["answer_sources"]],
-        )
-        examples.append(example)
-    return examples
-
-
-def _graph(part: Arrays) -> ChainGraph:
-    """Return the graph of a row."""
-    mentions = Mentions(*(part[f"mention_{name}"] for name in ("entities", "nodes", "sizes")))
-    return ChainGraph(
-        part["node_ids"],
-        part["edge_index"].reshape(2, -1),
-        int(part["index"][2]),
-        part["edge_types"],
-        int(part["index"][3]),
-        mentions if len(mentions.sizes) else None,
-    )
-
-
-def _passage(pool: Sequence[Evidence], position: int, stored: Iterator[Json]) -> Evidence:
-    """Return a passage of a pool, or the next one that is stored in full."""
-    return parse_evidence(next(stored), Location("cache"), "") if position < 0 else pool[position]
-
-
-def _parts(arrays: Arrays, name: str) -> list[np.ndarray]:
-    """Split a flat array into each example's part, as 64-bit numbers."""
-    wide = np.float64 if arrays[name].dtype.kind == "f" else np.int64
-    return np.split(arrays[name].astype(wide), np.cumsum(arrays[f"{name}.sizes"])[:-1])
 
 
 def read_cache(file: Path, key: str) -> Stored | None:

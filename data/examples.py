@@ -14,6 +14,7 @@ import numpy as np
 from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.configs.words import plural
+from turngraph.data.chooser import Chooser
 from turngraph.data.embedding import Embed
 from turngraph.data.graph.chain_graph import (
     ChainGraph,
@@ -35,6 +36,8 @@ from turngraph.data.retrieval.dense import DenseIndex, FusedIndex, Index
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.retrieval.reciprocal_ranks import fuse_retrieved
 from turngraph.data.scoring.metrics import answer_in_evidence
+from turngraph.data.scoring.proposals import Proposal
+from turngraph.data.token_cache import TokenCache
 from turngraph.data.types import (
     COMPUTED_ID,
     Conversation,
@@ -56,8 +59,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 MAX_INDEXES = 256
 """Indexes of pools that are cached, mostly of finished conversations; the oldest is dropped."""
-MAX_TOKENS = 2**17
-"""Tokens of passages that are cached, some 70 bytes each; then the cache is emptied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class Example:
         evidence: E_t as given to the model, best first.
         answer_sources: sources of the passages of E_t that contain gold answers; empty unless E_t
             contains all of them.
+        proposals: entities that the builder's chooser proposes as answers, best first; None: it
+            has none.
     """
 
     conversation: Conversation
@@ -85,6 +88,7 @@ class Example:
     target_ids: list[int]
     evidence: list[Retrieved]
     answer_sources: list[str]
+    proposals: list[Proposal] | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -139,6 +143,8 @@ class ExampleBuilder:
         cut: edges to remove from every graph, or ``shuffle`` to rewire them, as a control.
         memory_graph: settings of the conversations' memory graphs; None: no memory graphs.
         mentions: whether to record which nodes mention which entity; needs question nodes.
+        chooser: chooses the passages, and proposes answers; None: retrieval chooses, and nothing
+            is proposed.
 
     Attributes:
         counts: totals over the examples built, for the log.
@@ -150,10 +156,10 @@ class ExampleBuilder:
     cut: CutEdges = "nothing"
     memory_graph: MemoryGraphConfig | None = None
     mentions: bool = False
+    chooser: Chooser | None = None
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, Index]] = field(default_factory=dict)
-    _tokens: dict[str, tuple[str, TokenisedPassage]] = field(default_factory=dict)
-    _num_tokens: int = 0
+    _tokens: TokenCache = field(default_factory=TokenCache)
     _corpus: Corpus | None = None
 
     @property
@@ -166,7 +172,7 @@ class ExampleBuilder:
     @property
     def num_cached(self) -> dict[str, int]:
         """Number of cached indexes of pools and of cached tokens of passages."""
-        return {"indexes": len(self._indexes), "passage_tokens": self._num_tokens}
+        return {"indexes": len(self._indexes), "passage_tokens": self._tokens.num_tokens}
 
     def memory(self, conversation: Conversation) -> EvidenceMemory:
         """Make an empty evidence memory for a conversation, with a memory graph if it has one."""
@@ -268,6 +274,13 @@ class ExampleBuilder:
         current = conversation.turns[turn]
         q_t, retrieved = self.retrieve(conversation, turn, interaction, pool)
         recalled = self._recall(memory, current.question, interaction, retrieved, turn)
+        proposals = None
+        if self.chooser is not None:
+            if recalled:
+                own = (conversation.evidence, current.evidence) if pool is None else (pool,)
+                pool = join_pools(*own, tuple(item.evidence for item in recalled))
+            asked = conversation, turn, interaction, pool, self.cut
+            retrieved, proposals = self.chooser.choose(*asked)
         kept = self._cut_to_budget(retrieved[: self.config.top_k - len(recalled)], recalled)
         evidence = memory.merge(kept, q_t, lambda items: self._fits([*items, *recalled]))
         known = {item.evidence.text for item in evidence}
@@ -286,6 +299,7 @@ class ExampleBuilder:
             target_ids=self.prompt.target_ids(target) if current.answers else [],
             evidence=evidence,
             answer_sources=answer_in_evidence(current.answers, passages),
+            proposals=proposals,
         )
 
     def _recall(
@@ -378,31 +392,7 @@ class ExampleBuilder:
         self, passages: Sequence[Evidence]
     ) -> tuple[list[Evidence], list[TokenisedPassage]]:
         """Break up prompt markers in passages, and tokenise up to ``max_nodes`` tokens each."""
-        if self._num_tokens > MAX_TOKENS:
-            self._tokens, self._num_tokens = {}, 0
-        cache = self._tokens  # which another thread may replace
-        new = list({p.text: None for p in passages if p.text not in cache})
-        plain = [self.prompt.plain(text) for text in new]
-        for text, safe, tokens in zip(
-            new, plain, self.prompt.tokenise_passages(plain), strict=True
-        ):
-            cache[text] = safe, (kept := self._cut(tokens))
-            self._num_tokens += len(kept.ids)
-        known = [cache[passage.text] for passage in passages]
-        safe_passages = [
-            passage
-            if safe == passage.text
-            else Evidence(passage.id, safe, passage.source, passage.entities)
-            for passage, (safe, _) in zip(passages, known, strict=True)
-        ]
-        return safe_passages, [tokens for _, tokens in known]
-
-    def _cut(self, tokens: TokenisedPassage) -> TokenisedPassage:
-        """Truncate a passage that alone exceeds ``max_nodes``."""
-        limit = self.config.max_nodes
-        if limit is None or len(tokens.ids) <= limit:
-            return tokens
-        return TokenisedPassage(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
+        return self._tokens.passages(self.prompt, passages, self.config.max_nodes)
 
     def sizes(self, items: Sequence[Retrieved]) -> list[int]:
         """Count the tokens of passages; each takes one position in the prompt."""

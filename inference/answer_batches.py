@@ -97,18 +97,20 @@ def answer_together(
     batch_tokens: int | None = None,
     desc: str = "",
     after_batch: Callable[[], None] | None = None,
+    choice: Choice | None = None,
 ) -> list[Json]:
     """Return the prediction records of examples, in their order; the processes share the work.
 
     All processes must call it with the same examples; each gets all records. ``desc`` names a
     progress bar; without one there is none. All processes call ``after_batch`` after every batch.
+    The answers are chosen from ``choice``; None: the LM writes them.
 
     Raises:
         ValueError: a prompt is too long for the model, or a batch too large for the memory.
     """
     if batch_size is None and batch_tokens is None:
         batch_tokens = ANSWER_TOKENS
-    batching = Batching(max_new_tokens, batch_tokens, batch_size)
+    batching = Batching(max_new_tokens, batch_tokens, batch_size, choice=choice)
     records: dict[int, Json] = {}
     shown = bool(desc) and PartialState().is_local_main_process
     with progress(len(examples), desc, "questions", shown=shown) as bar:
@@ -313,10 +315,17 @@ def answer_batch(
         choice, confidence: as in ``Batching``.
         generate: writes the answers; None: the model.
     """
-    records = _records(
-        model, prompt, examples, max_new_tokens, on_token, past, choice, generate or model.generate
-    )
-    return records if confidence is None else [confidence.applied(record) for record in records]
+    kinds: dict[bool, list[int]] = {}  # without a proposal the LM writes
+    for index, example in enumerate(examples):
+        kinds.setdefault(choice is not None and bool(choice.of(example)), []).append(index)
+    records: dict[int, Json] = {}
+    for is_chosen, indices in kinds.items():
+        given = max_new_tokens, on_token, past, choice if is_chosen else None
+        some = [examples[index] for index in indices]
+        found = _records(model, prompt, some, *given, generate or model.generate)
+        records |= dict(zip(indices, found, strict=True))
+    ordered = [records[index] for index in range(len(examples))]
+    return ordered if confidence is None else [confidence.applied(record) for record in ordered]
 
 
 def _records(
@@ -360,15 +369,22 @@ def _records(
 
 @torch.no_grad()
 def ranked_entities(
-    model: GraphLM, batch: Batch, examples: Sequence[Example]
+    model: GraphLM, batch: Batch, examples: Sequence[Example], num: int | None = NUM_PROPOSALS
 ) -> list[list[Proposal]]:
-    """Return the likeliest entities of each example, best first; none if E_t names none."""
+    """Return the likeliest entities of each example, best first; none if E_t names none.
+
+    Args:
+        model: answers from nodes.
+        batch: the examples, without targets, on the model's device.
+        examples: the examples.
+        num: most entities of an example; None: all.
+    """
     assert batch.candidates is not None, "built without mentions"
     sizes = batch.candidates.num_candidates.tolist()
     found = []
     parts = model.entity_logprobs(batch).float().cpu().split(sizes)
     for example, logprobs in zip(examples, parts, strict=True):
         entities = candidate_entities(example)
-        best = logprobs.argsort(descending=True, stable=True)[:NUM_PROPOSALS].tolist()
+        best = logprobs.argsort(descending=True, stable=True)[:num].tolist()
         found.append([Proposal(entities[i], float(logprobs[i])) for i in best])
     return found

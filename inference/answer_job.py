@@ -90,7 +90,7 @@ class AnswerJob:
         shaping = dataclasses.asdict(self.options)
         corpus = self.loading.applied(self.checkpoint.config.evidence).corpus
         proposals = None
-        if choice is not None:
+        if choice is not None and choice.path is not None:  # else the checkpoint has them
             read = choice.checkpoint
             proposals = file_hash(choice.path) if read is None else read.hash
         return {

@@ -143,7 +143,8 @@ class QA:
             max_new_tokens: longest answer in tokens; None: as training has set it.
             proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
             num_proposals: entities of a question; None: 20.
-            proposal_weight: weight of the nodes' log-probability beside the LM's; None: 1.
+            proposal_weight: weight of the nodes' log-probability beside the LM's; None: as
+                trained, else 1.
             abstain_below: confidence below which "not in the evidence" is answered; None: never.
 
         Raises:
@@ -167,6 +168,7 @@ class QA:
             plan_model,
             plan_reader,
             compute=compute,
+            choice=choice,
             confidence=read_confidence(self.checkpoint, abstain_below, choice),
         )
 

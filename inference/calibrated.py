@@ -15,12 +15,13 @@ def read_confidence(
     Args:
         checkpoint: its metrics have the calibration.
         abstain_below: probability below which answers are withheld; None: never.
-        choice: what the LM chooses from; the calibration is of answers that it writes.
+        choice: what the LM chooses from; only the choice among the checkpoint's own proposals is
+            calibrated.
 
     Raises:
         ValueError: answers are to be withheld, and there is no calibration for them.
     """
-    if choice is not None:
+    if choice is not None and choice.path is not None:
         if abstain_below is not None:
             raise ValueError("--abstain_below: confidence is not calibrated with --proposals")
         return None

@@ -1,7 +1,8 @@
 """An LM chooses its answer among the entities that a node scorer proposes.
 
 The node scorer reads many passages and finds candidates; the LM reads the best few passages and
-scores each candidate's label as the answer to the question.
+scores each candidate's label as the answer to the question. The scorer is another checkpoint's
+(``--proposals``), or part of the LM's own (``proposer`` in its config).
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ class Choice:
     """The proposals that an LM chooses its answers from.
 
     Args:
-        path: a checkpoint that answers from nodes, or a file of its predictions.
+        path: a checkpoint that answers from nodes, or a file of its predictions; None: the LM's
+            own nodes propose, and its examples have the proposals.
         weight: of the node scorer's log-probabilities relative to the LM's.
         num: maximum number of proposals for one question.
-        checkpoint: the checkpoint that proposes; None: ``path`` is a predictions file.
-        proposed: the proposals for each question.
+        checkpoint: the checkpoint that proposes; None: ``path`` is a predictions file, or None.
+        proposed: the proposals for each question; empty where examples have them.
     """
 
-    path: str
+    path: str | None
     weight: float
     num: int
     checkpoint: Checkpoint | None = None
@@ -45,7 +47,14 @@ class Choice:
     @property
     def has_proposer(self) -> bool:
         """Whether a checkpoint makes the proposals while questions are answered."""
-        return self.checkpoint is not None
+        return self.path is None or self.checkpoint is not None
+
+    def of(self, example: Example) -> list[Proposal]:
+        """Return the proposals for an example, best first; there may be none."""
+        if self.path is None:
+            return (example.proposals or [])[: self.num]
+        found = self.proposed.get(example.key)
+        return [] if found is None else found.proposals
 
     def read(self) -> None:
         """Read the proposals from the predictions file.
@@ -53,10 +62,13 @@ class Choice:
         Raises:
             ValueError: as ``read_proposals``.
         """
+        assert self.path is not None, "examples have the proposals"
         self.proposed.update(read_proposals(self.path, self.num))
 
     def missing(self, conversation: Conversation, number: int) -> str:
-        """Return why a turn has no proposals; "" if it has some."""
+        """Return why a turn cannot be answered; "" if it has proposals, or the LM may write."""
+        if self.path is None:
+            return ""
         turn = conversation.turns[number]
         found = self.proposed.get((conversation.id, turn.id))
         if found is None or not found.proposals:
@@ -79,10 +91,10 @@ class Choice:
             model: the LM, which generates text.
             prompt: with the LM's tokenizer.
             batch: the examples, padded on the left, on the model's device.
-            examples: all have proposals (``missing`` returns "").
+            examples: all have proposals.
             max_new_tokens: labels are cut to this many tokens, as generated answers are.
         """
-        proposals = [self.proposed[example.key].proposals for example in examples]
+        proposals = [self.of(example) for example in examples]
         sizes = [len(candidates) for candidates in proposals]
         labels = [proposal.entity.label for proposal in chain(*proposals)]
         ids = [torch.tensor(prompt.target_ids(label)[:max_new_tokens]) for label in labels]

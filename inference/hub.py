@@ -68,7 +68,7 @@ def save_checkpoint_files(checkpoint: Checkpoint, folder: Path) -> Path:
         shutil.copytree(
             checkpoint.folder,
             folder,
-            ignore=shutil.ignore_patterns(TRAINER_STATE, MANIFEST, CARD),
+            ignore=shutil.ignore_patterns(TRAINER_STATE, CARD),
             dirs_exist_ok=True,
         )
         manifest = checkpoint.manifest | {"files": hashes(folder)}
@@ -122,11 +122,15 @@ def model_card(checkpoint: Checkpoint) -> str:
         for name, value in metrics.items()
         if isinstance(value, int | float)
     )
-    answers = (
-        "The language model writes its answers."
-        if config.model.answers == "text"
-        else "Its graph neural network scores the entities of the evidence as answers."
-    )
+    if config.proposer is not None:
+        answers = (
+            "Its graph neural network chooses the passages of the prompt and proposes entities, "
+            "among which the language model chooses the answer."
+        )
+    elif config.model.answers == "text":
+        answers = "The language model writes its answers."
+    else:
+        answers = "Its graph neural network scores the entities of the evidence as answers."
     return f"""---
 library_name: turngraph
 base_model: {json.dumps(config.model.base_model)}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer
@@ -21,9 +23,11 @@ from turngraph.configs.words import plural
 from turngraph.data.embedding import cached
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.prompt import Prompt
+from turngraph.data.types import Conversation
 from turngraph.inference.options import LoadOptions
-from turngraph.model.checkpoint import Checkpoint, load_checkpoint
-from turngraph.model.distributed import place
+from turngraph.inference.passage_chooser import Loaded, PassageChooser
+from turngraph.model.checkpoint import NODES, Checkpoint, load_checkpoint, read_checkpoint
+from turngraph.model.distributed import place, sharding_wanted
 from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer")
@@ -47,7 +51,59 @@ def load(
         raise ValueError(f"--device {device!r}: {error}") from None
     logger.info("checkpoint %s on %s", checkpoint.folder, device)
     config = replace(checkpoint.config, evidence=options.applied(checkpoint.config.evidence))
-    return model, load_builder(config, options.base_model, options.device, trusted)
+    builder = load_builder(config, options.base_model, options.device, trusted)
+    if config.proposer is not None:
+        builder.chooser = own_chooser(checkpoint, options)
+    return model, builder
+
+
+def own_chooser(checkpoint: Checkpoint, options: LoadOptions) -> PassageChooser:
+    """Load the nodes of an LM's checkpoint, which choose its passages.
+
+    Args:
+        checkpoint: of the LM.
+        options: how it is loaded.
+
+    Raises:
+        ValueError: they cannot be loaded.
+    """
+    if sharding_wanted():
+        raise ValueError(f"{checkpoint.folder}: nodes that choose are not possible under FSDP")
+    folder = checkpoint.folder / NODES
+    named = read_checkpoint(folder).config.model.base_model
+    same = named == checkpoint.config.model.base_model
+    moved = options.base_model if same else None
+    chooser = chooser_of([folder], replace(options, base_model=moved, quantization=None))
+    chooser.loaded(0)
+    return chooser
+
+
+def chooser_of(
+    folders: Sequence[Path],
+    options: LoadOptions | None = None,
+    part: Callable[[Conversation], int] = lambda conversation: 0,
+    state_folder: str | None = None,
+) -> PassageChooser:
+    """Make a chooser of the nodes in checkpoints, which it loads when they are needed.
+
+    Args:
+        folders: checkpoints of nodes.
+        options: how they are loaded; None: as they were trained.
+        part: returns the index of the checkpoint for a conversation.
+        state_folder: as in the training config.
+
+    Raises:
+        ValueError: a checkpoint is missing or damaged.
+    """
+    checkpoints = [read_checkpoint(folder) for folder in folders]
+
+    def loaded(checkpoint: Checkpoint) -> Loaded:
+        model, builder = load(checkpoint, options or LoadOptions())
+        model.keep_states(state_folder)
+        return model, builder
+
+    known = " ".join(checkpoint.hash for checkpoint in checkpoints)
+    return PassageChooser([partial(loaded, one) for one in checkpoints], known, part)
 
 
 def device_of(device: str | None) -> str:

@@ -44,12 +44,15 @@ class ProposalOptions:
     """Options of proposals, from which an LM chooses instead of writing.
 
     Args:
-        proposals: a checkpoint that answers from nodes, or its predictions; None: the LM writes.
-        num_proposals: entities of a question; None: as many as there are, 20 at most.
-        proposal_weight: weight of the nodes' log-probability beside the LM's; None: 1.
+        proposals: a checkpoint that answers from nodes, or its predictions; None: the LM writes,
+            or chooses among the proposals of nodes that are part of its own checkpoint.
+        num_proposals: entities of a question; None: as trained, else as many as there are, 20 at
+            most.
+        proposal_weight: weight of the nodes' log-probability beside the LM's; None: as trained,
+            else 1.
 
     Raises:
-        ValueError: a number is out of range, or is given without ``proposals``.
+        ValueError: a number is out of range.
     """
 
     proposals: str | None = None
@@ -58,8 +61,6 @@ class ProposalOptions:
 
     def __post_init__(self) -> None:
         num, weight = self.num_proposals, self.proposal_weight
-        if self.proposals is None and (num, weight) != (None, None):
-            raise ValueError("--proposal_weight and --num_proposals need --proposals")
         if num is not None and not 1 <= num <= NUM_PROPOSALS:
             raise ValueError(f"--num_proposals: {num} given, there are up to {NUM_PROPOSALS}")
         if weight is not None and not 0 <= weight < math.inf:

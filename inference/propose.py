@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from turngraph.configs.schema import Config
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.json_fields import Json, Location
@@ -59,7 +60,7 @@ class Proposer:
         self._hand_over(example, record)
 
     def _hand_over(self, example: Example, record: Json) -> None:
-        location = Location(self.choice.path)
+        location = Location(self.choice.path or "")
         proposals = [] if "error" in record else proposals_of(record, location)
         proposed = Proposed(record["question"], proposals[: self.choice.num])
         self.choice.proposed[example.key] = proposed
@@ -78,8 +79,15 @@ def read_choice(
     Raises:
         ValueError: a file of proposals is malformed, or a checkpoint cannot propose or choose.
     """
-    path = options.proposals
+    path, own = options.proposals, checkpoint.config.proposer
+    if own is not None:
+        if path is not None:
+            where = f"the nodes in {checkpoint.folder} propose"
+            raise ValueError(f"--proposals {path}: {where}, so that none are needed")
+        return own_choice(checkpoint.config, options)
     if path is None:
+        if (options.proposal_weight, options.num_proposals) != (None, None):
+            raise ValueError("--proposal_weight and --num_proposals need --proposals")
         return None
     checkpoint.check_writes()
     if sharding_wanted():
@@ -96,6 +104,20 @@ def read_choice(
     elif proposing.config.model.answers != "nodes":
         raise ValueError(f"--proposals {path}: its model.answers is text, so it proposes nothing")
     return choice
+
+
+def own_choice(config: Config, options: ProposalOptions | None = None) -> Choice | None:
+    """Return the choice among the proposals of a checkpoint's own nodes; None: it has none.
+
+    Args:
+        config: the checkpoint's.
+        options: weight and number, where they differ from the config's; None: they do not.
+    """
+    if (own := config.proposer) is None:
+        return None
+    options = options or ProposalOptions()
+    weight = own.weight if options.proposal_weight is None else options.proposal_weight
+    return Choice(None, weight, options.num_proposals or own.num_proposals)
 
 
 def load_proposer(

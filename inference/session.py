@@ -28,6 +28,7 @@ from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
 from turngraph.inference.chat_answer import ChatAnswer, explain, explain_fitted
 from turngraph.inference.chat_memory import Compute, Plan, open_memory
+from turngraph.inference.choose import Choice
 from turngraph.inference.fitting import fitted
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.inference.propose import Proposer
@@ -58,7 +59,7 @@ class Session:
         pool: evidence for all turns; may be empty.
         memory_graph: path of a person's memory graph, which keeps the conversation; None: none.
         max_new_tokens: length of the longest answer, in tokens; None: 48.
-        proposer: proposes the entities that the model chooses from; None: the model writes.
+        proposer: proposes the entities that the model chooses from; None: ``choice`` says.
         memory_read_only: recall from the memory graph, and remember nothing.
         plan: ask it by plans, whose steps are found by ``rules`` or a local LM (``lm``), or not
             (``none``); None: as in the config.
@@ -68,6 +69,7 @@ class Session:
         confidence: how sure answers have to be; None: nothing says how sure they are.
         building: lock of a builder that conversations in several threads share; None: one thread.
         compute: compute answers by ``rules``, then an LM (``lm``), or not; None: by the config.
+        choice: of the proposals that examples have; None: without ``proposer`` the model writes.
 
     Attributes:
         check: called between the steps before an answer; what it raises ends the question.
@@ -92,12 +94,13 @@ class Session:
         confidence: Confidence | None = None,
         building: AbstractContextManager[Any] | None = None,
         compute: Compute = None,
+        choice: Choice | None = None,
     ) -> None:
         self.model, self.builder, self.generate = model, builder, generate
         self.confidence, self.building = confidence, building or nullcontext()
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.check: Callable[[], None] = lambda: None
-        self.proposer = proposer
+        self.proposer, self.choice = proposer, proposer.choice if proposer else choice
         # not a method: an answer that refers to its session would be freed with it by gc alone
         self._explain = partial(explain, model, builder)
         self.builders = [builder] if proposer is None else [builder, proposer.builder]
@@ -323,20 +326,18 @@ class Session:
         self, examples: Sequence[Example], on_token: Callable[[Tensor], None] | None
     ) -> Json:
         """Return the record of the first example; the second one is for the proposing model."""
-        example, *proposing = examples
+        (example, *proposing), choice = examples, self.choice
         hint = "a smaller --max_new_tokens leaves more room"
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
             raise ValueError(f"{lengths}; {hint}, as does a shorter question")
-        prompt, choice = self.builder.prompt, None
         try:
             if self.proposer is not None:
                 self.proposer.propose_alone(*proposing)
-                choice = self.proposer.choice
-                if missing := choice.missing(example.conversation, example.turn):
-                    raise ValueError(missing)
-            [record] = answer_batch(
+            if choice and (missing := choice.missing(example.conversation, example.turn)):
+                raise ValueError(missing)
+            return answer_batch(
                 self.model,
-                prompt,
+                self.builder.prompt,
                 [example],
                 max_new_tokens=self.max_new_tokens,
                 on_token=on_token,
@@ -344,8 +345,7 @@ class Session:
                 choice=choice,
                 generate=self.generate,
                 confidence=self.confidence,
-            )
-            return record
+            )[0]
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise

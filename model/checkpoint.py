@@ -47,6 +47,8 @@ OLD = "-old"
 """Suffix of a folder that is being replaced, until the new one has its name."""
 PACKAGES = ("turngraph", "torch", "torch-geometric", "transformers", "peft", "accelerate")
 _CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
+NODES = "proposer"
+"""Folder of the nodes in an LM's checkpoint, a checkpoint of its own."""
 CARD = "README.md"
 """The model card; the manifest has no hash of it, as people edit it."""
 

@@ -48,14 +48,17 @@ DATA_LAYERS: tuple[set[str], ...] = (
         "linearise",
         "table_structure",
         "scoring.metrics",
+        "scoring.proposals",
         "bert_encoder",
     },
     {"entities"},
     {"sources", "retrieval", "graph"},
     {"eigen", "corpus"},
     {"prompt", "memory_graph"},
+    {"chooser", "token_cache"},
     {"examples"},
-    {"batches", "scoring", "example_cache"},
+    {"batches", "scoring", "example_rows"},
+    {"example_cache"},
 )
 """The same inside ``data/``. The metrics are below what scores whole files with them; themes rank
 pools with the help of BM25, and memory graphs keep themes."""

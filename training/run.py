@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from turngraph.training.diagnostics import not_finite_report, write_report
 from turngraph.training.optimizer import make_optimizer
 from turngraph.training.run_folder import (
     Progress,
+    copy_nodes,
     find_resumable,
     load_resumable,
     save_resumable,
@@ -43,6 +45,7 @@ class Run:
         model: an untrained model; it is moved to the device.
         builder: builder of the examples; it holds prompt and tokenizer.
         tune: examples to evaluate on.
+        nodes: checkpoint of the proposer; None: there is none.
 
     Attributes:
         wrapped: the model that the loop calls; inside DDP if there are several processes.
@@ -58,7 +61,9 @@ class Run:
         model: GraphLM,
         builder: ExampleBuilder,
         tune: list[Example],
+        nodes: Path | None = None,
     ) -> None:
+        self.nodes = nodes
         self.config, self.accelerator, self.builder, self.tune = config, accelerator, builder, tune
         self.output = Path(config.training.output)
         self.model = place(model, accelerator.device)
@@ -143,14 +148,14 @@ class Run:
         weights = trained_weights(self.model)
         if self.accelerator.is_main_process:
             metrics = self.progress.metrics | {"steps": self.progress.step}
-            save_checkpoint(self.model, self.config, metrics, self.output / "best", weights)
+            more = partial(copy_nodes, self.nodes)
+            save_checkpoint(self.model, self.config, metrics, self.output / "best", weights, more)
         self.accelerator.wait_for_everyone()
 
     def save_last(self) -> None:
         """Write the checkpoint ``last``, for resuming and answering; every process must call it."""
-        save_resumable(
-            self.output, self.model, self.optimizer, self.config, self.progress, self.accelerator
-        )
+        now = self.model, self.optimizer, self.config, self.progress, self.accelerator
+        save_resumable(self.output, *now, self.nodes)
 
     def stop_if_signalled(self, request: StopRequest) -> None:
         """Stop if a signal reached any process; every process must call it.

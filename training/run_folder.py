@@ -23,6 +23,7 @@ from turngraph.configs.parse import differences
 from turngraph.configs.schema import Config
 from turngraph.configs.words import plural
 from turngraph.model.checkpoint import (
+    NODES,
     check_base,
     checkpoint_config,
     load_weights,
@@ -216,6 +217,7 @@ def save_resumable(
     config: Config,
     progress: Progress,
     accelerator: Accelerator,
+    nodes: Path | None = None,
 ) -> None:
     """Write the checkpoint ``last``, for resuming; every process must call it.
 
@@ -226,6 +228,7 @@ def save_resumable(
         config: config of the run.
         progress: progress of the run.
         accelerator: the run's accelerator.
+        nodes: checkpoint of the proposer, which becomes part of this one; None: there is none.
 
     Raises:
         ValueError: the checkpoint cannot be written; earlier checkpoints are kept.
@@ -237,6 +240,7 @@ def save_resumable(
 
         def write_more(folder: Path) -> None:
             write_trainer_state(folder, tensors, states, dataclasses.asdict(progress))
+            copy_nodes(nodes, folder)
 
         def make_room() -> None:
             keep_newest(output, "last", config.training.keep_last, progress.step)
@@ -244,6 +248,12 @@ def save_resumable(
         metrics = progress.metrics | {"steps": progress.step}
         save_checkpoint(model, config, metrics, output / "last", weights, write_more, make_room)
     accelerator.wait_for_everyone()
+
+
+def copy_nodes(nodes: Path | None, folder: Path) -> None:
+    """Copy the proposer's checkpoint into that of the LM, if there is one."""
+    if nodes is not None:
+        shutil.copytree(nodes, folder / NODES)
 
 
 def load_resumable(

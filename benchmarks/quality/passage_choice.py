@@ -31,6 +31,7 @@ from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.jsonlines import read_conversations, write_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.metrics import answer_in_evidence
+from turngraph.data.scoring.proposals import order_passages
 from turngraph.data.types import Conversation, Evidence, Retrieved, gold_interaction
 
 ORDERS = ("bm25", "nodes")
@@ -82,12 +83,7 @@ def by_nodes(ranked: Sequence[Retrieved], record: Json) -> list[Retrieved]:
         ranked: passages, best first by BM25+.
         record: prediction of a checkpoint that answers from nodes.
     """
-    chance = {c["id"]: math.exp(c["logprob"]) for c in record["candidates"]}
-
-    def weight(item: Retrieved) -> float:
-        return sum(chance.get(entity.id, 0.0) for entity in item.evidence.entities)
-
-    return sorted(ranked, key=lambda item: -round(weight(item), 6))
+    return order_passages(ranked, {c["id"]: math.exp(c["logprob"]) for c in record["candidates"]})
 
 
 def within(builder: ExampleBuilder, items: Sequence[Retrieved], budget: int) -> list[Retrieved]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from turngraph.data.types import Entity
+from turngraph.data.types import Entity, Retrieved
 
 NUM_PROPOSALS = 20
 """Largest number of entities kept for a question, best first."""
@@ -44,6 +44,20 @@ class Proposed:
 
     question: str
     proposals: list[Proposal]
+
+
+def order_passages(passages: Sequence[Retrieved], chances: Mapping[str, float]) -> list[Retrieved]:
+    """Order passages by the probability of their entities; ties keep their order.
+
+    Args:
+        passages: passages, best first by their retrieval.
+        chances: probability of entities to be the answer, by id.
+    """
+
+    def chance(item: Retrieved) -> float:
+        return sum(chances.get(id_, 0.0) for id_ in {e.id for e in item.evidence.entities})
+
+    return sorted(passages, key=lambda item: -round(chance(item), 6))
 
 
 def chosen(

@@ -422,7 +422,7 @@ def test_the_code_that_shapes_examples_is_in_the_key(
     in_memory_graph = {name for name in needed if name.startswith("memory_graph/")}
     needed = {name for name in needed if not name.startswith("corpus/")}  # whole, where it is used
     needed -= {"cli", "outputs", "warned"}  # commands, what writes files, and who is warned
-    assert set(CODE) == needed - in_memory_graph | {"example_cache"}
+    assert set(CODE) == needed - in_memory_graph | {"example_cache", "example_rows"}
     graph = replace(builder, memory_graph=MemoryGraphConfig())
     known = {path.as_posix() for path in example_cache._code(graph)}
     assert known >= {f"{name}.py" for name in in_memory_graph}

@@ -272,7 +272,7 @@ def test_tokens_of_passages_are_kept_to_a_limit(
     passages = [Evidence(str(number), f"{'a b c d ' * 5}{number}", "text") for number in range(50)]
     first = [builder.tokenise([passage])[1] for passage in passages]
     assert builder.num_cached["passage_tokens"] == sum(len(one.ids) for [one] in first)
-    monkeypatch.setattr("turngraph.data.examples.MAX_TOKENS", 100)
+    monkeypatch.setattr("turngraph.data.token_cache.MAX_TOKENS", 100)
     assert [builder.tokenise([passage])[1] for passage in passages] == first
     assert builder.num_cached["passage_tokens"] < 200
 

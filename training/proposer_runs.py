@@ -1,0 +1,101 @@
+"""Derives the runs that train the nodes of a ``proposer``, before the LM is trained.
+
+One run trains on all questions; its nodes become part of the LM's checkpoint. Before it, one run
+for each part of the training pools leaves that part out: its nodes choose the passages of the
+part's questions, so that the LM learns from prompts as imperfect as those that it will meet
+(stacking, Wolpert, 1992). Conversations with the same passages are in the same part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from turngraph.configs.kinds import FieldError
+from turngraph.configs.parse import read_config
+from turngraph.configs.schema import Config
+from turngraph.data.examples import Example
+from turngraph.data.types import Conversation
+from turngraph.model.checkpoint import NODES
+
+
+@dataclass(frozen=True)
+class ProposerRun:
+    """A run that trains nodes.
+
+    Args:
+        config: of the run.
+        left_out: index of the part whose questions it does not see; None: it sees all.
+        folds: number of parts.
+    """
+
+    config: Config
+    left_out: int | None
+    folds: int
+
+    def keeps(self, example: Example) -> bool:
+        """Whether it trains on an example."""
+        return self.left_out is None or part_of(example.conversation, self.folds) != self.left_out
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of its trained nodes."""
+        return Path(self.config.training.output) / "best"
+
+
+def part_of(conversation: Conversation, folds: int) -> int:
+    """Return the part of a conversation, by a hash of its passages; without any, of its id."""
+    of_turns = [passage for turn in conversation.turns for passage in turn.evidence]
+    texts = [passage.text for passage in conversation.evidence or of_turns]
+    digest = hashlib.sha256("\n".join(texts or [conversation.id]).encode())
+    return int.from_bytes(digest.digest()[:8]) % folds
+
+
+def proposer_runs(config: Config) -> list[ProposerRun]:
+    """Return the runs of a config's proposer, that on all questions last; none without one.
+
+    Raises:
+        ValueError: ``proposer.config`` cannot be read, or is not one of nodes that can propose.
+    """
+    if config.proposer is None:
+        return []
+    name, folds = config.proposer.config, config.proposer.folds
+    try:
+        own = read_config(name)
+    except ValueError as error:
+        raise ValueError(f"config field proposer.config: {error}") from None
+    wanted = {
+        "model.answers": (own.model.answers, "nodes"),
+        "evidence.memory": (own.evidence.memory, "none"),
+        "memory_graph": (own.memory_graph, None),
+        "training.max_steps": (own.training.max_steps == 0, False),
+    }
+    for field, (value, must) in wanted.items():
+        if value != must:
+            message = f"{name}: its {field} cannot be that of a proposer"
+            raise FieldError("proposer.config", message)
+    data, settings = config.data, config.training
+
+    def run(folder: str, left_out: int | None) -> ProposerRun:
+        changed = replace(
+            own,
+            data=replace(
+                own.data,
+                train=data.train,
+                tune=data.tune if left_out is None else None,
+                max_train_questions=data.max_train_questions,
+                max_tune_questions=data.max_tune_questions,
+                single_answers_only=data.single_answers_only,
+            ),
+            evidence=replace(own.evidence, corpus=config.evidence.corpus),
+            training=replace(
+                own.training,
+                seed=settings.seed,
+                max_minutes=settings.max_minutes,
+                output=str(Path(settings.output) / NODES / folder),
+            ),
+        )
+        return ProposerRun(changed, left_out, folds)
+
+    return [*(run(f"without_{part}", part) for part in range(folds)), run("all", None)]
