@@ -1,9 +1,10 @@
-"""Is an answer as often right as its confidence says? The calibrated one beside the LM's own.
+"""Is an answer as often right as its confidence says? The calibrated one beside the model's own.
 
     python -m turngraph.benchmarks.quality.reliability test.jsonl --figure reliability.svg
 
 Reads the output of ``answer``, without ``--abstain_below``, of a checkpoint with a calibration, on
-questions that it was not fitted on.
+questions that it was not fitted on. The figure is the reliability diagram beside the risk-coverage
+curve: the share of wrong answers among the surest ones.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from turngraph.data.scoring.confidence import expected_error, risk_coverage
 BINS = 10
 MEASURES: dict[str, Callable[[Json], float]] = {
     "calibrated confidence": lambda record: float(record["confidence"]),
-    "the LM's probability": lambda record: math.exp(record["logprob"]),
+    "the model's probability": lambda record: math.exp(record["logprob"]),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the table, and draw the reliability diagram."""
+    """Print the table, and draw the reliability diagram and the risk-coverage curve."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("predictions", help="output of answer")
-    parser.add_argument("--figure", help="file for the reliability diagram")
+    parser.add_argument("--figure", help="file for diagram and curve")
     args = parser.parse_args(argv)
     records = read_records(args.predictions)
     right = [bool(record["hit_at_1"]) for record in records]
@@ -68,24 +69,28 @@ def read_records(path: str) -> list[Json]:
 
 
 def draw(records: Sequence[Json], right: Sequence[bool], path: str) -> None:
-    """Draw how often the answers of each bin are right, beside how sure they are."""
+    """Draw the share of right answers in each bin, and that of wrong ones among the surest."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.5, 4))
-    axes = figure.subplots()
+    figure = Figure(figsize=(9, 4))
+    axes, beside = figure.subplots(1, 2)
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    beside.axhline(1 - sum(right) / len(right), color="0.7", linewidth=1)
     for (name, measure), marker in zip(MEASURES.items(), "os", strict=True):
         bins: dict[int, list[tuple[float, bool]]] = {}
-        for record, is_right in zip(records, right, strict=True):
-            share = measure(record)
+        shares = [measure(record) for record in records]
+        for share, is_right in zip(shares, right, strict=True):
             bins.setdefault(min(int(share * BINS), BINS - 1), []).append((share, is_right))
         points = sorted(
             (sum(s for s, _ in pairs) / len(pairs), sum(r for _, r in pairs) / len(pairs))
             for pairs in bins.values()
         )
         axes.plot(*zip(*points, strict=True), marker=marker, label=name)
+        beside.plot(*zip(*risk_coverage(shares, right), strict=True), label=name)
     axes.set(xlabel="how sure", ylabel="share that is right", xlim=(0, 1), ylim=(0, 1))
     axes.legend()
+    risk = "share of them that is wrong"
+    beside.set(xlabel="share answered, the surest first", ylabel=risk, xlim=(0, 1), ylim=(0, 1))
     figure.tight_layout()
     figure.savefig(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,12 @@ def test_the_table_and_the_figure(tmp_path: Path, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().out
     assert said.startswith("8 questions, 0.500 of the answers are right")
     assert "| calibrated confidence | 0.000 |" in said
-    assert "| the LM's probability | 0.487 | 0.395 | 0.500 | 0.500 | 0.500 |" in said
-    assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
+    assert "| the model's probability | 0.487 | 0.395 | 0.500 | 0.500 | 0.500 |" in said
+    figure = (tmp_path / "figure.svg").read_text()
+    assert figure.startswith("<?xml")
+    assert {"share that is right", "share answered, the surest first"} <= set(
+        re.findall(r"<!-- (.*?) -->", figure)
+    )
     path.write_text(json.dumps({"hit_at_1": True, "logprob": 0}) + "\n")
     with pytest.raises(ValueError, match="line 1: no calibrated confidence"):
         reliability.main([str(path)])
