@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
 import turngraph
 from turngraph import infer, train
@@ -18,13 +19,18 @@ from turngraph.configs.parse import load_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.examples import Example
-from turngraph.data.jsonlines import read_conversations, write_conversations
+from turngraph.data.jsonlines import read_conversations, write_conversations, write_pool
 from turngraph.data.types import Conversation, Evidence, Turn, gold_interaction
 from turngraph.inference.hub import save_checkpoint_files
 from turngraph.inference.load import load
 from turngraph.inference.options import LoadOptions
 from turngraph.inference.passage_chooser import PassageChooser
+from turngraph.inference.serve.app import make_app
+from turngraph.inference.serve.serve_options import ServeOptions
+from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.users import Users
 from turngraph.model.checkpoint import MANIFEST, NODES, hashes, read_checkpoint
+from turngraph.tests.chatting import CONVERSATION, QUESTIONS
 from turngraph.tests.runs import losses, options
 from turngraph.tests.tiny import tiny_conversation
 from turngraph.training.proposer_runs import part_of, proposer_runs
@@ -369,3 +375,27 @@ def test_a_config_with_a_proposer_is_written_and_read(
     assert load_config(["--config", str(tmp_path / "c.yaml")]) == config
     assert load_config(["--config", str(tmp_path / "c.yaml"), "--proposer=null"]).proposer is None
     assert Config(data=config.data).proposer is None
+
+
+def test_a_server_chooses_as_a_chat_does(trained: Path, tmp_path: Path) -> None:
+    qa = turngraph.load(trained / "best", device="cpu")
+    write_pool(tmp_path / "pool.jsonl", CONVERSATION.evidence)
+    chat = qa.chat(CONVERSATION.evidence)
+    expected = [chat.ask(question).text for question in QUESTIONS]
+    given = ServeOptions(evidence=(str(tmp_path / "pool.jsonl"),), memory_dir="is kept")
+    for _ in range(2):  # the second one reads what the first one answered
+        service = Service(qa, given, tmp_path / "users")
+        app = make_app(service, Users(None), "tiny")
+        with TestClient(app, base_url="http://127.0.0.1:8080") as client:
+            if not (listed := client.get("/api/conversations").json()):
+                id_ = client.post("/api/conversations").json()["id"]
+                for question, answer in zip(QUESTIONS, expected, strict=True):
+                    asked = f"/api/conversations/{id_}/ask", {"question": question, "stream": False}
+                    assert client.post(asked[0], json=asked[1]).json()["answer"] == answer
+                streamed = client.post(asked[0], json={"question": QUESTIONS[0]}).text
+                assert streamed.count("event: ") == 2  # a chosen answer comes whole
+                client.post(f"/api/conversations/{id_}/undo")
+            else:
+                assert [one["num_turns"] for one in listed] == [len(QUESTIONS)]
+                why = client.get(f"/api/conversations/{listed[0]['id']}/why").json()
+                assert sum(p["share"] for p in why["passages"]) == pytest.approx(1, abs=1e-3)
