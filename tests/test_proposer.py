@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 
 import turngraph
 from turngraph import infer, train
+from turngraph.benchmarks.quality import faithfulness
 from turngraph.configs.parse import load_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.data.cli import EXIT_GO_ON
@@ -293,6 +294,32 @@ def rehash(folder: Path) -> None:
     """Make the manifest of a changed checkpoint that of its files."""
     manifest = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps(manifest | {"files": hashes(folder)}))
+
+
+def test_its_faithfulness_is_that_of_the_chosen_answer(
+    trained: Path, tmp_path: Path, tiny_data: Path
+) -> None:
+    words = ["--checkpoint", trained / "best", "--input", tiny_data / "tune.jsonl", "--sizes", 1]
+    words += ["--records", tmp_path / "f.jsonl", "--num_questions", 6]
+    faithfulness.main([*map(str, words)])
+    _, *found = [json.loads(line) for line in (tmp_path / "f.jsonl").read_text().splitlines()]
+    words = ["answer", "--checkpoint", trained / "best", "--input", tiny_data / "tune.jsonl"]
+    infer.main([*map(str, words), "--output", str(tmp_path / "out.jsonl")])
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    answers = {(r["conversation"], r["turn"]): r["answer"] for r in records}
+    assert {(r["conversation"], r["turn"]): r["answer"] for r in found} == answers
+
+
+def test_its_export_is_the_lm_with_the_chosen_passages(
+    trained: Path, tmp_path: Path, tiny_data: Path
+) -> None:
+    words = ["export", "--checkpoint", trained / "best", "--input", tiny_data / "tune.jsonl"]
+    infer.main(
+        [*map(str, words), "--output", str(tmp_path / "lm"), "--prompts", str(tmp_path / "p")]
+    )
+    assert (tmp_path / "lm/model.safetensors").is_file()
+    lines = [p.read_text().splitlines() for p in sorted((tmp_path / "p").glob("*.jsonl"))]
+    assert sum(map(len, lines)) == 6
 
 
 def test_a_checkpoint_for_the_hub_has_its_nodes(trained: Path, tmp_path: Path) -> None:

@@ -34,9 +34,11 @@ from turngraph.data.jsonlines import dump, read_conversations
 from turngraph.data.scoring.score import bootstrap
 from turngraph.data.types import Conversation, gold_interaction
 from turngraph.infer import add_model_options
+from turngraph.inference.answer_batches import answer_batch
 from turngraph.inference.explain import evidence_parts
 from turngraph.inference.load import device_of, load
-from turngraph.inference.options import LoadOptions
+from turngraph.inference.options import AnswerOptions, LoadOptions
+from turngraph.inference.propose import own_choice
 from turngraph.model.checkpoint import Checkpoint, file_hash, read_checkpoint
 from turngraph.model.graph_lm import GraphLM
 
@@ -122,33 +124,32 @@ def measure_all(
     """Yield a record for each chosen question, in random order."""
     model, builder = load(checkpoint, LoadOptions(args.base_model, args.device, args.quantization))
     model.eval()
+    options = AnswerOptions(max_new_tokens=args.max_new_tokens).resolved(checkpoint.config)
+    limit, choice = options.max_new_tokens or 0, own_choice(checkpoint.config)
     questions = [(index, turn) for index, turns in chosen.items() for turn in turns]
     random.Random(f"order {args.seed}").shuffle(questions)
     for index, turn in tqdm(questions, desc="questions"):
         (conversation,) = complete_entities([conversations[index]])
         (example,) = builder.conversation(conversation, [turn])
-        yield measure(Ablation(model, builder, example, args.max_new_tokens), args)
+        [found] = answer_batch(model, builder.prompt, [example], limit, choice=choice)
+        yield measure(Ablation(model, builder, example, found["answer"]), args)
 
 
 class Ablation:
-    """Computes the log-probability of one question's answer for any subset of its passages.
+    """Computes the log-probability of an answer for any subset of its passages.
 
     Args:
         model: a model in evaluation mode.
         builder: the builder of the example.
         example: an example with gold history.
-        max_new_tokens: most tokens of an answer.
+        answer: the model's.
     """
 
     def __init__(
-        self, model: GraphLM, builder: ExampleBuilder, example: Example, max_new_tokens: int
+        self, model: GraphLM, builder: ExampleBuilder, example: Example, answer: str
     ) -> None:
-        self.model, self.builder = model, builder
-        prompt = builder.prompt
-        batch = collate([example], "left", with_target=False).to(model.device)
-        ids = model.generate(batch, max_new_tokens, prompt.end_id).ids[0].tolist()
-        self.answer = prompt.answer_text(ids)
-        self.example = replace(example, target_ids=prompt.target_ids(self.answer))
+        self.model, self.builder, self.answer = model, builder, answer
+        self.example = replace(example, target_ids=builder.prompt.target_ids(answer))
         self.num_passages = len(example.evidence)
         conversation, turn = example.conversation, example.turn
         question, interaction = (

@@ -42,7 +42,7 @@ Json = dict[str, Any]
 def question() -> Ablation:
     builder = tiny_builder(question_nodes="query")
     example = builder.conversation(tiny_conversation(0))[1]
-    return Ablation(stir(tiny_model()), builder, example, 4)
+    return Ablation(stir(tiny_model()), builder, example, "Lima")
 
 
 def options(**changes: Any) -> argparse.Namespace:
