@@ -49,8 +49,9 @@ class RowScores:
     @property
     def generates(self) -> bool:
         """Whether an LM generates its answers, as in the paper."""
-        answers = self.runs[-1].config.model.answers
-        return answers == "text" and self.row.proposals_of is None
+        config = self.runs[-1].config
+        chosen = self.row.proposals_of is not None or config.proposer is not None
+        return config.model.answers == "text" and not chosen
 
     def seeds_with(self, other: RowScores) -> list[tuple[int, int]]:
         """Return the pairs of seeds to compare, own seed first."""
