@@ -80,7 +80,7 @@ def plan_run(minutes: float | None = None, begun: float = 0.0, **changes: Any) -
     """A run as the plan sees it: done in so many minutes, or begun."""
     model = SimpleNamespace(evidence="text", answers=changes.pop("answers", "text"))
     data = DataConfig(max_train_questions=400, table_questions=changes.pop("made", 0))
-    config = SimpleNamespace(training=TrainingConfig(), model=model, data=data)
+    config = SimpleNamespace(training=TrainingConfig(), model=model, data=data, proposer=None)
     state = {"done": minutes is not None, "seconds": 60 * (minutes or begun)}
     run = {"kind": "train", "row": Row("a", "a"), "uninterruptible": False, "proposals": None}
     return SimpleNamespace(config=config, state=state, **(run | changes))
