@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fastapi.testclient import TestClient
+from safetensors.torch import load_file
 
 import turngraph
 from turngraph import infer, train
@@ -32,7 +34,7 @@ from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users
 from turngraph.model.checkpoint import MANIFEST, NODES, hashes, read_checkpoint
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS
-from turngraph.tests.runs import losses, options
+from turngraph.tests.runs import ROOT, command, losses, options
 from turngraph.tests.tiny import tiny_conversation
 from turngraph.training.proposer_runs import part_of, proposer_runs
 
@@ -48,6 +50,7 @@ model:
 training: {{max_steps: 4, num_epochs: 8, warmup_steps: 0, state_folder: {states}}}
 data: {{train: not read}}
 """
+ADAPTER = Path("last/adapter/adapter_model.safetensors")
 MAX_NODES = 24
 """Tokens of evidence in a prompt: two or three of six passages."""
 
@@ -374,6 +377,35 @@ def test_settings_that_do_not_go_together_are_refused(
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         train.main(arguments(tmp_path, tiny_folder, tiny_data, **changes))
     assert not (tmp_path / "run").exists()
+
+
+def test_sharded_processes_are_refused(
+    trained: Path, tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("training.proposer_runs", "inference.load"):
+        monkeypatch.setattr(f"turngraph.{module}.sharding_wanted", lambda: True)
+    with pytest.raises(ValueError, match="proposer: not possible under FSDP"):
+        train.main(arguments(tmp_path, tiny_folder, tmp_path))
+    with pytest.raises(ValueError, match="nodes that choose are not possible under FSDP"):
+        answered(tmp_path, trained / "best")
+
+
+@pytest.mark.slow
+def test_two_processes_train_nodes_and_lm_as_one(
+    trained: Path, tmp_path: Path, tiny_folder: str, tiny_data: Path
+) -> None:
+    given = arguments(tmp_path, tiny_folder, tiny_data, training__batches_per_step=2)
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text(nodes.read_text().replace("max_steps: 4", "batches_per_step: 2, max_steps: 4"))
+    launcher = ROOT / "configs/accelerate/ddp.yaml"
+    two = ("-m", "accelerate.commands.launch", "--config_file", launcher, "--num_processes", 2)
+    command(*two, "train.py", *given)
+    both = tmp_path / "run"
+    train.main([*given, f"--training.output={tmp_path / 'one'}"])
+    for path in (Path("last/proposer/node_answers.safetensors"), ADAPTER):
+        expected, found = load_file(tmp_path / "one" / path), load_file(both / path)
+        for name, tensor in expected.items():
+            assert torch.allclose(found[name], tensor, rtol=0, atol=1e-4), name
 
 
 def test_questions_about_the_same_passages_cannot_be_split(

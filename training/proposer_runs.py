@@ -18,6 +18,7 @@ from turngraph.configs.schema import Config
 from turngraph.data.examples import Example
 from turngraph.data.types import Conversation
 from turngraph.model.checkpoint import NODES
+from turngraph.model.distributed import sharding_wanted
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def proposer_runs(config: Config) -> list[ProposerRun]:
     """
     if config.proposer is None:
         return []
+    if sharding_wanted():
+        raise FieldError("proposer", "not possible under FSDP; start one process, or do not shard")
     name, folds = config.proposer.config, config.proposer.folds
     try:
         own = read_config(name)
