@@ -25,3 +25,6 @@ class Chooser(Protocol):
         cut: CutEdges,
     ) -> tuple[list[Retrieved], list[Proposal]]:
         """Return passages and proposals of a turn, best first; the arguments are a builder's."""
+
+    def drop_index(self, pool: tuple[Evidence, ...]) -> None:
+        """Drop what is kept of a pool that is asked no more."""

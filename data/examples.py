@@ -281,6 +281,8 @@ class ExampleBuilder:
                 pool = join_pools(*own, tuple(item.evidence for item in recalled))
             asked = conversation, turn, interaction, pool, self.cut
             retrieved, proposals = self.chooser.choose(*asked)
+            if recalled and pool is not None:
+                self.chooser.drop_index(pool)
         kept = self._cut_to_budget(retrieved[: self.config.top_k - len(recalled)], recalled)
         evidence = memory.merge(kept, q_t, lambda items: self._fits([*items, *recalled]))
         known = {item.evidence.text for item in evidence}
@@ -374,6 +376,8 @@ class ExampleBuilder:
     def drop_index(self, pool: tuple[Evidence, ...]) -> None:
         """Drop the index of a pool that is asked no more."""
         self._indexes.pop(id(pool), None)
+        if self.chooser is not None:
+            self.chooser.drop_index(pool)
 
     def _new_index(self, pool: tuple[Evidence, ...]) -> Index:
         retriever, ranker = self.config.retriever, self.config.ranker

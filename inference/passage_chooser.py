@@ -59,6 +59,11 @@ class PassageChooser:
             self._loaded[index] = self._loads[index]()
         return self._loaded[index]
 
+    def drop_index(self, pool: tuple[Evidence, ...]) -> None:
+        """Drop the indexes of a pool that is asked no more."""
+        for _, builder in self._loaded.values():
+            builder.drop_index(pool)
+
     @torch.no_grad()
     def choose(
         self,

@@ -293,6 +293,19 @@ def test_facts_of_a_memory_graph_can_be_proposed(
     assert "[memory" in printed
 
 
+def test_no_index_of_a_pool_that_is_asked_no_more_is_kept(trained: Path) -> None:
+    qa = turngraph.load(trained / "best", device="cpu")
+    chooser = qa.builder.chooser
+    assert isinstance(chooser, PassageChooser)
+    pool = tiny_conversation(2).evidence
+    session = qa.chat(pool)
+    session.ask("What is the capital of Japan?")
+    of_nodes = chooser.loaded(0)[1]
+    assert [one.num_cached["indexes"] for one in (qa.builder, of_nodes)] == [1, 1]
+    qa.builder.drop_index(session.pool)
+    assert [one.num_cached["indexes"] for one in (qa.builder, of_nodes)] == [0, 0]
+
+
 def rehash(folder: Path) -> None:
     """Make the manifest of a changed checkpoint that of its files."""
     manifest = json.loads((folder / MANIFEST).read_text())
@@ -394,9 +407,10 @@ def test_sharded_processes_are_refused(
 def test_two_processes_train_nodes_and_lm_as_one(
     trained: Path, tmp_path: Path, tiny_folder: str, tiny_data: Path
 ) -> None:
-    given = arguments(tmp_path, tiny_folder, tiny_data, training__batches_per_step=2)
-    nodes = tmp_path / "nodes.yaml"
-    nodes.write_text(nodes.read_text().replace("max_steps: 4", "batches_per_step: 2, max_steps: 4"))
+    given = arguments(tmp_path, tiny_folder, tiny_data, model__lora__lora_dropout=0)
+    text = (tmp_path / "nodes.yaml").read_text()
+    text = text.replace("max_steps: 4", "batches_per_step: 2, max_steps: 4")
+    (tmp_path / "nodes.yaml").write_text(text.replace("heads: 2", "heads: 2, dropout: 0.0"))
     launcher = ROOT / "configs/accelerate/ddp.yaml"
     two = ("-m", "accelerate.commands.launch", "--config_file", launcher, "--num_processes", 2)
     command(*two, "train.py", *given)
