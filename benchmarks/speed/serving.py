@@ -23,6 +23,8 @@ BLOCKS = 10
 """Parts of a half of a load; their means are nearly independent, single samples are not."""
 T_8 = 2.306
 """Quantile 0.975 of Student's t with ``BLOCKS - 2`` degrees of freedom."""
+LEAST_REQUESTS = 500
+"""Requests of half a load whose growth is told: with fewer, caches that fill are all of it."""
 LEVEL_KIB = 1.0
 """Growth below which memory is level, in KiB a request."""
 
@@ -137,14 +139,16 @@ def growth(samples: Sequence[tuple[int, int]]) -> Growth | None:
         samples: requests answered, and bytes of memory.
 
     Returns:
-        The slope; None: there are too few samples.
+        The slope; None: there are too few samples or requests.
     """
     half = samples[len(samples) // 2 :]
     size = len(half) // BLOCKS
-    if size < 2 or half[0][0] == half[-1][0]:
+    if size < 2:
         return None
     blocks = [half[i * size : (i + 1) * size] for i in range(BLOCKS)]
     xs = [statistics.fmean(x for x, _ in block) for block in blocks]
+    if xs[-1] - xs[0] < LEAST_REQUESTS:
+        return None
     ys = [statistics.fmean(y for _, y in block) / 2**10 for block in blocks]
     fit = statistics.linear_regression(xs, ys)
     rest = sum((y - fit.intercept - fit.slope * x) ** 2 for x, y in zip(xs, ys, strict=True))

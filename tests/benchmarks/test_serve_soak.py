@@ -48,6 +48,9 @@ class Here:
         self.port = self.server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
 
+    def stored(self) -> str:
+        return "some"
+
     def kill(self) -> None:
         self.server.should_exit = True
         self.thread.join()
@@ -180,4 +183,6 @@ def test_growth_is_told_from_noise() -> None:
     assert str(level).endswith(": level")
     assert str(leaking).endswith(": grows")
     assert leaking.low < 8 < leaking.high
-    assert growth([(n, 0) for n in range(10)]) is None
+    assert growth([(1000 * n, 0) for n in range(10)]) is None
+    assert growth([(n // 4, 2**30 + n * 2**20) for n in range(400)]) is None  # caches fill
+    assert growth([(n // 399, 2**30) for n in range(400)]) is None
