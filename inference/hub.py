@@ -17,6 +17,12 @@ from turngraph.model.checkpoint import CARD, CONFIG, MANIFEST, METRICS, Checkpoi
 TRAINER_STATE = "trainer_state"
 FILES = ("*.json", "*.yaml", "*.safetensors", CARD)
 """Files of a checkpoint; nothing else is downloaded, so that no pickle ever is."""
+HOW_IT_ANSWERS = {
+    "text": "The language model writes its answers.",
+    "nodes": "Its graph neural network scores the entities of the evidence as answers.",
+    "chosen": "Its graph neural network chooses the passages of the prompt and proposes entities, "
+    "among which the language model chooses the answer.",
+}
 _FAILURES: tuple[type[Exception], ...] = (
     *HfHubHTTPError.__bases__,
     HFValidationError,
@@ -122,15 +128,7 @@ def model_card(checkpoint: Checkpoint) -> str:
         for name, value in metrics.items()
         if isinstance(value, int | float)
     )
-    if config.proposer is not None:
-        answers = (
-            "Its graph neural network chooses the passages of the prompt and proposes entities, "
-            "among which the language model chooses the answer."
-        )
-    elif config.model.answers == "text":
-        answers = "The language model writes its answers."
-    else:
-        answers = "Its graph neural network scores the entities of the evidence as answers."
+    answers = HOW_IT_ANSWERS["chosen" if config.proposer is not None else config.model.answers]
     return f"""---
 library_name: turngraph
 base_model: {json.dumps(config.model.base_model)}
