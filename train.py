@@ -101,8 +101,10 @@ def run_training(
     set_seed(settings.seed)
     builder = load_builder(config, trusted=config.model.trust_remote_code)
     with accelerator.main_process_first():  # the others then find the examples in the cache
-        chosen_by = None if options.dry_run else choosers(proposers)
-        examples, tune = load_train_and_tune(config, builder, chosen_by)
+        # no name: what chooses, with its models, is freed once the examples are there
+        examples, tune = load_train_and_tune(
+            config, builder, None if options.dry_run else choosers(proposers)
+        )
     examples = [example for example in examples if keeps is None or keeps(example)]
     if keeps is not None and not examples:
         raise ValueError(
