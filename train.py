@@ -43,6 +43,7 @@ from turngraph.inference.load import chooser_of, load_builder
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.inference.passage_chooser import PassageChooser
 from turngraph.inference.propose import own_choice
+from turngraph.model.checkpoint import read_checkpoint
 from turngraph.model.device_memory import RELEASE_EVERY, peak_memory, release_freed_memory
 from turngraph.model.distributed import is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
@@ -138,13 +139,16 @@ def choosers(proposers: Sequence[ProposerRun]) -> tuple[PassageChooser, PassageC
 
     Args:
         proposers: finished runs of nodes, that on all questions last; they may be none.
+
+    Raises:
+        ValueError: a checkpoint is missing or damaged.
     """
     if not proposers:
         return None
-    *folders, whole = (run.checkpoint for run in proposers)
-    part = partial(part_of, folds=len(folders))
+    *parts, whole = (read_checkpoint(run.checkpoint) for run in proposers)
+    part = partial(part_of, folds=len(parts))
     states = proposers[-1].config.training.state_folder
-    in_training = chooser_of(folders, part=part, state_folder=states)
+    in_training = chooser_of(parts, part=part, state_folder=states)
     return in_training, chooser_of([whole], state_folder=states)
 
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer
@@ -69,17 +68,16 @@ def own_chooser(checkpoint: Checkpoint, options: LoadOptions) -> PassageChooser:
     """
     if sharding_wanted():
         raise ValueError(f"{checkpoint.folder}: nodes that choose are not possible under FSDP")
-    folder = checkpoint.folder / NODES
-    named = read_checkpoint(folder).config.model.base_model
-    same = named == checkpoint.config.model.base_model
+    nodes = read_checkpoint(checkpoint.folder / NODES)
+    same = nodes.config.model.base_model == checkpoint.config.model.base_model
     moved = options.base_model if same else None
-    chooser = chooser_of([folder], replace(options, base_model=moved, quantization=None))
+    chooser = chooser_of([nodes], replace(options, base_model=moved, quantization=None))
     chooser.loaded(0)
     return chooser
 
 
 def chooser_of(
-    folders: Sequence[Path],
+    checkpoints: Sequence[Checkpoint],
     options: LoadOptions | None = None,
     part: Callable[[Conversation], int] = lambda conversation: 0,
     state_folder: str | None = None,
@@ -87,15 +85,11 @@ def chooser_of(
     """Make a chooser of the nodes in checkpoints, which it loads when they are needed.
 
     Args:
-        folders: checkpoints of nodes.
+        checkpoints: of nodes.
         options: how they are loaded; None: as they were trained.
         part: returns the index of the checkpoint for a conversation.
         state_folder: as in the training config.
-
-    Raises:
-        ValueError: a checkpoint is missing or damaged.
     """
-    checkpoints = [read_checkpoint(folder) for folder in folders]
 
     def loaded(checkpoint: Checkpoint) -> Loaded:
         model, builder = load(checkpoint, options or LoadOptions())
