@@ -165,7 +165,7 @@ class ScorerConfig:
 
     layer: int = 0
     """A node starts from its token embedding (0), or from its token's state after this layer of the
-    frozen LM, which reads each passage after the question."""
+    LM, which reads each passage after the question. The LM is frozen without model.lora."""
     num_layers: int = 3
     """GATv2 layers, each with a residual and a layer norm. Change it for answers more hops away."""
     width: int = 128
@@ -220,7 +220,8 @@ class ModelConfig:
     """text: the LM generates the answer; nodes: the answer is the entity of the evidence whose
     nodes score highest, and of the LM only the token embeddings or some layers are used."""
     lora: LoraConfig | None = field(default_factory=LoraConfig)
-    """LoRA of the LM; null: the LM is not trained (zero-shot, or only the encoder is trained)."""
+    """LoRA of the LM, or of the layers that the scorer reads; null: the LM is not trained
+    (zero-shot, or only encoder or scorer are trained)."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     """Used with evidence: graph and answers: text."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
@@ -400,11 +401,15 @@ def _check_proposer(config: Config) -> None:
 
 
 def _check_answers_from_nodes(config: Config) -> None:
-    nodes = config.evidence.question_nodes
+    nodes, model, training = config.evidence.question_nodes, config.model, config.training
     for name, value, holds, must in (
-        ("model.evidence", config.model.evidence, config.model.evidence == "graph", "graph"),
-        ("model.lora", config.model.lora, config.model.lora is None, "null"),
-        ("training.packing", config.training.packing, not config.training.packing, "false"),
+        ("model.evidence", model.evidence, model.evidence == "graph", "graph"),
+        ("training.packing", training.packing, not training.packing, "false"),
         ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
     ):
         check(holds, name, value, f"must be {must} where model.answers is nodes")
+    if model.lora is not None:
+        where = "with LoRA where model.answers is nodes"
+        layer, states = model.scorer.layer, training.state_folder
+        check(layer > 0, "model.scorer.layer", layer, f"must be above 0 {where}")
+        check(states is None, "training.state_folder", states, f"must be null {where}")

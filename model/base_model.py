@@ -30,6 +30,8 @@ FINGERPRINT_SAMPLES = 256
 """Number of values of each weight in the fingerprint."""
 QUANTIZED = "-"
 """Takes the place of the first hash of a fingerprint if the model is quantized."""
+LORA = "lora_"
+"""Part of the names of LoRA's weights, and of no others."""
 COMPILE_BACKEND = "inductor"
 FLASH_ATTENTION = {
     "flash_attention_2": (is_flash_attn_2_available, "flash-attn"),
@@ -292,7 +294,7 @@ def fingerprint(model: PreTrainedModel) -> str:
     parameters = {
         name.removeprefix("base_model.model.").replace(".base_layer.", "."): parameter
         for name, parameter in model.named_parameters()
-        if "lora_" not in name
+        if LORA not in name
     }
     head = model.get_output_embeddings()
     linear = [m for m in model.modules() if isinstance(m, (nn.Linear, Conv1D)) and m is not head]

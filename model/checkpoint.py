@@ -27,7 +27,7 @@ from turngraph.configs.json_files import read_json_object
 from turngraph.configs.models import LOADING
 from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config, ModelConfig
-from turngraph.model.base_model import NoAttentionError, empty_base_model, same_base
+from turngraph.model.base_model import LORA, NoAttentionError, empty_base_model, same_base
 from turngraph.model.distributed import gather, placed_like
 from turngraph.model.graph_lm import GraphLM
 from turngraph.model.tensor_files import check_tensors, read_tensors
@@ -62,7 +62,7 @@ def trained_weights(model: GraphLM) -> dict[str, Tensor]:
         for name, tensor in module.saved_state().items()
     }
     lora = model.lm.named_parameters() if isinstance(model.lm, PeftModel) else ()
-    weights |= {f"lm.{name}": gather(p) for name, p in lora if "lora_" in name}
+    weights |= {f"lm.{name}": gather(p) for name, p in lora if LORA in name}
     return weights
 
 
@@ -399,7 +399,7 @@ def _expected(model: GraphLM, folder: Path) -> dict[Path, dict[str, Tensor]]:
         expected[folder / ADAPTER / ADAPTER_WEIGHTS] = {
             name.replace(".default.", "."): parameter
             for name, parameter in model.causal_lm.named_parameters()
-            if "lora_" in name
+            if LORA in name
         }
     return expected
 

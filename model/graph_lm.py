@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 
 from turngraph.configs.schema import ModelConfig
 from turngraph.model.base_model import (
+    LORA,
     add_lora,
     all_embeddings,
     cast_adapter_inputs,
@@ -100,11 +101,12 @@ class GraphLM(nn.Module):
         self.encoder: GraphEncoder | None = None
         self.scorer: NodeAnswers | None = None
         self._packing_checked = False
+        lm = base if config.lora is None else add_lora(base, config.lora)  # base itself gets it
+        cast_adapter_inputs(lm, config.dtype != "bfloat16")  # autocast casts them in bf16
         if config.answers == "nodes":
             self.scorer = NodeAnswers(base, config.scorer)
             return
-        self.lm = base if config.lora is None else add_lora(base, config.lora)
-        cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # autocast casts them in bf16
+        self.lm = lm
         if config.evidence == "graph":
             self.encoder = GraphEncoder(all_embeddings(base), config.encoder)
         if config.gradient_checkpointing:
@@ -116,8 +118,7 @@ class GraphLM(nn.Module):
         """Compute in float32 from now on; the frozen weights are converted, which is exact."""
         self.config = replace(self.config, dtype="float32")
         self.float()
-        if self.lm is not None:
-            cast_adapter_inputs(self.lm, True)
+        cast_adapter_inputs(self, True)
 
     def keep_states(self, folder: str | None) -> None:
         """Keep the states that the scorer's LM reads in a folder, so that they are computed once.
@@ -126,13 +127,13 @@ class GraphLM(nn.Module):
             folder: gets a folder for each base model, type and layer; None: they are not kept.
 
         Raises:
-            ValueError: the scorer reads no states.
+            ValueError: the scorer reads no states, or those of layers that are trained.
         """
         if folder is None:
             return
         reader = None if self.scorer is None else self.scorer.reader
-        if reader is None:
-            must = "must be null unless model.answers is nodes and model.scorer.layer is above 0"
+        if reader is None or reader.is_trained:
+            must = "must be null unless nodes answer from states of a frozen layer above 0"
             raise ValueError(f"config field training.state_folder: {folder!r} given, {must}")
         model = self.base_fingerprint.partition("/")[0][:12]
         name = f"{model}_{self.config.quantization}_{self.config.dtype}_{self.config.scorer.layer}"
@@ -319,15 +320,15 @@ class GraphLM(nn.Module):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Return trainable parameters by learning rate: ``lora``, ``encoder``, ``residual_gate``.
 
-        The scorer's parameters count as the encoder's.
+        The scorer's parameters count as the encoder's, but for LoRA of the layers that it reads.
         """
         groups: dict[str, list[nn.Parameter]] = {"lora": [], "encoder": [], "residual_gate": []}
         for name, parameter in self.named_parameters():
             if parameter.requires_grad:
                 is_gate = name == "encoder.residual_gates"
                 part = "residual_gate" if is_gate else name.partition(".")[0]
-                names = {"lm": "lora", "scorer": "encoder"}
-                groups[names.get(part, part)].append(parameter)
+                part = "lora" if LORA in name else "encoder" if part == "scorer" else part
+                groups[part].append(parameter)
         return {name: parameters for name, parameters in groups.items() if parameters}
 
 

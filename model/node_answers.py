@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from turngraph.configs.schema import EDGE_TYPES, PASSAGE_FEATURES, ScorerConfig
-from turngraph.model.base_model import all_embeddings
+from turngraph.model.base_model import LORA, all_embeddings
 from turngraph.model.gatv2 import GATv2Layer
 from turngraph.model.passage_reader import PassageReader
 
@@ -39,14 +39,15 @@ class CandidatesLike(Protocol):
 class NodeAnswers(nn.Module):
     """Scorer that computes the log-probability of each entity of E_t as the answer.
 
-    Nodes are the LM's frozen token embeddings, or states of a layer of the frozen LM, which has
-    read their passage after the question (``config.layer``). They are normalised and projected, and
-    nodes of the question get a vector. After the GATv2 layers a mention is represented by its last
-    token's state, pooled states of its passage, and those of the question; an entity's score is the
-    log-sum-exp of its mentions' scores.
+    Nodes are the LM's frozen token embeddings, or states of a layer of the LM, frozen or with LoRA,
+    which has read their passage after the question (``config.layer``). They are normalised and
+    projected, and nodes of the question get a vector. After the GATv2 layers a mention is
+    represented by its last token's state, pooled states of its passage, and those of the question;
+    an entity's score is the log-sum-exp of its mentions' scores.
 
     Args:
-        base: the LM; its embeddings are copied, and with ``config.layer`` its first layers kept.
+        base: the LM, with or without LoRA; its embeddings are copied, and with ``config.layer`` its
+            first layers kept.
         config: the LM's layer; number of layers, width, heads, dropout.
 
     Raises:
@@ -139,7 +140,8 @@ class NodeAnswers(nn.Module):
     def saved_state(self) -> dict[str, Tensor]:
         """Return the tensors to save: all but those that the base model has."""
         known = ("embeddings.", "reader.")
-        return {k: v for k, v in self.state_dict().items() if not k.startswith(known)}
+        tensors = self.state_dict().items()
+        return {k: v for k, v in tensors if not k.startswith(known) or LORA in k}
 
 
 def log_sum_exp(values: Tensor, lengths: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Computes node features by the first layers of the frozen LM, which read the question first.
+"""Computes node features by the first layers of the LM, which read the question first.
 
 Shapes: N nodes, S segments (passages, and the question of each example), D LM width.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, PreTrainedModel
 
-from turngraph.model.base_model import decoder_layers
+from turngraph.model.base_model import LORA, decoder_layers
 from turngraph.model.generation import rows_of
 
 TOKENS_AT_ONCE = 1024
@@ -27,18 +28,20 @@ TOKENS_AT_ONCE = 1024
 
 
 class PassageReader(nn.Module):
-    """The first layers of a frozen LM, which read each passage by itself after the question.
+    """The first layers of an LM, which read each passage by itself after the question.
 
     A passage's states are those of the row ``[bos] question passage``, so that they depend on the
     question. The question's own states depend on no passage, and are computed once for all.
+    The layers are frozen, but for LoRA if they have it.
 
     Args:
-        base: a causal LM; layers above ``layer`` and its head are released.
+        base: a causal LM, with or without LoRA; layers above ``layer`` and its head are released.
         layer: number of layers, from 1; the output of the last one is kept, before any norm.
 
     Attributes:
         folder: keeps the states of each example, so that they are computed once; None: they are
             computed at each call.
+        is_trained: whether the layers have LoRA, which gets gradients; states are not kept then.
         max_tokens: the most tokens that a passage and its question may have; None: no limit.
 
     Raises:
@@ -64,7 +67,10 @@ class PassageReader(nn.Module):
             if isinstance(part, nn.ModuleList) and layers[0] in part
         ]
         setattr(self.body, name, stack[:layer])
-        self.body.requires_grad_(False).eval()
+        for part, parameter in self.body.named_parameters():
+            parameter.requires_grad_(LORA in part)
+        self.is_trained = any(parameter.requires_grad for parameter in self.body.parameters())
+        self.train()
         self._read: list[Tensor] = []
         layers[layer - 1].register_forward_hook(self._keep)
 
@@ -76,12 +82,11 @@ class PassageReader(nn.Module):
         self._read.append(output[0] if isinstance(output, tuple) else output)
 
     def train(self, mode: bool = True) -> PassageReader:
-        """Leave the LM in evaluation mode: it is not trained, so its dropout is off."""
+        """Leave a frozen LM in evaluation mode, so that its dropout is off."""
         super().train(mode)
-        self.body.eval()
+        self.body.train(mode and self.is_trained)
         return self
 
-    @torch.no_grad()
     def forward(self, node_ids: Tensor, sizes: Tensor, questions: Tensor) -> Tensor:
         """Compute the states of all nodes of a batch, [N, D], in the LM's type.
 
@@ -95,10 +100,22 @@ class PassageReader(nn.Module):
         """
         segments = list(node_ids.split(sizes.tolist()))
         states, first = [], 0
-        for last in questions.tolist():
-            states.append(self._example(segments[first:last], segments[last]))
-            first = last + 1
-        return torch.cat(states)
+        with self._computing():
+            for last in questions.tolist():
+                states.append(self._example(segments[first:last], segments[last]))
+                first = last + 1
+            return torch.cat(states)
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Compute with gradients for LoRA, whose weights are float32, else without."""
+        weight: Tensor = next(self.body.parameters())
+        low = self.is_trained and weight.dtype == torch.bfloat16
+        with (
+            torch.set_grad_enabled(self.is_trained and torch.is_grad_enabled()),
+            torch.autocast(weight.device.type, torch.bfloat16, enabled=low),
+        ):
+            yield
 
     def _example(self, passages: Sequence[Tensor], question: Tensor) -> Tensor:
         """Return the states of an example, from the folder if it has them."""

@@ -208,7 +208,10 @@ def test_the_examples_cache_keeps_mentions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["lora.r=4"], "model.lora: .* must be null where model.answers is nodes"),
+        (
+            ["lora.r=4"],
+            "model.scorer.layer: 0 given, must be above 0 with LoRA where model.answers",
+        ),
         (["lora=null", "evidence=text"], "model.evidence: 'text' given, must be graph"),
         (["lora=null", "scorer.heads=3"], "model.scorer.heads: 3 given, must divide"),
         (["lora=null", "scorer.width=0"], "model.scorer.width: 0 given, must be at least 1"),
