@@ -136,6 +136,27 @@ def test_answers_go_on_with_another_number_of_processes(
     assert [r["evidence"] for r in two] == [r["evidence"] for r in one]
 
 
+@pytest.mark.slow
+def test_nodes_with_lora_learn_sharded_as_they_do_alone(
+    data: Path, tiny_folder: str, tmp_path: Path
+) -> None:
+    changes = CALM | {
+        "data.tune": "null",
+        "evidence.question_nodes": "query",
+        "model.answers": "nodes",
+        "model.scorer.layer": 2,
+        "model.scorer.dropout": 0,
+        "training.eval_every": "null",
+    }
+    train.main(options(tiny_folder, data, tmp_path / "one", **changes))
+    launch("fsdp2", "train.py", *options(tiny_folder, data, tmp_path / "two", **changes))
+    one, two = (lines(tmp_path / run) for run in ("one", "two"))
+    assert [line["step"] for line in two] == [line["step"] for line in one]
+    for name in ("loss", "gradient_norm"):
+        expected = [line[name] for line in one]
+        assert [line[name] for line in two] == pytest.approx(expected, rel=1e-4), name
+
+
 @pytest.mark.parametrize("path", sorted(LAUNCHERS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_launchers_leave_precision_and_loading_to_the_run(path: Path) -> None:
     launcher = yaml.safe_load(path.read_text(encoding="utf-8"))
