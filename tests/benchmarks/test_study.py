@@ -291,6 +291,11 @@ def test_hits_of_several_files_are_compared(
     found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
     assert [found[i].split()[0] for i in (3, 4, 5, 6)] == ["1.000", "1.000", "7", f"{3 / 7:+.3f}"]
     assert hits.read_hits([str(first)])["a"]["0"]["c0", "0"] == "5"
+    hits.main([str(first), str(second), "--than", "a", "--output", str(tmp_path / "page")])
+    page = (tmp_path / "page" / "study.md").read_text(encoding="utf-8").split("\n")
+    assert f"| b |{'|'.join(found[2:])}" in page
+    assert (tmp_path / "page" / "rows.png").read_bytes()[1:4] == b"PNG"
+    assert f"--output {tmp_path / 'page'}`." in page[-2]
     with pytest.raises(ValueError, match="'c' is not a row of"):
         hits.main([str(first), "--than", "a", "--rows", "c"])
 
