@@ -162,23 +162,23 @@ def load_train_and_tune(
     Args:
         config: of the run.
         builder: builds the examples.
-        chosen_by: what chooses the passages of the training examples, and of the tuning examples;
-            None: retrieval does.
+        chosen_by: what chooses the passages for training, and for tuning; None: retrieval does.
     """
     data, seed = config.data, config.training.seed
-    examples: list[Example] = []
-    tune: list[Example] = []
-    trusted = config.model.trust_remote_code
-    make_builder = partial(load_builder, config, trusted=trusted)
-    load = partial(load_examples, builder, data=data, make_builder=make_builder)
-    builder.chooser = chosen_by and chosen_by[0]
+    examples, tune = list[Example](), list[Example]()
+    make_builder = partial(load_builder, trusted=config.model.trust_remote_code)
+    load, trained = partial(load_examples, builder, data=data), config.in_training
+    builder.chooser, builder.config = chosen_by and chosen_by[0], trained.evidence
     if data.train is not None and config.training.max_steps != 0:
-        examples = data.train_repeats * load(data.train, data.max_train_questions, seed=seed)
+        make = partial(make_builder, trained)
+        load_train = partial(load, data.train, seed=seed, make_builder=make)
+        examples = data.train_repeats * load_train(data.max_train_questions)
         if data.table_questions:
-            examples += load(data.train, data.table_questions, seed=seed, from_tables=True)
-    builder.chooser = chosen_by and chosen_by[1]
+            examples += load_train(data.table_questions, from_tables=True)
+    builder.chooser, builder.config = chosen_by and chosen_by[1], config.evidence
     if data.tune is not None:
-        tune = load(data.tune, data.max_tune_questions, seed=TUNE_SEED)
+        make = partial(make_builder, config)
+        tune = load(data.tune, data.max_tune_questions, seed=TUNE_SEED, make_builder=make)
     builder.chooser = None  # its models are not needed any more
     return examples, tune
 

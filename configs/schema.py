@@ -5,7 +5,7 @@ A field that no shipped run and no study varies says in its docstring when to ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Literal
 
@@ -266,6 +266,9 @@ class TrainingConfig:
     batches_per_step: int = 4
     """Batches in one optimizer step, shared among the processes: a step is the same for any number
     of processes that divides it."""
+    top_k: int | None = None
+    """Passages of a training question, evidence.top_k at most; null: as many. Change it to fewer
+    where they are read by layers that are trained, which takes most of the time."""
     packing: bool = False
     """Pack a batch's examples into one row without padding. Change it for speed on GPUs with flash
     or flex attention."""
@@ -312,7 +315,7 @@ class TrainingConfig:
             value = getattr(self, name)
             check(value > 0, f"training.{name}", value, "must be positive")
         optional = ("batch_size", "batch_tokens", "eval_every", "save_every", "max_minutes")
-        for name in (*optional, "max_new_tokens"):
+        for name in (*optional, "top_k", "max_new_tokens"):
             value = getattr(self, name)
             check(value is None or value > 0, f"training.{name}", value, "must be positive or null")
         given = (self.batch_size, self.batch_tokens)
@@ -371,6 +374,13 @@ class Config:
             None,
             "with evidence: text there is nothing to train, set training.max_steps: 0",
         )
+
+    @property
+    def in_training(self) -> Config:
+        """The config whose evidence training questions get: at most training.top_k passages."""
+        most = self.evidence.top_k
+        most = min(most, self.training.top_k or most)
+        return replace(self, evidence=replace(self.evidence, top_k=most))
 
 
 def _check_trl(config: Config) -> None:
