@@ -27,6 +27,7 @@ from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer, Conversation, Turn
+from turngraph.inference.load import load_builder
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.runs import Json, command, lines, losses, options
@@ -533,6 +534,28 @@ def test_two_processes_train_as_one(tiny_data: Path, tiny_folder: str, tmp_path:
         assert two == pytest.approx(one, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("top_k", "expected", "num_workers"), [(None, 4, 0), (2, 2, 0), (9, 4, 0), (2, 2, 2)]
+)
+def test_training_questions_may_get_fewer_passages(
+    top_k: int | None,
+    expected: int,
+    num_workers: int,
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))
+    given = options(tiny_folder, tiny_data, tmp_path / "run", data__num_workers=num_workers)
+    config = load_config([*given, f"--training.top_k={'null' if top_k is None else top_k}"])
+    builder = load_builder(config)
+    examples, tune = train.load_train_and_tune(config, builder)
+    assert {len(example.evidence) for example in examples} == {expected}
+    assert {len(example.evidence) for example in tune} == {4}
+    assert builder.config == config.evidence
+
+
 def test_questions_made_from_tables_stand_beside_the_repeated_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,7 +566,7 @@ def test_questions_made_from_tables_stand_beside_the_repeated_own(
     write_conversations(path, both)
 
     def questions(**settings: Any) -> list[tuple[str, str]]:
-        config = Config(data=DataConfig(str(path), **settings))
+        config = Config(data=DataConfig(str(path), **settings), evidence=builder.config)
         examples, tune = train.load_train_and_tune(config, builder)
         assert tune == []
         return [(e.key[0], e.conversation.turns[e.turn].question) for e in examples]
