@@ -266,7 +266,7 @@ class TrainingConfig:
     batches_per_step: int = 4
     """Batches in one optimizer step, shared among the processes: a step is the same for any number
     of processes that divides it."""
-    top_k: int | None = None
+    max_passages: int | None = None
     """Passages of a training question, evidence.top_k at most; null: as many. Change it to fewer
     where they are read by layers that are trained, which takes most of the time."""
     packing: bool = False
@@ -315,7 +315,7 @@ class TrainingConfig:
             value = getattr(self, name)
             check(value > 0, f"training.{name}", value, "must be positive")
         optional = ("batch_size", "batch_tokens", "eval_every", "save_every", "max_minutes")
-        for name in (*optional, "top_k", "max_new_tokens"):
+        for name in (*optional, "max_passages", "max_new_tokens"):
             value = getattr(self, name)
             check(value is None or value > 0, f"training.{name}", value, "must be positive or null")
         given = (self.batch_size, self.batch_tokens)
@@ -377,9 +377,9 @@ class Config:
 
     @property
     def in_training(self) -> Config:
-        """The config whose evidence training questions get: at most training.top_k passages."""
+        """The config whose evidence training questions get: at most training.max_passages passages."""
         most = self.evidence.top_k
-        most = min(most, self.training.top_k or most)
+        most = min(most, self.training.max_passages or most)
         return replace(self, evidence=replace(self.evidence, top_k=most))
 
 

@@ -548,7 +548,7 @@ def test_training_questions_may_get_fewer_passages(
 ) -> None:
     monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))
     given = options(tiny_folder, tiny_data, tmp_path / "run", data__num_workers=num_workers)
-    config = load_config([*given, f"--training.top_k={'null' if top_k is None else top_k}"])
+    config = load_config([*given, f"--training.max_passages={'null' if top_k is None else top_k}"])
     builder = load_builder(config)
     examples, tune = train.load_train_and_tune(config, builder)
     assert {len(example.evidence) for example in examples} == {expected}
