@@ -377,7 +377,7 @@ class Config:
 
     @property
     def in_training(self) -> Config:
-        """The config whose evidence training questions get: at most training.max_passages passages."""
+        """The config with the evidence of training questions, training.max_passages at most."""
         most = self.evidence.top_k
         most = min(most, self.training.max_passages or most)
         return replace(self, evidence=replace(self.evidence, top_k=most))
