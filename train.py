@@ -147,9 +147,9 @@ def choosers(proposers: Sequence[ProposerRun]) -> tuple[PassageChooser, PassageC
         return None
     *parts, whole = (read_checkpoint(run.checkpoint) for run in proposers)
     part = partial(part_of, folds=len(parts))
-    states = proposers[-1].config.training.state_folder
-    in_training = chooser_of(parts, part=part, state_folder=states)
-    return in_training, chooser_of([whole], state_folder=states)
+    of_parts, of_all = (run.config.training.state_folder for run in proposers[-2:])
+    in_training = chooser_of(parts, part=part, state_folder=of_parts)
+    return in_training, chooser_of([whole], state_folder=of_all)
 
 
 def load_train_and_tune(

@@ -18,6 +18,9 @@ class ProposerConfig:
     config: str = "sqa/graph_read"
     """Config of its training (answers: nodes), as for train --config; data and output are this
     run's. Change it to propose by other nodes."""
+    part_config: str | None = None
+    """Config of the nodes that choose the passages of training questions; null: the same. Change it
+    to nodes that are trained faster, such as sqa/graph_nodes: each part needs its own."""
     folds: int = 2
     """Parts of the training pools: the passages of each part's questions are chosen by a scorer
     that was trained on the others, so that the LM learns from prompts like those it will meet.

@@ -221,6 +221,27 @@ def test_answers_are_chosen_among_the_proposals_of_the_nodes(trained: Path, tmp_
         assert written == sorted(written, reverse=True)
 
 
+def test_parts_may_have_faster_nodes_than_all(
+    tmp_path: Path, tiny_folder: str, tiny_data: Path
+) -> None:
+    lora = "{r: 2, lora_dropout: 0.0}"
+    tuned, static = (tmp_path / name for name in ("nodes.yaml", "static.yaml"))
+    known = NODES_CONFIG.format(base=tiny_folder, states="null")
+    tuned.write_text(known.replace("lora: null", f"lora: {lora}"))
+    static.write_text(known.replace("layer: 1", "layer: 0"))
+    given = arguments(tmp_path, tiny_folder, tiny_data, proposer__part_config=static)
+    train.main(given)
+    runs = proposer_runs(load_config(given))
+    layers = [read_checkpoint(run.checkpoint).config.model.scorer.layer for run in runs]
+    assert layers == [0, 0, 1]
+    inside = read_checkpoint(tmp_path / "run" / "best" / NODES)
+    assert inside.config.model.lora is not None
+    assert any("lora_" in name for name in load_file(inside.folder / "node_answers.safetensors"))
+    assert len(answered(tmp_path, tmp_path / "run" / "best")) == 6
+    with pytest.raises(ValueError, match=r"proposer.part_config: config sqa/grph: No such file"):
+        train.main(arguments(tmp_path, tiny_folder, tiny_data, proposer__part_config="sqa/grph"))
+
+
 def test_examples_of_the_cache_have_their_proposals(
     trained: Path, tiny_folder: str, tiny_data: Path
 ) -> None:

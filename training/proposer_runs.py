@@ -57,30 +57,20 @@ def proposer_runs(config: Config) -> list[ProposerRun]:
     """Return the runs of a config's proposer, that on all questions last; none without one.
 
     Raises:
-        ValueError: ``proposer.config`` cannot be read, or is not one of nodes that can propose.
+        ValueError: a config of nodes cannot be read, or is not one of nodes that can propose.
     """
     if config.proposer is None:
         return []
     if sharding_wanted():
         raise FieldError("proposer", "not possible under FSDP; start one process, or do not shard")
     name, folds = config.proposer.config, config.proposer.folds
-    try:
-        own = read_config(name)
-    except ValueError as error:
-        raise ValueError(f"config field proposer.config: {error}") from None
-    wanted = {
-        "model.answers": (own.model.answers, "nodes"),
-        "evidence.memory": (own.evidence.memory, "none"),
-        "memory_graph": (own.memory_graph, None),
-        "training.max_steps": (own.training.max_steps == 0, False),
-    }
-    for field, (value, must) in wanted.items():
-        if value != must:
-            message = f"{name}: its {field} cannot be that of a proposer"
-            raise FieldError("proposer.config", message)
+    whole = config_of_nodes(name, "proposer.config")
+    of_part = config.proposer.part_config
+    parts = whole if of_part is None else config_of_nodes(of_part, "proposer.part_config")
     data, settings = config.data, config.training
 
     def run(folder: str, left_out: int | None) -> ProposerRun:
+        own = whole if left_out is None else parts
         changed = replace(
             own,
             data=replace(
@@ -102,3 +92,29 @@ def proposer_runs(config: Config) -> list[ProposerRun]:
         return ProposerRun(changed, left_out, folds)
 
     return [*(run(f"without_{part}", part) for part in range(folds)), run("all", None)]
+
+
+def config_of_nodes(name: str, field: str) -> Config:
+    """Read a config of nodes that can propose.
+
+    Args:
+        name: as for ``train --config``.
+        field: the config field that names it, for messages.
+
+    Raises:
+        ValueError: it cannot be read, or is not one of nodes that can propose.
+    """
+    try:
+        own = read_config(name)
+    except ValueError as error:
+        raise ValueError(f"config field {field}: {error}") from None
+    wanted = {
+        "model.answers": (own.model.answers, "nodes"),
+        "evidence.memory": (own.evidence.memory, "none"),
+        "memory_graph": (own.memory_graph, None),
+        "training.max_steps": (own.training.max_steps == 0, False),
+    }
+    for inner, (value, must) in wanted.items():
+        if value != must:
+            raise FieldError(field, f"{name}: its {inner} cannot be that of a proposer")
+    return own
