@@ -105,6 +105,8 @@ class GraphLM(nn.Module):
         cast_adapter_inputs(lm, config.dtype != "bfloat16")  # autocast casts them in bf16
         if config.answers == "nodes":
             self.scorer = NodeAnswers(base, config.scorer)
+            if self.scorer.reader is not None:
+                self.scorer.reader.recomputes = config.gradient_checkpointing
             return
         self.lm = lm
         if config.evidence == "graph":

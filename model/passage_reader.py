@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
 from turngraph.model.base_model import LORA, decoder_layers
@@ -43,6 +44,8 @@ class PassageReader(nn.Module):
             computed at each call.
         is_trained: whether the layers have LoRA, which gets gradients; states are not kept then.
         max_tokens: the most tokens that a passage and its question may have; None: no limit.
+        recomputes: whether activations are computed again in the backward pass, a group of passages
+            after the other, instead of kept.
 
     Raises:
         ValueError: the LM has fewer layers.
@@ -51,6 +54,7 @@ class PassageReader(nn.Module):
     def __init__(self, base: PreTrainedModel, layer: int) -> None:
         super().__init__()
         self.folder: Path | None = None
+        self.recomputes = False
         layers = decoder_layers(base)
         if layer > len(layers):
             raise ValueError(
@@ -152,14 +156,24 @@ class PassageReader(nn.Module):
         starts = torch.tensor([0, *map(len, passages)]).cumsum(0).tolist()
         for group in _groups(order, passages):
             padded = pad_sequence([passages[i] for i in group], batch_first=True)
-            # padding on the right needs no mask: no token of a causal LM attends to it
-            rows = torch.zeros(len(group), dtype=torch.long, device=padded.device)
-            own = rows_of(cache, rows) if len(prefix) else DynamicCache(config=self.config)
-            read = self._states(padded, own)
+            given = cache if len(prefix) else None
+            if self.recomputes and torch.is_grad_enabled():
+                read = checkpoint(self._after, padded, given, use_reentrant=False)
+            else:
+                read = self._after(padded, given)
             for row, index in enumerate(group):
                 size = len(passages[index])
                 states[starts[index] : starts[index] + size] = read[row, :size]
         return states
+
+    def _after(self, padded: Tensor, cache: Any) -> Tensor:
+        """Return the states of passages after the question whose cache is given, if there is one.
+
+        Padding on the right needs no mask: no token of a causal LM attends to it.
+        """
+        rows = torch.zeros(len(padded), dtype=torch.long, device=padded.device)
+        own = DynamicCache(config=self.config) if cache is None else rows_of(cache, rows)
+        return self._states(padded, own)
 
     def _states(self, ids: Tensor, cache: Any) -> Tensor:
         self._read.clear()

@@ -77,6 +77,25 @@ def test_gradients_are_those_of_the_lm_that_reads_question_and_passage(architect
         assert torch.allclose(found[name], gradient, atol=1e-4, rtol=1e-3), name
 
 
+def test_recomputed_activations_change_no_gradient() -> None:
+    tensors, found = collate(examples(3), "right", with_target=True), []
+    for recomputes in (False, True):
+        model = stir(tiny_model(**SETTINGS, gradient_checkpointing=recomputes)).train()
+        assert model.scorer is not None
+        assert model.scorer.reader is not None
+        passes: list[int] = []
+        count = model.scorer.reader.body.register_forward_pre_hook(lambda *_, p=passes: p.append(1))
+        model(tensors).total.backward()
+        count.remove()
+        found.append((len(passes), [p.grad for p in model.parameters() if p.requires_grad]))
+    (once, expected), (again, gradients_) = found
+    assert once < again <= 2 * once
+    for one, other in zip(expected, gradients_, strict=True):
+        assert one is not None
+        assert other is not None
+        assert torch.allclose(one, other, atol=1e-5, rtol=1e-4)
+
+
 def test_until_it_is_trained_it_scores_like_frozen_layers() -> None:
     batch = examples(3)
     frozen, trained = tiny_model(**SETTINGS, lora=None), tiny_model(**SETTINGS)
