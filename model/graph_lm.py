@@ -6,6 +6,8 @@ V vocabulary, A answer tokens, P given answers.
 
 from __future__ import annotations
 
+import os
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -102,6 +104,11 @@ class GraphLM(nn.Module):
         self._packing_checked = False
         if config.answers == "nodes":
             self.scorer = NodeAnswers(base, config.scorer)
+            if (init := os.environ.get("TG_INIT")) and base.device.type != "meta":
+                from safetensors.torch import load_file
+
+                found = self.scorer.load_state_dict(load_file(init), strict=False)
+                assert not found.unexpected_keys, found
             return
         self.lm = base if config.lora is None else add_lora(base, config.lora)
         cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # autocast casts them in bf16
@@ -327,7 +334,8 @@ class GraphLM(nn.Module):
                 is_gate = name == "encoder.residual_gates"
                 part = "residual_gate" if is_gate else name.partition(".")[0]
                 names = {"lm": "lora", "scorer": "encoder"}
-                groups[names.get(part, part)].append(parameter)
+                kind = "lora" if "lora_" in name else names.get(part, part)
+                groups[kind].append(parameter)
         return {name: parameters for name, parameters in groups.items() if parameters}
 
 

@@ -139,7 +139,9 @@ class NodeAnswers(nn.Module):
     def saved_state(self) -> dict[str, Tensor]:
         """Return the tensors to save: all but those that the base model has."""
         known = ("embeddings.", "reader.")
-        return {k: v for k, v in self.state_dict().items() if not k.startswith(known)}
+        return {
+            k: v for k, v in self.state_dict().items() if not k.startswith(known) or "lora_" in k
+        }
 
 
 def log_sum_exp(values: Tensor, lengths: Tensor) -> Tensor:

@@ -65,6 +65,17 @@ class PassageReader(nn.Module):
         ]
         setattr(self.body, name, stack[:layer])
         self.body.requires_grad_(False).eval()
+        self.tuned = False
+        if first := os.environ.get("TG_LORA"):
+            from peft import LoraConfig, inject_adapter_in_model
+
+            self.tuned = True
+            settings = LoraConfig(
+                r=32, lora_alpha=32, lora_dropout=0.0,
+                target_modules=["q_proj", "k_proj", "v_proj"],
+                layers_to_transform=list(range(int(first), layer)), layers_pattern=name,
+            )
+            inject_adapter_in_model(settings, self.body)
         self._read: list[Tensor] = []
         layers[layer - 1].register_forward_hook(self._keep)
 
@@ -81,7 +92,6 @@ class PassageReader(nn.Module):
         self.body.eval()
         return self
 
-    @torch.no_grad()
     def forward(self, node_ids: Tensor, sizes: Tensor, questions: Tensor) -> Tensor:
         """Compute the states of all nodes of a batch, [N, D], in the LM's type.
 
@@ -95,10 +105,12 @@ class PassageReader(nn.Module):
         """
         segments = list(node_ids.split(sizes.tolist()))
         states, first = [], 0
-        for last in questions.tolist():
-            states.append(self._example(segments[first:last], segments[last]))
-            first = last + 1
-        return torch.cat(states)
+        grad = self.tuned and torch.is_grad_enabled()
+        with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16, enabled=self.tuned):
+            for last in questions.tolist():
+                states.append(self._example(segments[first:last], segments[last]))
+                first = last + 1
+            return torch.cat(states)
 
     def _example(self, passages: Sequence[Tensor], question: Tensor) -> Tensor:
         """Return the states of an example, from the folder if it has them."""
