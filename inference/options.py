@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import math
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -36,6 +38,8 @@ class LoadOptions:
 
     def applied(self, evidence: EvidenceConfig) -> EvidenceConfig:
         """Return how evidence is retrieved with these options."""
+        if k := os.environ.get("TG_TOPK"):
+            evidence = replace(evidence, top_k=int(k))
         return evidence if self.corpus is None else replace(evidence, corpus=self.corpus)
 
 
