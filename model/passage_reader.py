@@ -76,6 +76,9 @@ class PassageReader(nn.Module):
                 layers_to_transform=list(range(int(first), layer)), layers_pattern=name,
             )
             inject_adapter_in_model(settings, self.body)
+            for part, parameter in self.body.named_parameters():
+                if "lora_" in part:
+                    parameter.data = parameter.data.to(base.dtype)
         self._read: list[Tensor] = []
         layers[layer - 1].register_forward_hook(self._keep)
 
