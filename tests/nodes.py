@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
+from turngraph.configs.schema import Config, DataConfig, EvidenceConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
+from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
 from turngraph.model.graph_lm import GraphLM
-from turngraph.tests.tiny import tiny_builder, tiny_conversation
+from turngraph.tests.tiny import tiny_base, tiny_builder, tiny_conversation
 
-EVIDENCE = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
+EVIDENCE: dict[str, Any] = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
 
 
 def examples(count: int = 6, **evidence: object) -> list[Example]:
     builder = replace(tiny_builder(**EVIDENCE | evidence), mentions=True)
     found = [e for n in range(-(-count // 3)) for e in builder.conversation(tiny_conversation(n))]
     return found[:count]
+
+
+def reloaded(model: GraphLM, folder: Path, monkeypatch: pytest.MonkeyPatch) -> GraphLM:
+    """The model of a checkpoint of this one, whose LM is the tiny one."""
+    config = Config(DataConfig(train="x"), EvidenceConfig(**EVIDENCE), model=model.config)
+    save_checkpoint(model, config, {}, folder)
+    monkeypatch.setattr("turngraph.model.graph_lm.load_base_model", lambda *_: tiny_base())
+    monkeypatch.setattr("turngraph.model.checkpoint.empty_base_model", lambda *_: tiny_base())
+    return load_checkpoint(folder)
 
 
 def scored(model: GraphLM, batch: list[Example]) -> list[list[float]]:

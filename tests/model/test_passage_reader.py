@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from turngraph import infer, train
-from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
+from turngraph.configs.schema import Config, DataConfig, ScorerConfig
 from turngraph.data.batches.collate import candidate_entities, collate
 from turngraph.inference.answer_batches import answer_together, check_lengths
 from turngraph.model.base_model import decoder_layers
-from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
 from turngraph.model.passage_reader import TOKENS_AT_ONCE, PassageReader
-from turngraph.tests.nodes import EVIDENCE, examples, scored
+from turngraph.tests.nodes import examples, reloaded, scored
 from turngraph.tests.runs import losses, options
 from turngraph.tests.tiny import (
     ARCHITECTURES,
@@ -195,13 +194,9 @@ def test_a_checkpoint_holds_no_weights_of_the_lm_and_gives_the_same_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = stir(tiny_model(**SETTINGS))
-    config = Config(DataConfig(train="x"), EvidenceConfig(**EVIDENCE), model=model.config)
-    save_checkpoint(model, config, {}, tmp_path / "c")
     assert model.scorer is not None
     assert not any(name.startswith("reader") for name in model.scorer.saved_state())
-    monkeypatch.setattr("turngraph.model.graph_lm.load_base_model", lambda *_: tiny_base())
-    monkeypatch.setattr("turngraph.model.checkpoint.empty_base_model", lambda *_: tiny_base())
-    again = load_checkpoint(tmp_path / "c")
+    again = reloaded(model, tmp_path / "c", monkeypatch)
     assert scored(again, examples(3)) == scored(model, examples(3))
 
 

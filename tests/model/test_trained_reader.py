@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from turngraph import infer, train
-from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ScorerConfig
+from turngraph.configs.schema import Config, DataConfig, LoraConfig, ScorerConfig
 from turngraph.data.batches.collate import collate
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.base_model import LORA, add_lora, decoder_layers
-from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
 from turngraph.model.passage_reader import PassageReader
-from turngraph.tests.nodes import EVIDENCE, examples, scored
+from turngraph.tests.nodes import examples, reloaded, scored
 from turngraph.tests.runs import losses, options
 from turngraph.tests.tiny import ARCHITECTURES, stir, tiny_base, tiny_builder, tiny_model
 from turngraph.training.optimizer import make_optimizer
@@ -138,15 +137,11 @@ def test_a_checkpoint_holds_its_lora_and_gives_the_same_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = stir(tiny_model(**SETTINGS))
-    config = Config(DataConfig(train="x"), EvidenceConfig(**EVIDENCE), model=model.config)
-    save_checkpoint(model, config, {}, tmp_path / "c")
     assert model.scorer is not None
     saved = [name for name in model.scorer.saved_state() if name.startswith("reader.")]
     assert saved
     assert all(LORA in name for name in saved)
-    monkeypatch.setattr("turngraph.model.graph_lm.load_base_model", lambda *_: tiny_base())
-    monkeypatch.setattr("turngraph.model.checkpoint.empty_base_model", lambda *_: tiny_base())
-    again = load_checkpoint(tmp_path / "c")
+    again = reloaded(model, tmp_path / "c", monkeypatch)
     assert scored(again, examples(3)) == scored(model, examples(3))
 
 
