@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -25,14 +25,36 @@ from turngraph.model.base_model import LORA, decoder_layers
 from turngraph.model.generation import rows_of
 
 TOKENS_AT_ONCE = 1024
-"""Tokens of a forward pass over passages of similar length, padding included."""
+"""Tokens of a forward pass over passages of similar length on a CPU, padding included."""
+TOKENS_AT_ONCE_ON_GPU = 2**13
+"""The same on a GPU, where short passes take as long as their kernels' launches."""
+
+Asked = tuple[Sequence[Tensor], Tensor]
+"""Token ids of an example's passages, and of its question."""
+Place = tuple[int, int]
+"""Index of an example, and of a segment in it."""
+
+
+class _Prefixes(NamedTuple):
+    """What stands before the passages of B examples, L tokens with padding on the left.
+
+    Args:
+        cache: keys and values of its tokens.
+        lengths: numbers of tokens, [B].
+        mask: 1 at tokens, 0 at padding, [B, L]; None: there is no padding.
+    """
+
+    cache: Any
+    lengths: Tensor
+    mask: Tensor | None
 
 
 class PassageReader(nn.Module):
     """The first layers of an LM, which read each passage by itself after the question.
 
     A passage's states are those of the row ``[bos] question passage``, so that they depend on the
-    question. The question's own states depend on no passage, and are computed once for all.
+    question. The question's own states depend on no passage, and are computed once for all. A GPU
+    reads the examples of a batch together; a CPU, where that gains nothing, each by itself.
     The layers are frozen, but for LoRA if they have it.
 
     Args:
@@ -103,17 +125,17 @@ class PassageReader(nn.Module):
             ValueError: the folder cannot be read or written.
         """
         segments = list(node_ids.split(sizes.tolist()))
-        states, first = [], 0
+        asked, first = list[Asked](), 0
+        for last in questions.tolist():
+            asked.append((segments[first:last], segments[last]))
+            first = last + 1
         with self._computing():
-            for last in questions.tolist():
-                states.append(self._example(segments[first:last], segments[last]))
-                first = last + 1
-            return torch.cat(states)
+            return torch.cat(self._kept(asked) if self.folder else self._compute(asked))
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
         """Compute with gradients for LoRA, whose weights are float32, else without."""
-        weight: Tensor = next(self.body.parameters())
+        weight = self._weight
         low = self.is_trained and weight.dtype == torch.bfloat16
         with (
             torch.set_grad_enabled(self.is_trained and torch.is_grad_enabled()),
@@ -121,74 +143,144 @@ class PassageReader(nn.Module):
         ):
             yield
 
-    def _example(self, passages: Sequence[Tensor], question: Tensor) -> Tensor:
-        """Return the states of an example, from the folder if it has them."""
-        if self.folder is None:
-            return self._compute(passages, question)
-        digest = hashlib.sha256()
-        for part in (*passages, question):
-            digest.update(len(part).to_bytes(8, "little") + part.cpu().numpy().tobytes())
-        path = self.folder / f"{digest.hexdigest()[:32]}.safetensors"
+    def _kept(self, asked: Sequence[Asked]) -> list[Tensor]:
+        """Return the states of examples, those that the folder does not have computed together."""
+        assert self.folder is not None
+        paths = [self.folder / f"{_digest(*one)}.safetensors" for one in asked]
+        path = self.folder
         try:
-            if path.exists():
-                states: Tensor = load_file(path)["states"].to(question.device)
-                return states
-            states = self._compute(passages, question)
+            missing = dict.fromkeys(path for path in paths if not path.exists())
+            computed = self._compute([asked[paths.index(path)] for path in missing])
+            states = dict(zip(missing, computed, strict=True))
+            for path in paths:
+                if path not in states:
+                    states[path] = load_file(path)["states"].to(asked[0][1].device)
             self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor, partial = tempfile.mkstemp(dir=self.folder, suffix=".part")
-            os.close(descriptor)
-            save_file({"states": states.cpu()}, partial)
-            os.replace(partial, path)
+            for path in missing:
+                descriptor, partial = tempfile.mkstemp(dir=self.folder, suffix=".part")
+                os.close(descriptor)
+                save_file({"states": states[path].cpu()}, partial)
+                os.replace(partial, path)
         except (OSError, SafetensorError) as error:
             raise ValueError(f"config field training.state_folder: {path}: {error}") from error
-        return states
+        return [states[path] for path in paths]
 
-    def _compute(self, passages: Sequence[Tensor], question: Tensor) -> Tensor:
-        bos = [] if self.bos is None else [self.bos]
-        prefix = torch.cat([question.new_tensor(bos), question])
-        weight: Tensor = next(self.body.parameters())
-        states = weight.new_empty(sum(map(len, passages)) + len(question), self.width)
-        cache = DynamicCache(config=self.config)
-        if len(prefix):
-            read = self._states(prefix[None], cache)[0]
-            states[len(states) - len(question) :] = read[len(prefix) - len(question) :]
-        order = sorted(range(len(passages)), key=lambda i: len(passages[i]))
-        starts = torch.tensor([0, *map(len, passages)]).cumsum(0).tolist()
-        for group in _groups(order, passages):
-            padded = pad_sequence([passages[i] for i in group], batch_first=True)
-            given = cache if len(prefix) else None
+    def _compute(self, asked: Sequence[Asked]) -> list[Tensor]:
+        """Return the states of examples, each [its nodes, D]."""
+        start = [] if self.bos is None else [self.bos]
+        prefixes = [torch.cat([question.new_tensor(start), question]) for _, question in asked]
+        lengths = [len(prefix) for prefix in prefixes]
+        if len(asked) > 1 and (0 in lengths or not self.on_gpu):
+            return [states for one in asked for states in self._compute([one])]
+        reads: list[Tensor] = []  # states of all passes, [rows, columns, D]
+        places: dict[Place, Tensor] = {}  # of each segment's states in their rows
+        total = 0
+        given = None
+        if sum(lengths):
+            given, read = self._first(prefixes)
+            reads.append(read)
+            for example, (passages, question) in enumerate(asked):
+                total += read.shape[1]
+                places[example, len(passages)] = torch.arange(total - len(question), total)
+        segments = [(i, s) for i, (passages, _) in enumerate(asked) for s in range(len(passages))]
+        ids = {(i, s): asked[i][0][s] for i, s in segments}
+        for group in _groups(ids, TOKENS_AT_ONCE_ON_GPU if self.on_gpu else TOKENS_AT_ONCE):
+            padded = pad_sequence([ids[key] for key in group], batch_first=True)
+            owners = torch.tensor([example for example, _ in group]).to(padded.device)
             if self.recomputes and torch.is_grad_enabled():
-                read = checkpoint(self._after, padded, given, use_reentrant=False)
+                read = checkpoint(self._after, padded, given, owners, use_reentrant=False)
             else:
-                read = self._after(padded, given)
-            for row, index in enumerate(group):
-                size = len(passages[index])
-                states[starts[index] : starts[index] + size] = read[row, :size]
-        return states
+                read = self._after(padded, given, owners)
+            reads.append(read)
+            for key in group:
+                places[key] = torch.arange(total, total + len(ids[key]))
+                total += read.shape[1]
+        found, none = [], torch.arange(0)
+        rows = torch.cat([read.flatten(0, 1) for read in reads]) if reads else self._no_states()
+        for example, (passages, _) in enumerate(asked):
+            own = [places.get((example, s), none) for s in range(len(passages) + 1)]
+            found.append(rows[torch.cat(own).to(rows.device)])
+        return found
 
-    def _after(self, padded: Tensor, cache: Any) -> Tensor:
-        """Return the states of passages after the question whose cache is given, if there is one.
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the layers are on another device than the CPU."""
+        return self._weight.device.type != "cpu"
+
+    @property
+    def _weight(self) -> Tensor:
+        return next(self.body.parameters())
+
+    def _no_states(self) -> Tensor:
+        return self._weight.new_empty(0, self.width)
+
+    def _first(self, prefixes: Sequence[Tensor]) -> tuple[_Prefixes, Tensor]:
+        """Read what stands before the passages of each example, padded on the left."""
+        padded = pad_sequence(prefixes, batch_first=True, padding_side="left")
+        ones = [torch.ones_like(prefix) for prefix in prefixes]
+        mask = pad_sequence(ones, batch_first=True, padding_side="left")  # [B, L]
+        lengths = mask.sum(1)
+        cache = DynamicCache(config=self.config)
+        if len({len(prefix) for prefix in prefixes}) == 1:
+            return _Prefixes(cache, lengths, None), self._states(padded, cache)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        return _Prefixes(cache, lengths, mask), self._states(padded, cache, mask, positions)
+
+    def _after(self, padded: Tensor, given: _Prefixes | None, owners: Tensor) -> Tensor:
+        """Return the states of passages after their examples' prefixes, [R, P, D].
 
         Padding on the right needs no mask: no token of a causal LM attends to it.
-        """
-        rows = torch.zeros(len(padded), dtype=torch.long, device=padded.device)
-        own = DynamicCache(config=self.config) if cache is None else rows_of(cache, rows)
-        return self._states(padded, own)
 
-    def _states(self, ids: Tensor, cache: Any) -> Tensor:
+        Args:
+            padded: token ids of passages, [R, P].
+            given: prefixes that have been read; None: there are none.
+            owners: index of each passage's prefix, [R].
+        """
+        if given is None:
+            return self._states(padded, DynamicCache(config=self.config))
+        cache = rows_of(given.cache, owners)
+        if given.mask is None:
+            return self._states(padded, cache)
+        mask = torch.cat([given.mask[owners], torch.ones_like(padded)], 1)  # [R, L + P]
+        columns = torch.arange(padded.shape[1], device=padded.device)
+        positions = given.lengths[owners][:, None] + columns  # [R, P]
+        return self._states(padded, cache, mask, positions)
+
+    def _states(
+        self, ids: Tensor, cache: Any, mask: Tensor | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         self._read.clear()
-        self.body(input_ids=ids, past_key_values=cache, use_cache=True)  # _keep gets the states
+        self.body(  # _keep gets the states
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+        )
         states: Tensor = self._read.pop()
         return states
 
 
-def _groups(order: Sequence[int], passages: Sequence[Tensor]) -> list[list[int]]:
-    """Divide passages, shortest first, into groups that fit into one forward pass."""
-    groups: list[list[int]] = []
-    for index in order:
-        fits = groups and (len(groups[-1]) + 1) * len(passages[index]) <= TOKENS_AT_ONCE
-        if fits:
-            groups[-1].append(index)
-        elif len(passages[index]):
-            groups.append([index])
+def _digest(passages: Sequence[Tensor], question: Tensor) -> str:
+    """Return a name for an example's states."""
+    digest = hashlib.sha256()
+    for part in (*passages, question):
+        digest.update(len(part).to_bytes(8, "little") + part.cpu().numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _groups(passages: dict[Place, Tensor], most: int) -> list[list[Place]]:
+    """Divide passages, shortest first, into groups whose padded tokens fit into one forward pass.
+
+    Args:
+        passages: token ids by place; empty ones are left out.
+        most: tokens of a pass.
+    """
+    groups: list[list[Place]] = []
+    for place in sorted(passages, key=lambda place: len(passages[place])):
+        size = len(passages[place])
+        if groups and (len(groups[-1]) + 1) * size <= most:
+            groups[-1].append(place)
+        elif size:
+            groups.append([place])
     return groups

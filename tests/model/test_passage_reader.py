@@ -30,6 +30,12 @@ SCORER = ScorerConfig(layer=1, num_layers=2, width=16, heads=2, dropout=0.0)
 SETTINGS = {"answers": "nodes", "lora": None, "scorer": SCORER}
 
 
+@pytest.fixture(params=["one by one", "together"])
+def _reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads the examples of a batch one by one, as on a CPU, then together, as on a GPU."""
+    monkeypatch.setattr(PassageReader, "on_gpu", request.param == "together")
+
+
 def segments(seed: int = 0, *sizes: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(2, 480, (size,), generator=generator) for size in sizes]
@@ -50,6 +56,7 @@ def by_the_lm(architecture: str, layer: int, ids: Tensor) -> Tensor:
     return (kept[0][0] if isinstance(kept[0], tuple) else kept[0])[0]
 
 
+@pytest.mark.usefixtures("_reads")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("layer", [1, 2])
 def test_states_are_those_of_the_lm_that_reads_question_and_passage(
@@ -65,6 +72,7 @@ def test_states_are_those_of_the_lm_that_reads_question_and_passage(
             assert torch.allclose(found[index], whole[len(parts[question]) :], atol=1e-5)
 
 
+@pytest.mark.usefixtures("_reads")
 def test_the_first_token_of_the_lm_stands_before_the_question() -> None:
     base = tiny_base()
     base.config.bos_token_id = 3
@@ -74,6 +82,7 @@ def test_the_first_token_of_the_lm_stands_before_the_question() -> None:
     assert torch.allclose(torch.cat([found[1], found[0]]), whole[1:], atol=1e-5)
 
 
+@pytest.mark.usefixtures("_reads")
 def test_many_passages_are_read_in_several_passes_and_empty_ones_not_at_all() -> None:
     sizes = [300, 0, 290, 400, 310, 20]
     assert sum(sizes) > TOKENS_AT_ONCE
@@ -162,6 +171,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         read(reader, segments(5, 3, 3), [1])
 
 
+@pytest.mark.usefixtures("_reads")
 def test_a_batch_scores_as_its_examples_do_one_by_one() -> None:
     model, batch = stir(tiny_model(**SETTINGS)), examples(6)
     for example, logprobs in zip(batch, scored(model, batch), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,12 @@ def test_gradients_are_those_of_the_lm_that_reads_question_and_passage(architect
         assert torch.allclose(found[name], gradient, atol=1e-4, rtol=1e-3), name
 
 
-def test_recomputed_activations_change_no_gradient() -> None:
+def test_neither_recomputed_activations_nor_batches_change_a_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tensors, found = collate(examples(3), "right", with_target=True), []
-    for recomputes in (False, True):
+    for together, recomputes in product((False, True), (False, True)):
+        monkeypatch.setattr(PassageReader, "on_gpu", together)
         model = stir(tiny_model(**SETTINGS, gradient_checkpointing=recomputes)).train()
         assert model.scorer is not None
         assert model.scorer.reader is not None
@@ -87,12 +91,14 @@ def test_recomputed_activations_change_no_gradient() -> None:
         model(tensors).total.backward()
         count.remove()
         found.append((len(passes), [p.grad for p in model.parameters() if p.requires_grad]))
-    (once, expected), (again, gradients_) = found
+    (once, expected), (again, _), (together_once, _), (together_again, _) = found
     assert once < again <= 2 * once
-    for one, other in zip(expected, gradients_, strict=True):
-        assert one is not None
-        assert other is not None
-        assert torch.allclose(one, other, atol=1e-5, rtol=1e-4)
+    assert (together_once, together_again) == (2, 3)  # the questions, then all passages
+    for _, gradients_ in found[1:]:
+        for one, other in zip(expected, gradients_, strict=True):
+            assert one is not None
+            assert other is not None
+            assert torch.allclose(one, other, atol=1e-5, rtol=1e-4)
 
 
 def test_until_it_is_trained_it_scores_like_frozen_layers() -> None:
