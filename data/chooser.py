@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from turngraph.data.graph.chain_graph import CutEdges
-from turngraph.data.scoring.proposals import Proposal
+from turngraph.data.scoring.proposals import Key, Proposal
 from turngraph.data.types import Conversation, Evidence, Interaction, Retrieved
+
+if TYPE_CHECKING:
+    from turngraph.data.examples import Example, ExampleBuilder
+
+Choice = tuple[list[Retrieved], list[Proposal]]
+"""Passages of a turn, and entities that are proposed as answers, best first."""
+
+
+class LoadExamples(Protocol):
+    """Loads the examples of a data file for a builder, as ``example_cache.load_examples`` does."""
+
+    def __call__(
+        self, builder: ExampleBuilder, *, make_builder: Callable[[], ExampleBuilder] | None
+    ) -> list[Example]:
+        """Load them from the cache, or build and cache them."""
 
 
 class Chooser(Protocol):
@@ -23,8 +40,48 @@ class Chooser(Protocol):
         interaction: Interaction,
         pool: tuple[Evidence, ...] | None,
         cut: CutEdges,
-    ) -> tuple[list[Retrieved], list[Proposal]]:
-        """Return passages and proposals of a turn, best first; the arguments are a builder's."""
+    ) -> Choice:
+        """Return passages and proposals of a turn; the arguments are a builder's."""
+
+    def choose_all(self, load: LoadExamples) -> dict[Key, Choice]:
+        """Return passages and proposals of all questions of a data file, with gold history."""
 
     def drop_index(self, pool: tuple[Evidence, ...]) -> None:
         """Drop what is kept of a pool that is asked no more."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Passages and proposals that were chosen before, for the questions of a data file.
+
+    Args:
+        chooser: has chosen them.
+        choices: its choices.
+    """
+
+    chooser: Chooser
+    choices: Mapping[Key, Choice]
+
+    @property
+    def fingerprint(self) -> str:
+        """Identify everything that determined what was chosen."""
+        return self.chooser.fingerprint
+
+    def choose(
+        self,
+        conversation: Conversation,
+        turn: int,
+        interaction: Interaction,
+        pool: tuple[Evidence, ...] | None,
+        cut: CutEdges,
+    ) -> Choice:
+        """Return passages and proposals of a turn with gold history and its own pool."""
+        assert (pool, cut) == (None, "nothing"), "not chosen for this"
+        return self.choices[conversation.id, conversation.turns[turn].id]
+
+    def choose_all(self, load: LoadExamples) -> dict[Key, Choice]:
+        """Return all choices."""
+        return dict(self.choices)
+
+    def drop_index(self, pool: tuple[Evidence, ...]) -> None:
+        """Do nothing: there are no indexes."""

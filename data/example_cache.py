@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from inspect import unwrap
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from turngraph.configs.models import cache_folder, local_folder
 from turngraph.configs.progress import progress
 from turngraph.configs.schema import EDGE_TYPES, DataConfig
 from turngraph.configs.words import plural
+from turngraph.data.chooser import Chosen
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
@@ -63,6 +65,8 @@ TASK_SIZE = 16
 
 Task = list[tuple[int, Conversation, list[int]]]
 """Index of a conversation, the conversation, and indices of its turns."""
+Built = tuple[dict[int, list[Arrays]], Counter[str]]
+"""Rows of examples by index of the conversation, and the builder's counts."""
 
 
 @dataclass
@@ -97,7 +101,8 @@ def load_examples(
         builder: builder of the examples; its counts become those of these examples.
         path: JSON Lines file of conversations.
         num, seed: number of questions to draw (None: all), and random seed for it.
-        data: ``single_answers_only``, ``num_workers`` and ``ray`` are read.
+        data: ``single_answers_only``, ``num_workers`` and ``ray`` are read; where nodes choose the
+            passages, the workers build the nodes' examples.
         make_builder: makes the same builder in other processes; a top-level function.
         from_tables: generate ``num`` questions from the file's tables instead of using its own.
 
@@ -118,6 +123,9 @@ def load_examples(
     file = cache_folder() / "examples" / f"{Path(path).stem}-{key[:16]}.safetensors"
     stored, how = read_cache(file, key), "read from"
     if stored is None:
+        if (chooser := builder.chooser) is not None and builder.memory_graph is None:
+            load = partial(load_examples, path=path, num=num, data=data, seed=seed)
+            builder = replace(builder, chooser=Chosen(chooser, chooser.choose_all(load)))
         name = Path(path).name
         stored = build(builder, conversations, chosen, data, make_builder, name)
         how = "built and written to" if write_cache(file, key, stored) else "built but not kept in"
@@ -228,7 +236,12 @@ def build(
     make_builder: Callable[[], ExampleBuilder] | None,
     name: str,
 ) -> Stored:
-    """Build the examples of the chosen questions, in this process, in workers, or on a cluster."""
+    """Build the examples of the chosen questions, in this process, in workers, or on a cluster.
+
+    Where something chooses the passages it is this process, which has its models.
+    """
+    if builder.chooser is not None:
+        data = replace(data, num_workers=0, ray=None)
     tasks, num_workers = make_tasks(conversations, chosen), data.num_workers
     if data.ray is not None:
         assert make_builder is not None, "a cluster needs a function that makes its builder"
@@ -265,8 +278,8 @@ def make_tasks(conversations: Sequence[Conversation], chosen: dict[int, list[int
     return [items[i : i + TASK_SIZE] for i in range(0, len(items), TASK_SIZE)]
 
 
-def build_task(builder: ExampleBuilder, task: Task) -> tuple[dict[int, list[Arrays]], Counter[str]]:
-    """Build the examples of a task; return arrays by index of the conversation, and counts.
+def build_task(builder: ExampleBuilder, task: Task) -> Built:
+    """Build the examples of a task.
 
     Every task starts with an empty cache of vectors: the other texts of a batch change the last
     bits of a vector, and which tasks a process has run before is not deterministic.

@@ -97,7 +97,9 @@ def chooser_of(
         return model, builder
 
     known = " ".join(checkpoint.hash for checkpoint in checkpoints)
-    return PassageChooser([partial(loaded, one) for one in checkpoints], known, part)
+    config = checkpoints[0].config
+    make = partial(load_builder, config, trusted=config.model.trust_remote_code)
+    return PassageChooser([partial(loaded, one) for one in checkpoints], known, part, make)
 
 
 def device_of(device: str | None) -> str:

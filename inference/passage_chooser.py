@@ -8,17 +8,25 @@ the answer, and the LM's prompt takes the best ones up to ``evidence.max_nodes``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 
 import torch
 
+from turngraph.configs.progress import progress
 from turngraph.data.batches.collate import collate
-from turngraph.data.examples import ExampleBuilder
+from turngraph.data.chooser import Choice, LoadExamples
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
-from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal, order_passages
-from turngraph.data.types import Conversation, Evidence, Interaction, Retrieved
-from turngraph.inference.answer_batches import lengths_beyond, ranked_entities
+from turngraph.data.scoring.proposals import NUM_PROPOSALS, Key, order_passages
+from turngraph.data.types import Conversation, Evidence, Interaction
+from turngraph.inference.answer_batches import (
+    Batching,
+    lengths_beyond,
+    prompt_length,
+    ranked_entities,
+)
+from turngraph.model.device_memory import RELEASE_EVERY, release_freed_memory
 from turngraph.model.graph_lm import GraphLM
 
 Loaded = tuple[GraphLM, ExampleBuilder]
@@ -32,6 +40,7 @@ class PassageChooser:
             one is called when the first question of its part comes.
         fingerprint: identifies these models.
         part: returns the index of a conversation's part.
+        make_builder: makes the builder of all parts in other processes; a top-level function.
     """
 
     def __init__(
@@ -39,8 +48,10 @@ class PassageChooser:
         loads: Sequence[Callable[[], Loaded]],
         fingerprint: str,
         part: Callable[[Conversation], int] = lambda conversation: 0,
+        make_builder: Callable[[], ExampleBuilder] | None = None,
     ) -> None:
         self._loads, self._part, self._fingerprint = loads, part, fingerprint
+        self._make_builder = make_builder
         self._loaded: dict[int, Loaded] = {}
         self._lock = Lock()
 
@@ -72,7 +83,7 @@ class PassageChooser:
         interaction: Interaction,
         pool: tuple[Evidence, ...] | None,
         cut: CutEdges,
-    ) -> tuple[list[Retrieved], list[Proposal]]:
+    ) -> Choice:
         """Return the passages of a turn, and the entities that the nodes propose, best first.
 
         Args:
@@ -86,11 +97,48 @@ class PassageChooser:
             model, builder = self.loaded(self._part(conversation))
             builder.cut = cut
             memory = builder.memory(conversation)
-            example = builder.turn(conversation, turn, interaction, memory, pool)
-            if lengths := lengths_beyond(model, example, 0):
-                where = f"conversation {conversation.id}, turn {conversation.turns[turn].id}"
-                raise ValueError(f"{where}: {lengths}")
-            batch = collate([example], "left", with_target=False).to(model.device)
-            [entities] = ranked_entities(model, batch, [example], None)
+            [(_, choice)] = _choices(
+                model, [builder.turn(conversation, turn, interaction, memory, pool)]
+            )
+        return choice
+
+    @torch.no_grad()
+    def choose_all(self, load: LoadExamples) -> dict[Key, Choice]:
+        """Choose for all questions of a data file, part by part, in batches of similar size.
+
+        Args:
+            load: loads the nodes' examples of the file; nodes that were trained on it find them in
+                the cache.
+
+        Raises:
+            ValueError: a passage is too long for the model, or it cannot be loaded.
+        """
+        examples = load(self.loaded(0)[1], make_builder=self._make_builder)
+        chosen: dict[Key, Choice] = {}
+        parts = [self._part(example.conversation) for example in examples]
+        with self._lock, progress(len(examples), "choose passages", "questions") as bar:
+            for part in sorted(set(parts)):
+                model, _ = self.loaded(part)
+                own = [e for e, of in zip(examples, parts, strict=True) if of == part]
+                batches = Batching(max_new_tokens=0).pack([prompt_length(e) for e in own])
+                for number, batch in enumerate(batches):
+                    chosen.update(_choices(model, [own[index] for index in batch]))
+                    bar.update(len(batch))
+                    if number % RELEASE_EVERY == 0:
+                        release_freed_memory(model.device)
+        return chosen
+
+
+def _choices(model: GraphLM, examples: Sequence[Example]) -> Iterator[tuple[Key, Choice]]:
+    """Yield what the nodes choose for a batch of examples."""
+    for example in examples:
+        if lengths := lengths_beyond(model, example, 0):
+            where = f"conversation {example.key[0]}, turn {example.key[1]}"
+            raise ValueError(f"{where}: {lengths}")
+    batch = collate(examples, "left", with_target=False).to(model.device)
+    for example, entities in zip(
+        examples, ranked_entities(model, batch, examples, None), strict=True
+    ):
         chances = {proposal.entity.id: math.exp(proposal.logprob) for proposal in entities}
-        return order_passages(example.evidence, chances), entities[:NUM_PROPOSALS]
+        chosen = order_passages(example.evidence, chances), entities[:NUM_PROPOSALS]
+        yield example.key, chosen

@@ -209,14 +209,15 @@ class PassageReader(nn.Module):
 
     @property
     def _weight(self) -> Tensor:
-        return next(self.body.parameters())
+        weight: Tensor = next(self.body.parameters())
+        return weight
 
     def _no_states(self) -> Tensor:
         return self._weight.new_empty(0, self.width)
 
     def _first(self, prefixes: Sequence[Tensor]) -> tuple[_Prefixes, Tensor]:
         """Read what stands before the passages of each example, padded on the left."""
-        padded = pad_sequence(prefixes, batch_first=True, padding_side="left")
+        padded = pad_sequence(list(prefixes), batch_first=True, padding_side="left")
         ones = [torch.ones_like(prefix) for prefix in prefixes]
         mask = pad_sequence(ones, batch_first=True, padding_side="left")  # [B, L]
         lengths = mask.sum(1)

@@ -390,10 +390,6 @@ def test_a_proposer_of_its_own_needs_no_other(
     ("changes", "message"),
     [
         ({"evidence__memory": "random"}, "evidence.memory: 'random' given, must be none"),
-        (
-            {"data__num_workers": 2},
-            "data.num_workers: 2 given, must be 0 where there is a proposer",
-        ),
         ({"training__loop": "trl"}, "training.loop: 'trl' given, must be native"),
         ({"proposer__folds": 1}, "proposer.folds: 1 given, must be from 2 to 16"),
         ({"proposer__weight": -1}, "proposer.weight: -1.0 given, must be a number from 0"),
