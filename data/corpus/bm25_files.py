@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import bm25s
 import numpy as np
 from numpy.lib.format import open_memmap
 
 from turngraph.configs.progress import track
 from turngraph.data.corpus.segment import Segment
 from turngraph.data.retrieval.bm25 import DELTA, K1, B
+from turngraph.data.retrieval.numpy_bm25s import bm25s
 
 FOLDER = "bm25"
 Placed = Sequence[tuple[Segment, np.ndarray]]

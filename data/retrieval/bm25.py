@@ -6,12 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import Literal
 
-import bm25s
 import numpy as np
 from rank_bm25 import BM25Plus
 
 from turngraph.configs.extras import extra
 from turngraph.data.normalise import WORD, words
+from turngraph.data.retrieval.numpy_bm25s import bm25s
 from turngraph.data.types import Evidence, Query, Retrieved
 
 Ranker = Literal["bm25s", "rank_bm25"]

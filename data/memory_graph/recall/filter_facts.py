@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from bm25s.stopwords import STOPWORDS_EN
 
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import K1, B
+from turngraph.data.retrieval.numpy_bm25s import STOPWORDS_EN
 
 DENSE, SPARSE = 0.9, 0.1
 STOPWORDS = frozenset(STOPWORDS_EN)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,3 +163,18 @@ def test_without_its_library_a_stemmer_names_the_extra(monkeypatch: pytest.Monke
     with pytest.raises(ValueError, match=message):
         EvidenceIndex(make_pool(["lima"]), stemmer="english")
     assert terms("lima", "none") == ["lima"]
+
+
+def test_jax_is_not_started_where_it_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("")
+    code = """
+import sys
+import turngraph.data.corpus.bm25_files, turngraph.data.memory_graph.recall.filter_facts
+assert "jax" not in sys.modules
+import jax
+assert jax.__file__, "ours to import still"
+"""
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
