@@ -26,8 +26,9 @@ from turngraph.model.generation import rows_of
 
 TOKENS_AT_ONCE = 1024
 """Tokens of a forward pass over passages of similar length on a CPU, padding included."""
-TOKENS_AT_ONCE_ON_GPU = 2**13
-"""The same on a GPU, where short passes take as long as their kernels' launches."""
+TOKENS_AT_ONCE_ON_GPU = 2**14
+"""The same on a GPU, where a short pass takes as long as the launches of its kernels; not where
+activations are computed again, which is to save memory."""
 
 Asked = tuple[Sequence[Tensor], Tensor]
 """Token ids of an example's passages, and of its question."""
@@ -184,7 +185,8 @@ class PassageReader(nn.Module):
                 places[example, len(passages)] = torch.arange(total - len(question), total)
         segments = [(i, s) for i, (passages, _) in enumerate(asked) for s in range(len(passages))]
         ids = {(i, s): asked[i][0][s] for i, s in segments}
-        for group in _groups(ids, TOKENS_AT_ONCE_ON_GPU if self.on_gpu else TOKENS_AT_ONCE):
+        few = not self.on_gpu or self.recomputes
+        for group in _groups(ids, TOKENS_AT_ONCE if few else TOKENS_AT_ONCE_ON_GPU):
             padded = pad_sequence([ids[key] for key in group], batch_first=True)
             owners = torch.tensor([example for example, _ in group]).to(padded.device)
             if self.recomputes and torch.is_grad_enabled():
