@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from turngraph.benchmarks.quality import faithfulness
 from turngraph.configs.parse import load_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import read_conversations, write_conversations, write_pool
 from turngraph.data.types import Conversation, Evidence, Turn, gold_interaction
@@ -173,6 +175,29 @@ def test_the_passages_of_a_training_question_are_chosen_by_nodes_that_never_saw_
         differs += others.choose(*asked)[1] != chosen[conversation.id, turn]  # type: ignore[arg-type]
     assert differs > 6
     assert training.fingerprint != others.fingerprint
+
+
+def test_the_questions_of_a_file_are_chosen_for_together_as_one_by_one(
+    trained: Path, tiny_folder: str, tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny_data / "train.jsonl"
+    config = load_config(arguments(trained.parent, tiny_folder, tiny_data))
+    training, _ = train.choosers(proposer_runs(config)) or ()
+    data = replace(config.data, num_workers=2)  # build the nodes' graphs
+    load_all = partial(load_examples, path=path, num=5, data=data, seed=0)
+    monkeypatch.setenv("TURNGRAPH_CACHE", str(trained / "cache"))
+    together = training.choose_all(load_all)
+    assert len(together) == 5
+    for conversation, turn in questions(path):
+        if (key := (conversation.id, conversation.turns[turn].id)) not in together:
+            continue
+        asked = conversation, turn, gold_interaction(conversation, turn), None, "nothing"
+        passages, proposals = training.choose(*asked)  # type: ignore[arg-type]
+        batched = together[key]
+        assert [p.evidence.id for p in batched[0]] == [p.evidence.id for p in passages]
+        assert [p.entity.id for p in batched[1]] == [p.entity.id for p in proposals]
+        logprobs = [p.logprob for p in proposals]
+        assert [p.logprob for p in batched[1]] == pytest.approx(logprobs, abs=1e-4)
 
 
 def test_prompts_hold_the_passages_whose_entities_the_nodes_find_likeliest(trained: Path) -> None:
