@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -36,26 +36,12 @@ Place = tuple[int, int]
 """Index of an example, and of a segment in it."""
 
 
-class _Prefixes(NamedTuple):
-    """What stands before the passages of B examples, L tokens with padding on the left.
-
-    Args:
-        cache: keys and values of its tokens.
-        lengths: numbers of tokens, [B].
-        mask: 1 at tokens, 0 at padding, [B, L]; None: there is no padding.
-    """
-
-    cache: Any
-    lengths: Tensor
-    mask: Tensor | None
-
-
 class PassageReader(nn.Module):
     """The first layers of an LM, which read each passage by itself after the question.
 
     A passage's states are those of the row ``[bos] question passage``, so that they depend on the
-    question. The question's own states depend on no passage, and are computed once for all. A GPU
-    reads the examples of a batch together; a CPU, where that gains nothing, each by itself.
+    question. The question's own states depend on no passage. A CPU reads the question once and then
+    the passages; a GPU reads whole rows, of all examples of a batch together.
     The layers are frozen, but for LoRA if they have it.
 
     Args:
@@ -167,41 +153,49 @@ class PassageReader(nn.Module):
         return [states[path] for path in paths]
 
     def _compute(self, asked: Sequence[Asked]) -> list[Tensor]:
-        """Return the states of examples, each [its nodes, D]."""
-        start = [] if self.bos is None else [self.bos]
-        prefixes = [torch.cat([question.new_tensor(start), question]) for _, question in asked]
-        lengths = [len(prefix) for prefix in prefixes]
-        if len(asked) > 1 and (0 in lengths or not self.on_gpu):
+        """Return the states of examples, each [its nodes, D].
+
+        A GPU reads whole rows. Rows that continue a cache take more passes and a mask, with which
+        torch 2.11 computed gradients that were not numbers (twice in 900 steps on an H100).
+        """
+        if len(asked) > 1 and not self.on_gpu:
             return [states for one in asked for states in self._compute([one])]
-        reads: list[Tensor] = []  # states of all passes, [rows, columns, D]
-        places: dict[Place, Tensor] = {}  # of each segment's states in their rows
-        total = 0
-        given = None
-        if sum(lengths):
-            given, read = self._first(prefixes)
-            reads.append(read)
-            for example, (passages, question) in enumerate(asked):
-                total += read.shape[1]
-                places[example, len(passages)] = torch.arange(total - len(question), total)
-        segments = [(i, s) for i, (passages, _) in enumerate(asked) for s in range(len(passages))]
-        ids = {(i, s): asked[i][0][s] for i, s in segments}
+        rows: dict[Place, Tensor] = {}  # token ids to read
+        skipped: dict[Place, int] = {}  # tokens of a row before the segment's
+        places: dict[Place, Tensor] = {}  # of each segment's states among all that are read
+        reads: list[Tensor] = []  # [rows, columns, D]
+        cache, total = None, 0
+        for example, (passages, question) in enumerate(asked):
+            start = [] if self.bos is None else [self.bos]
+            prefix = torch.cat([question.new_tensor(start), question])
+            own = (example, len(passages))
+            if self.on_gpu:
+                rows[own], skipped[own] = prefix, len(prefix) - len(question)
+            elif len(prefix):
+                cache, total = DynamicCache(config=self.config), len(prefix)
+                reads.append(self._states(prefix[None], cache))
+                places[own] = torch.arange(total - len(question), total)
+            for index, passage in enumerate(passages):
+                if len(passage):
+                    before = prefix if self.on_gpu else prefix[:0]
+                    rows[example, index] = torch.cat([before, passage])
+                    skipped[example, index] = len(before)
         few = not self.on_gpu or self.recomputes
-        for group in _groups(ids, TOKENS_AT_ONCE if few else TOKENS_AT_ONCE_ON_GPU):
-            padded = pad_sequence([ids[key] for key in group], batch_first=True)
-            owners = torch.tensor([example for example, _ in group]).to(padded.device)
+        for group in _groups(rows, TOKENS_AT_ONCE if few else TOKENS_AT_ONCE_ON_GPU):
+            padded = pad_sequence([rows[place] for place in group], batch_first=True)
             if self.recomputes and torch.is_grad_enabled():
-                read = checkpoint(self._after, padded, given, owners, use_reentrant=False)
+                read = checkpoint(self._after, padded, cache, use_reentrant=False)
             else:
-                read = self._after(padded, given, owners)
+                read = self._after(padded, cache)
             reads.append(read)
-            for key in group:
-                places[key] = torch.arange(total, total + len(ids[key]))
+            for place in group:
+                places[place] = torch.arange(total + skipped[place], total + len(rows[place]))
                 total += read.shape[1]
-        found, none = [], torch.arange(0)
-        rows = torch.cat([read.flatten(0, 1) for read in reads]) if reads else self._no_states()
+        flat = torch.cat([read.flatten(0, 1) for read in reads]) if reads else self._no_states()
+        none, found = torch.arange(0), []
         for example, (passages, _) in enumerate(asked):
-            own = [places.get((example, s), none) for s in range(len(passages) + 1)]
-            found.append(rows[torch.cat(own).to(rows.device)])
+            parts = [places.get((example, index), none) for index in range(len(passages) + 1)]
+            found.append(flat[torch.cat(parts).to(flat.device)])
         return found
 
     @property
@@ -217,50 +211,20 @@ class PassageReader(nn.Module):
     def _no_states(self) -> Tensor:
         return self._weight.new_empty(0, self.width)
 
-    def _first(self, prefixes: Sequence[Tensor]) -> tuple[_Prefixes, Tensor]:
-        """Read what stands before the passages of each example, padded on the left."""
-        padded = pad_sequence(list(prefixes), batch_first=True, padding_side="left")
-        ones = [torch.ones_like(prefix) for prefix in prefixes]
-        mask = pad_sequence(ones, batch_first=True, padding_side="left")  # [B, L]
-        lengths = mask.sum(1)
-        cache = DynamicCache(config=self.config)
-        if len({len(prefix) for prefix in prefixes}) == 1:
-            return _Prefixes(cache, lengths, None), self._states(padded, cache)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        return _Prefixes(cache, lengths, mask), self._states(padded, cache, mask, positions)
-
-    def _after(self, padded: Tensor, given: _Prefixes | None, owners: Tensor) -> Tensor:
-        """Return the states of passages after their examples' prefixes, [R, P, D].
+    def _after(self, padded: Tensor, cache: Any) -> Tensor:
+        """Return the states of rows after the question whose cache is given, if there is one.
 
         Padding on the right needs no mask: no token of a causal LM attends to it.
-
-        Args:
-            padded: token ids of passages, [R, P].
-            given: prefixes that have been read; None: there are none.
-            owners: index of each passage's prefix, [R].
         """
-        if given is None:
-            return self._states(padded, DynamicCache(config=self.config))
-        cache = rows_of(given.cache, owners)
-        if given.mask is None:
-            return self._states(padded, cache)
-        mask = torch.cat([given.mask[owners], torch.ones_like(padded)], 1)  # [R, L + P]
-        columns = torch.arange(padded.shape[1], device=padded.device)
-        positions = given.lengths[owners][:, None] + columns  # [R, P]
-        return self._states(padded, cache, mask, positions)
+        if cache is None:
+            return self._states(padded, None)
+        rows = torch.zeros(len(padded), dtype=torch.long, device=padded.device)
+        return self._states(padded, rows_of(cache, rows))
 
-    def _states(
-        self, ids: Tensor, cache: Any, mask: Tensor | None = None, positions: Tensor | None = None
-    ) -> Tensor:
+    def _states(self, ids: Tensor, cache: Any) -> Tensor:
         self._read.clear()
-        self.body(  # _keep gets the states
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-        )
-        states: Tensor = self._read.pop()
+        self.body(input_ids=ids, past_key_values=cache, use_cache=cache is not None)
+        states: Tensor = self._read.pop()  # _keep gets them
         return states
 
 
@@ -272,16 +236,16 @@ def _digest(passages: Sequence[Tensor], question: Tensor) -> str:
     return digest.hexdigest()[:32]
 
 
-def _groups(passages: dict[Place, Tensor], most: int) -> list[list[Place]]:
-    """Divide passages, shortest first, into groups whose padded tokens fit into one forward pass.
+def _groups(rows: dict[Place, Tensor], most: int) -> list[list[Place]]:
+    """Divide rows, shortest first, into groups whose padded tokens fit into one forward pass.
 
     Args:
-        passages: token ids by place; empty ones are left out.
+        rows: token ids by place; empty ones are left out.
         most: tokens of a pass.
     """
     groups: list[list[Place]] = []
-    for place in sorted(passages, key=lambda place: len(passages[place])):
-        size = len(passages[place])
+    for place in sorted(rows, key=lambda place: len(rows[place])):
+        size = len(rows[place])
         if groups and (len(groups[-1]) + 1) * size <= most:
             groups[-1].append(place)
         elif size:

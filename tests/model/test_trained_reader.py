@@ -93,7 +93,8 @@ def test_neither_recomputed_activations_nor_batches_change_a_gradient(
         found.append((len(passes), [p.grad for p in model.parameters() if p.requires_grad]))
     (once, expected), (again, _), (together_once, _), (together_again, _) = found
     assert once < again <= 2 * once
-    assert (together_once, together_again) == (2, 3)  # the questions, then all passages
+    assert together_once == 1  # of whole rows
+    assert together_once < together_again
     for _, gradients_ in found[1:]:
         for one, other in zip(expected, gradients_, strict=True):
             assert one is not None
