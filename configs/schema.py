@@ -401,6 +401,7 @@ def _check_proposer(config: Config) -> None:
     for name, value, holds, must in (
         ("model.answers", config.model.answers, config.model.answers == "text", "text"),
         ("evidence.memory", evidence.memory, evidence.memory == "none", "none"),
+        ("data.ray", data.ray, data.ray is None, "null"),
         ("data.table_questions", data.table_questions, data.table_questions == 0, "0"),
         ("training.loop", training.loop, training.loop == "native", "native"),
         ("training.max_steps", training.max_steps, training.max_steps != 0, "above 0"),

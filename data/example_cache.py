@@ -102,7 +102,7 @@ def load_examples(
         path: JSON Lines file of conversations.
         num, seed: number of questions to draw (None: all), and random seed for it.
         data: ``single_answers_only``, ``num_workers`` and ``ray`` are read; where nodes choose the
-            passages, the workers build the nodes' examples.
+            passages, workers build the nodes' examples only.
         make_builder: makes the same builder in other processes; a top-level function.
         from_tables: generate ``num`` questions from the file's tables instead of using its own.
 
@@ -241,7 +241,7 @@ def build(
     Where something chooses the passages it is this process, which has its models.
     """
     if builder.chooser is not None:
-        data = replace(data, num_workers=0, ray=None)
+        data = replace(data, num_workers=0)
     tasks, num_workers = make_tasks(conversations, chosen), data.num_workers
     if data.ray is not None:
         assert make_builder is not None, "a cluster needs a function that makes its builder"

@@ -81,7 +81,6 @@ def proposer_runs(config: Config) -> list[ProposerRun]:
                 max_tune_questions=data.max_tune_questions,
                 single_answers_only=data.single_answers_only,
                 num_workers=data.num_workers,
-                ray=data.ray,
             ),
             evidence=replace(own.evidence, corpus=config.evidence.corpus),
             training=replace(
