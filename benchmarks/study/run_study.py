@@ -1,7 +1,8 @@
 """Runs a study from its rows to its report: ``turngraph study --config sqa``.
 
-Trains and answers every row with its random seeds, one run after the other. The same command
-resumes after a stop (``--max_minutes``, SIGTERM, a kill); finished runs are never repeated.
+Trains and answers every row with its random seeds, one run after the other, or several side by
+side (``--at_once``). The same command resumes after a stop (``--max_minutes``, SIGTERM, a kill);
+finished runs are never repeated.
 ``--plan`` prints what is left. Options such as ``--model.base_model`` override a config field of
 all rows.
 """
@@ -14,9 +15,11 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from tqdm import tqdm
@@ -26,6 +29,7 @@ from turngraph.benchmarks.study.config import Size, Study, read_study
 from turngraph.benchmarks.study.plan import minutes_left, print_plan
 from turngraph.benchmarks.study.report import TITLES, write_report
 from turngraph.benchmarks.study.runs import (
+    Outcome,
     Run,
     check_finished,
     chosen_runs,
@@ -55,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         with locked(output):
             command = command_line(args, more)
             report = partial(write_report, study, size, all_runs, output=output, command=command)
-            failed, stopped = run_all(size, runs, all_runs, stop=stop, write=report)
+            failed, stopped = run_all(
+                size, runs, all_runs, stop=stop, write=report, at_once=args.at_once
+            )
     if failed:
         raise ValueError(f"{plural(len(failed), 'run')} failed: " + "; ".join(failed))
     if stopped:
@@ -82,9 +88,20 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--plan", action="store_true", help="print the runs that are left; run nothing"
     )
+    parser.add_argument(
+        "--at_once",
+        type=int,
+        default=1,
+        metavar="N",
+        help="runs side by side, where each leaves "
+        "most of a GPU or of the cores idle; the report's durations are then those of shared ones",
+    )
     parser.add_argument("--rows", nargs="+", default=[], help="only these rows")
     parser.add_argument("--seeds", nargs="+", type=int, default=[], help="only these seeds")
-    return parser.parse_known_args(argv)
+    args, more = parser.parse_known_args(argv)
+    if args.at_once < 1:
+        raise ValueError(f"--at_once: {args.at_once} given, must be at least 1")
+    return args, more
 
 
 def command_line(args: argparse.Namespace, more: Sequence[str]) -> str:
@@ -126,8 +143,9 @@ def run_all(
     *,
     stop: StopRequest,
     write: Callable[[], None],
+    at_once: int = 1,
 ) -> tuple[list[str], bool]:
-    """Run the unfinished runs, one after the other.
+    """Run the unfinished runs, each one once what it needs is done.
 
     Args:
         size: launcher and estimated durations.
@@ -135,40 +153,62 @@ def run_all(
         all_runs: all runs of the study; the durations of others are estimated from finished ones.
         stop: checked during each run.
         write: writes the report.
+        at_once: number of runs side by side.
 
     Returns:
         A line for each failed run, and whether runs are left because of the stop.
     """
     failed: dict[Path, str] = {}
     stopped = False
-    left = [run for run in runs if not run.state["done"]]
-    bar = tqdm(total=len(runs), initial=len(runs) - len(left), desc="study", unit="run")
-    with logging_redirect_tqdm(), bar:
-        for run in left:
-            minutes = minutes_left(run, size, all_runs)
-            if not run.is_ready:
-                continue  # its training failed or is unfinished
-            if run.uninterruptible and minutes > (stop.max_minutes or math.inf):
-                failed[run.folder] = f"{run.name}: needs --max_minutes {minutes:.0f} or more"
-                continue
-            if stop or (run.uninterruptible and minutes > minutes_to(stop)):
-                stopped = True
-                continue
-            logger.info("%s, about %.0f min; log in %s", run.name, minutes, run.folder)
-            try:
-                outcome = execute(run, size, stop)
-            except ValueError as error:
-                failed[run.folder] = f"{run.name}: {error}"
-                continue
-            logger.info("%s: %s after %.1f min", run.name, outcome, run.state["seconds"] / 60)
-            if outcome == "failed":
-                failed[run.folder] = f"{run.name}: see {run.folder / 'log.txt'}"
-            stopped = stopped or outcome == "stopped"
-            bar.update(outcome == "done")
-            if run.kind == "answer" and outcome == "done":
-                write()
+    waiting = [run for run in runs if not run.state["done"]]
+    running: dict[Future[Outcome], Run] = {}
+    bar = tqdm(total=len(runs), initial=len(runs) - len(waiting), desc="study", unit="run")
+    with logging_redirect_tqdm(), bar, ThreadPoolExecutor(at_once) as pool:
+        start = _now if at_once == 1 else pool.submit
+        while True:
+            # a run whose training failed or is unfinished stays
+            for run in [run for run in waiting if run.is_ready]:
+                if len(running) == at_once:
+                    break
+                waiting.remove(run)
+                minutes = minutes_left(run, size, all_runs)
+                if run.uninterruptible and minutes > (stop.max_minutes or math.inf):
+                    failed[run.folder] = f"{run.name}: needs --max_minutes {minutes:.0f} or more"
+                elif stop or (run.uninterruptible and minutes > minutes_to(stop)):
+                    stopped = True
+                else:
+                    logger.info("%s, about %.0f min; log in %s", run.name, minutes, run.folder)
+                    running[start(execute, run, size, stop)] = run
+            if not running:
+                break
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                run = running.pop(future)
+                try:
+                    outcome = future.result()
+                except ValueError as error:
+                    failed[run.folder] = f"{run.name}: {error}"
+                    continue
+                spent = run.state["seconds"] / 60
+                logger.info("%s: %s after %.1f min", run.name, outcome, spent)
+                if outcome == "failed":
+                    failed[run.folder] = f"{run.name}: see {run.folder / 'log.txt'}"
+                stopped = stopped or outcome == "stopped"
+                bar.update(outcome == "done")
+                if run.kind == "answer" and outcome == "done":
+                    write()
     write()
     return list(failed.values()), stopped
+
+
+def _now(run_one: Callable[[Run, Size, StopRequest], Outcome], *given: Any) -> Future[Outcome]:
+    """Run in this thread, and return the outcome as a pool does."""
+    future: Future[Outcome] = Future()
+    try:
+        future.set_result(run_one(*given))
+    except ValueError as error:
+        future.set_exception(error)
+    return future
 
 
 def minutes_to(stop: StopRequest) -> float:

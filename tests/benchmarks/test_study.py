@@ -9,6 +9,7 @@ import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -386,6 +387,33 @@ def test_a_failed_run_stops_only_what_needs_it(
         run_study.main(argv)
     assert seen == ["text", "graph", "untrained"]
     assert json.loads(next(output.glob(f"train/text-*/{STATE}")).read_text())["failed"]
+
+
+def test_runs_side_by_side_begin_once_what_they_need_is_done(
+    tiny_folder: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, seen = Barrier(2, timeout=60), list[str]()
+
+    def call(command: list[str], log: Path, stop: object) -> int:
+        kind, name = log.parent.parent.name, log.parent.name.split("-")[0]
+        if kind == "train":
+            both.wait()  # two trainings at once, or an error
+        seen.append(f"{kind} {name}")
+        return 0
+
+    monkeypatch.setattr(runs, "call", call)
+    monkeypatch.setattr(run_study, "write_report", lambda *_, **__: None)  # there are no answers
+    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(output), "--seeds", "0"]
+    argv += ["--rows", "text", "graph", "--at_once"]
+    with pytest.raises(ValueError, match="--at_once: 0 given, must be at least 1"):
+        run_study.main([*argv, "0"])
+    run_study.main([*argv, "2"])
+    assert sorted(seen) == ["answers graph", "answers text", "train graph", "train text"]
+    for name in ("text", "graph"):
+        assert seen.index(f"train {name}") < seen.index(f"answers {name}")
+    run_study.main([*argv, "2"])  # nothing is left
+    assert len(seen) == 4
 
 
 def test_a_run_that_cannot_begin_stops_only_what_needs_it(
