@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.scoring.proposals import Key, Proposal
 from turngraph.data.types import Conversation, Evidence, Interaction, Retrieved
 
-if TYPE_CHECKING:
-    from turngraph.data.examples import Example, ExampleBuilder
-
 Choice = tuple[list[Retrieved], list[Proposal]]
 """Passages of a turn, and entities that are proposed as answers, best first."""
-
-
-class LoadExamples(Protocol):
-    """Loads the examples of a data file for a builder, as ``example_cache.load_examples`` does."""
-
-    def __call__(
-        self, builder: ExampleBuilder, *, make_builder: Callable[[], ExampleBuilder] | None
-    ) -> list[Example]:
-        """Load them from the cache, or build and cache them."""
+LoadExamples = Callable[..., list[Any]]
+"""``example_cache.load_examples`` of a data file, called with ``builder`` and ``make_builder``."""
 
 
 class Chooser(Protocol):

@@ -113,7 +113,7 @@ class PassageChooser:
         Raises:
             ValueError: a passage is too long for the model, or it cannot be loaded.
         """
-        examples = load(self.loaded(0)[1], make_builder=self._make_builder)
+        examples: list[Example] = load(self.loaded(0)[1], make_builder=self._make_builder)
         chosen: dict[Key, Choice] = {}
         parts = [self._part(example.conversation) for example in examples]
         with self._lock, progress(len(examples), "choose passages", "questions") as bar:
