@@ -21,6 +21,7 @@ from turngraph import infer, train
 from turngraph.benchmarks.quality import faithfulness
 from turngraph.configs.parse import load_config, write_config
 from turngraph.configs.schema import Config
+from turngraph.data.chooser import Chosen
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example
@@ -188,6 +189,9 @@ def test_the_questions_of_a_file_are_chosen_for_together_as_one_by_one(
     monkeypatch.setenv("TURNGRAPH_CACHE", str(trained / "cache"))
     together = training.choose_all(load_all)
     assert len(together) == 5
+    known = Chosen(training, together)
+    assert known.fingerprint == training.fingerprint
+    assert known.choose_all(load_all) == together
     for conversation, turn in questions(path):
         if (key := (conversation.id, conversation.turns[turn].id)) not in together:
             continue
@@ -198,6 +202,10 @@ def test_the_questions_of_a_file_are_chosen_for_together_as_one_by_one(
         assert [p.entity.id for p in batched[1]] == [p.entity.id for p in proposals]
         logprobs = [p.logprob for p in proposals]
         assert [p.logprob for p in batched[1]] == pytest.approx(logprobs, abs=1e-4)
+        known.drop_index(conversation.evidence)
+        assert known.choose(*asked) == batched  # type: ignore[arg-type]
+        with pytest.raises(AssertionError, match="not chosen for this"):
+            known.choose(*asked[:3], conversation.evidence, "nothing")  # type: ignore[arg-type]
 
 
 def test_prompts_hold_the_passages_whose_entities_the_nodes_find_likeliest(trained: Path) -> None:
