@@ -461,13 +461,37 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_questions(
     with torch.no_grad():
         run.model.encoder.residual_gates.fill_(float("nan"))
     before = [p.detach().clone() for p in run.model.encoder.layers.parameters()]
-    with pytest.raises(ValueError, match=r"step 1: loss nan.*c0"):
+    with pytest.raises(ValueError, match=r"step 1: loss nan.*nothing is saved.*c0"):
         train.train(run, tiny_examples(3), StopRequest(), resume_anyway=False)
+    assert not (run.output / "last").exists()
     report = json.loads((run.output / "not_finite_step_1_process_0.json").read_text())
     assert report["not_finite_weights"] == ["encoder.residual_gates"]
     assert report["batches"][0]["questions"][0][0] == "c0"
     after = run.model.encoder.layers.parameters()
     assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+
+
+def test_a_gradient_that_is_no_number_loses_no_earlier_step(
+    tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = quiet_run(tmp_path / "whole", tiny_folder, batch_size=1, batches_per_step=2)
+    train.train(whole, tiny_examples(4), StopRequest(), resume_anyway=False)
+    run = quiet_run(tmp_path / "run", tiny_folder, batch_size=1, batches_per_step=2)
+    clip = run.accelerator.clip_grad_norm_
+    norms: list[torch.Tensor] = []
+
+    def one_bad_norm(*given: Any) -> torch.Tensor:
+        norms.append(clip(*given))
+        return norms[-1] * (float("nan") if len(norms) == 2 else 1.0)
+
+    monkeypatch.setattr(run.accelerator, "clip_grad_norm_", one_bad_norm)
+    with pytest.raises(ValueError, match=r"step 2: loss .* gradient norm nan; the weights before"):
+        train.train(run, tiny_examples(4), StopRequest(), resume_anyway=False)
+    again = quiet_run(tmp_path / "run", tiny_folder, batch_size=1, batches_per_step=2)
+    train.train(again, tiny_examples(4), StopRequest(), resume_anyway=False)
+    assert losses(again.output) == losses(whole.output)
+    for here, there in zip(again.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(here, there)
 
 
 def test_gradients_are_clipped_together_and_forgotten_after_the_step(

@@ -185,8 +185,11 @@ class Run:
     def stop_at_not_finite(self, step: Step, loss: float, norm: float) -> None:
         """Write a report of a step's batches and tensors, and stop before the weights change.
 
+        ``last`` is written, with the weights and the optimizer of the step before, unless a weight
+        is not finite. Every process must call it.
+
         Raises:
-            ValueError: always; names the batches and the report.
+            ValueError: always; names the batches, the report and what can be resumed.
         """
         keys = [[example.key for example in batch] for batch in step.examples]
         batches = [batch.to(self.accelerator.device) for batch in step.batches]
@@ -194,7 +197,11 @@ class Run:
         rank = self.accelerator.process_index
         name = f"not_finite_step_{step.index + 1}_process_{rank}.json"
         write_report({"loss": loss, "gradient_norm": norm} | report, self.output / name)
+        kept = "weights are not finite, nothing is saved"
+        if not report["not_finite_weights"]:
+            self.save_last()
+            kept = f"the weights before it are in {self.output / 'last'}"
         raise ValueError(
-            f"step {step.index + 1}: loss {loss}, gradient norm {norm}; the weights are unchanged, "
+            f"step {step.index + 1}: loss {loss}, gradient norm {norm}; {kept}, "
             f"batches {keys}, statistics in {self.output / name}"
         )
