@@ -24,6 +24,9 @@ number is fixed, so that batches do not depend on where a run was stopped."""
 WINDOW_CONVERSATIONS = 128
 """Number of conversations in a window with predicted history: their first turns are answered
 together, then their second turns, and so on."""
+CHOSEN_WINDOW = 32
+"""The same for either where nodes choose the passages, which takes as long as the answer: a window
+is chosen for before its first answer, and again when a run resumes in it."""
 
 
 def answer_lines(
@@ -94,7 +97,8 @@ def gold_history(
         ]
 
     closing = Event()
-    windows = list(questions.windows(WINDOW, True, known))
+    size = WINDOW if builder.chooser is None else CHOSEN_WINDOW
+    windows = list(questions.windows(size, True, known))
     with ThreadPoolExecutor(1) as ahead, ExitStack() as stack:
         stack.callback(closing.set)  # stop building a window that nobody needs
         built = [ahead.submit(build, window) for window in windows[:1]]
@@ -123,7 +127,8 @@ def predicted_history(
     The first turns of a window's conversations are answered together, then the second turns, and so
     on. The answer of a turn that failed is empty.
     """
-    for window in questions.windows(WINDOW_CONVERSATIONS, False, known):
+    size = WINDOW_CONVERSATIONS if builder.chooser is None else CHOSEN_WINDOW
+    for window in questions.windows(size, False, known):
         conversations = {n: questions.conversations[n] for n in window}
         reader = Reader(builder, questions, window)
         proposing = None if proposer is None else Reader(proposer.builder, questions, window)

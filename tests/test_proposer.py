@@ -27,10 +27,12 @@ from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import read_conversations, write_conversations, write_pool
 from turngraph.data.types import Conversation, Evidence, Turn, gold_interaction
+from turngraph.inference import answer_lines
 from turngraph.inference.hub import save_checkpoint_files
 from turngraph.inference.load import load
-from turngraph.inference.options import LoadOptions
+from turngraph.inference.options import AnswerOptions, LoadOptions
 from turngraph.inference.passage_chooser import PassageChooser
+from turngraph.inference.questions import Questions
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
@@ -252,6 +254,30 @@ def test_answers_are_chosen_among_the_proposals_of_the_nodes(trained: Path, tmp_
     for record in by_lm:
         written = [candidate["written"] for candidate in record["candidates"]]
         assert written == sorted(written, reverse=True)
+
+
+@pytest.mark.parametrize("history", ["gold", "predicted"])
+def test_answers_come_before_the_passages_of_all_questions_are_chosen(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, history: str
+) -> None:
+    monkeypatch.setattr(answer_lines, "CHOSEN_WINDOW", 2)
+    model, builder = load(read_checkpoint(trained / "best"), LoadOptions(device="cpu"))
+    choose, chosen = builder.chooser.choose, list[str]()
+
+    def counted(conversation: Conversation, *given: Any) -> Any:
+        chosen.append(conversation.id)
+        return choose(conversation, *given)
+
+    monkeypatch.setattr(builder.chooser, "choose", counted)
+    options = AnswerOptions(history=history, max_new_tokens=4)
+    asked = Questions.of([tiny_conversation(n) for n in range(8)], options)
+    lines = answer_lines.answer_lines(model, builder, asked, options)
+    next(lines)
+    before = len(set(chosen))
+    for _ in lines:
+        pass
+    assert before <= 4  # a window, and one that is built ahead
+    assert len(set(chosen)) == 8
 
 
 def test_parts_may_have_faster_nodes_than_all(
