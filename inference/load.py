@@ -33,9 +33,15 @@ logger = logging.getLogger("infer")
 
 
 def load(
-    checkpoint: Checkpoint, options: LoadOptions = LoadOptions()
+    checkpoint: Checkpoint, options: LoadOptions = LoadOptions(), beside: GraphLM | None = None
 ) -> tuple[GraphLM, ExampleBuilder]:
     """Load a checkpoint's model in evaluation mode, and the builder of its examples.
+
+    Args:
+        checkpoint: of the model.
+        options: how it is loaded.
+        beside: a loaded model, whose frozen weights nodes use where they have the same; they read
+            them from its memory.
 
     Raises:
         ValueError: base model, tokenizer or device cannot be used.
@@ -44,6 +50,9 @@ def load(
     trusted = options.trust_remote_code
     logger.info("loading %s", options.base_model or checkpoint.config.model.base_model)
     model = load_checkpoint(checkpoint, options.base_model, options.quantization, trusted)
+    reader = None if model.scorer is None else model.scorer.reader
+    if reader and beside and model.base_fingerprint == beside.base_fingerprint:
+        reader.share_weights(beside.causal_lm)
     try:
         place(model, torch.device(device))
     except RuntimeError as error:
@@ -52,16 +61,19 @@ def load(
     config = replace(checkpoint.config, evidence=options.applied(checkpoint.config.evidence))
     builder = load_builder(config, options.base_model, options.device, trusted)
     if config.proposer is not None:
-        builder.chooser = own_chooser(checkpoint, options)
+        builder.chooser = own_chooser(checkpoint, options, model)
     return model, builder
 
 
-def own_chooser(checkpoint: Checkpoint, options: LoadOptions) -> PassageChooser:
+def own_chooser(checkpoint: Checkpoint, options: LoadOptions, lm: GraphLM) -> PassageChooser:
     """Load the nodes of an LM's checkpoint, which choose its passages.
+
+    Layers that the nodes read are the LM's own in memory, unless their types differ.
 
     Args:
         checkpoint: of the LM.
         options: how it is loaded.
+        lm: the LM.
 
     Raises:
         ValueError: they cannot be loaded.
@@ -69,9 +81,12 @@ def own_chooser(checkpoint: Checkpoint, options: LoadOptions) -> PassageChooser:
     if sharding_wanted():
         raise ValueError(f"{checkpoint.folder}: nodes that choose are not possible under FSDP")
     nodes = read_checkpoint(checkpoint.folder / NODES)
-    same = nodes.config.model.base_model == checkpoint.config.model.base_model
-    moved = options.base_model if same else None
-    chooser = chooser_of([nodes], replace(options, base_model=moved, quantization=None))
+    its, own = nodes.config.model, checkpoint.config.model
+    moved = options.base_model if its.base_model == own.base_model else None
+    types = (its.dtype, its.quantization), (own.dtype, lm.config.quantization)
+    beside = lm if types[0] == types[1] else None
+    options = replace(options, base_model=moved, quantization=None)
+    chooser = chooser_of([nodes], options, beside=beside)
     chooser.loaded(0)
     return chooser
 
@@ -81,6 +96,7 @@ def chooser_of(
     options: LoadOptions | None = None,
     part: Callable[[Conversation], int] = lambda conversation: 0,
     state_folder: str | None = None,
+    beside: GraphLM | None = None,
 ) -> PassageChooser:
     """Make a chooser of the nodes in checkpoints, which it loads when they are needed.
 
@@ -89,10 +105,11 @@ def chooser_of(
         options: how they are loaded; None: as they were trained.
         part: returns the index of the checkpoint for a conversation.
         state_folder: as in the training config.
+        beside: as in ``load``.
     """
 
     def loaded(checkpoint: Checkpoint) -> Loaded:
-        model, builder = load(checkpoint, options or LoadOptions())
+        model, builder = load(checkpoint, options or LoadOptions(), beside)
         model.keep_states(state_folder)
         return model, builder
 

@@ -87,6 +87,17 @@ class PassageReader(nn.Module):
         self._read: list[Tensor] = []
         layers[layer - 1].register_forward_hook(self._keep)
 
+    def share_weights(self, lm: PreTrainedModel) -> None:
+        """Use the frozen weights of an LM in place of equal ones, so that memory has them once.
+
+        Args:
+            lm: an LM with the same weights, with or without LoRA, on its device; its weights must
+                not change afterwards.
+        """
+        theirs = _without_lora(lm.get_decoder())
+        for name, parameter in _without_lora(self.body).items():
+            parameter.data = theirs[name].data
+
     def num_read(self, passage: int, question: int) -> int:
         """Return the number of tokens that are read for a passage and a question of given sizes."""
         return passage + question + (self.bos is not None)
@@ -226,6 +237,12 @@ class PassageReader(nn.Module):
         self.body(input_ids=ids, past_key_values=cache, use_cache=cache is not None)
         states: Tensor = self._read.pop()  # _keep gets them
         return states
+
+
+def _without_lora(body: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the weights of an LM's layers by the names that they have without LoRA."""
+    weights = body.named_parameters()
+    return {name.replace(".base_layer", ""): weight for name, weight in weights if LORA not in name}
 
 
 def _digest(passages: Sequence[Tensor], question: Tensor) -> str:

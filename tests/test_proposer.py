@@ -38,6 +38,8 @@ from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users
 from turngraph.model.checkpoint import MANIFEST, NODES, hashes, read_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.model.passage_reader import PassageReader
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS
 from turngraph.tests.runs import ROOT, command, losses, options
 from turngraph.tests.tiny import tiny_conversation
@@ -254,6 +256,31 @@ def test_answers_are_chosen_among_the_proposals_of_the_nodes(trained: Path, tmp_
     for record in by_lm:
         written = [candidate["written"] for candidate in record["candidates"]]
         assert written == sorted(written, reverse=True)
+
+
+def test_layers_that_nodes_read_are_in_memory_once(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pointers(model: GraphLM) -> set[int]:
+        return {p.data_ptr() for p in model.parameters() if not p.requires_grad}
+
+    def of_nodes(model: GraphLM) -> set[int]:
+        assert model.scorer is not None
+        assert model.scorer.reader is not None
+        return {p.data_ptr() for p in model.scorer.reader.body.parameters()}
+
+    qa = turngraph.load(trained / "best", device="cpu")
+    assert pointers(qa.model) > of_nodes(qa.builder.chooser.loaded(0)[0])
+    answers = qa.answer([CONVERSATION])
+    qa.model.base_fingerprint = "another"  # as if the nodes had been trained on another LM
+    nodes = read_checkpoint(trained / "best" / NODES)
+    apart, _ = load(nodes, LoadOptions(device="cpu"), qa.model)
+    assert pointers(qa.model).isdisjoint(of_nodes(apart))
+    monkeypatch.setattr(PassageReader, "share_weights", lambda *_: None)
+    alone = turngraph.load(trained / "best", device="cpu")
+    assert pointers(alone.model).isdisjoint(of_nodes(alone.builder.chooser.loaded(0)[0]))
+    same = [r | {"milliseconds": 0} for r in alone.answer([CONVERSATION])]
+    assert same == [r | {"milliseconds": 0} for r in answers]
 
 
 @pytest.mark.parametrize("history", ["gold", "predicted"])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from turngraph import infer, train
 from turngraph.configs.schema import Config, DataConfig, LoraConfig, ScorerConfig
@@ -37,6 +38,28 @@ def with_lora(architecture: str) -> Any:
             if LORA in name:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
     return base.eval()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("lm_has_lora", [False, True])
+def test_an_lm_in_memory_lends_its_weights_and_each_keeps_its_lora(
+    architecture: str, lm_has_lora: bool
+) -> None:
+    lm = tiny_base(architecture)
+    if lm_has_lora:  # zero at first
+        targets = (ARCHITECTURES[architecture][1],)
+        lora = LoraConfig(r=2, lora_alpha=8, lora_dropout=0.0, target_modules=targets)
+        lm = cast(PreTrainedModel, add_lora(lm, lora))
+    reader = PassageReader(with_lora(architecture), 1).eval()
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(2, 480, (12,), generator=generator)
+    asked = ids, torch.tensor([8, 4]), torch.tensor([1])
+    before = reader(*asked)
+    reader.share_weights(lm)
+    assert torch.equal(reader(*asked), before)
+    theirs = {p.data_ptr() for p in lm.parameters()}
+    own = {n: p.data_ptr() for n, p in reader.body.named_parameters()}
+    assert all((pointer in theirs) == (LORA not in name) for name, pointer in own.items())
 
 
 def gradients(base: Any) -> dict[str, Tensor]:
