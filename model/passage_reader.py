@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class PassageReader(nn.Module):
         self.is_trained = any(parameter.requires_grad for parameter in self.body.parameters())
         self.train()
         self._read: list[Tensor] = []
-        layers[layer - 1].register_forward_hook(self._keep)
+        layers[layer - 1].register_forward_hook(partial(_keep, self._read))
 
     def share_weights(self, lm: PreTrainedModel) -> None:
         """Use the frozen weights of an LM in place of equal ones, so that memory has them once.
@@ -101,9 +102,6 @@ class PassageReader(nn.Module):
     def num_read(self, passage: int, question: int) -> int:
         """Return the number of tokens that are read for a passage and a question of given sizes."""
         return passage + question + (self.bos is not None)
-
-    def _keep(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        self._read.append(output[0] if isinstance(output, tuple) else output)
 
     def train(self, mode: bool = True) -> PassageReader:
         """Leave a frozen LM in evaluation mode, so that its dropout is off."""
@@ -235,8 +233,17 @@ class PassageReader(nn.Module):
     def _states(self, ids: Tensor, cache: Any) -> Tensor:
         self._read.clear()
         self.body(input_ids=ids, past_key_values=cache, use_cache=cache is not None)
-        states: Tensor = self._read.pop()  # _keep gets them
+        states = self._read.pop()  # _keep has put them there
         return states
+
+
+def _keep(read: list[Tensor], module: nn.Module, inputs: Any, output: Any) -> None:
+    """Add a layer's output to a list.
+
+    As a hook it refers to no reader: one that refers to itself would stay in memory, with all its
+    layers, until Python looks for such cycles.
+    """
+    read.append(output[0] if isinstance(output, tuple) else output)
 
 
 def _without_lora(body: nn.Module) -> dict[str, nn.Parameter]:

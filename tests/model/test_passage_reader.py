@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +105,18 @@ def test_layers_above_are_released_and_nothing_is_trained() -> None:
     assert not any(parameter.requires_grad for parameter in reader.parameters())
     assert reader.training
     assert not any(module.training for module in reader.body.modules())
+
+
+def test_layers_leave_memory_with_their_reader() -> None:
+    gc.disable()  # as between two of its rare searches for cycles
+    try:
+        reader = PassageReader(tiny_base(), 1)
+        read(reader, segments(0, 4, 3), [1])
+        layers = weakref.ref(reader.body)
+        del reader
+        assert layers() is None
+    finally:
+        gc.enable()
 
 
 def test_too_many_layers_are_refused() -> None:
