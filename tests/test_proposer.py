@@ -188,7 +188,7 @@ def test_the_questions_of_a_file_are_chosen_for_together_as_one_by_one(
     path = tiny_data / "train.jsonl"
     config = load_config(arguments(trained.parent, tiny_folder, tiny_data))
     training, _ = train.choosers(proposer_runs(config)) or ()
-    data = replace(config.data, num_workers=2)  # build the nodes' graphs
+    data = replace(config.data, num_workers=1)  # builds the nodes' graphs
     load_all = partial(load_examples, path=path, num=5, data=data, seed=0)
     monkeypatch.setenv("TURNGRAPH_CACHE", str(trained / "cache"))
     together = training.choose_all(load_all)
