@@ -29,6 +29,13 @@ CHOSEN_WINDOW = 32
 is chosen for before its first answer, and again when a run resumes in it."""
 
 
+def window_size(is_gold: bool, nodes_choose: bool) -> int:
+    """Return the number of questions in a window, of conversations with predicted history."""
+    if nodes_choose:
+        return CHOSEN_WINDOW
+    return WINDOW if is_gold else WINDOW_CONVERSATIONS
+
+
 def answer_lines(
     model: GraphLM,
     builder: ExampleBuilder,
@@ -97,7 +104,7 @@ def gold_history(
         ]
 
     closing = Event()
-    size = WINDOW if builder.chooser is None else CHOSEN_WINDOW
+    size = window_size(True, builder.chooser is not None)
     windows = list(questions.windows(size, True, known))
     with ThreadPoolExecutor(1) as ahead, ExitStack() as stack:
         stack.callback(closing.set)  # stop building a window that nobody needs
@@ -127,7 +134,7 @@ def predicted_history(
     The first turns of a window's conversations are answered together, then the second turns, and so
     on. The answer of a turn that failed is empty.
     """
-    size = WINDOW_CONVERSATIONS if builder.chooser is None else CHOSEN_WINDOW
+    size = window_size(False, builder.chooser is not None)
     for window in questions.windows(size, False, known):
         conversations = {n: questions.conversations[n] for n in window}
         reader = Reader(builder, questions, window)

@@ -15,7 +15,7 @@ from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.json_fields import Json
 from turngraph.data.ray_workers import map_on_ray
 from turngraph.inference.answer_job import AnswerJob
-from turngraph.inference.answer_lines import WINDOW, WINDOW_CONVERSATIONS, answer_lines
+from turngraph.inference.answer_lines import answer_lines, window_size
 from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.load import load
 from turngraph.inference.output import AnswerFile
@@ -107,7 +107,7 @@ def answer_on_ray(
 def windows(job: AnswerJob, questions: Questions, known: dict[int, Json]) -> Iterator[Window]:
     """Yield the windows of a job that are not yet answered."""
     is_gold = job.options.history == "gold"
-    size = WINDOW if is_gold else WINDOW_CONVERSATIONS
+    size = window_size(is_gold, job.checkpoint.config.proposer is not None)
     for window in questions.windows(size, is_gold, known):
         lines = (questions.lines[n, turn] for n in window for turn in questions.chosen[n])
         yield window, {line: known[line] for line in lines if line in known}

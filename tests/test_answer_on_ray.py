@@ -23,9 +23,8 @@ Json = dict[str, Any]
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several windows of a few conversations."""
-    for module in (answer_lines, answer_on_ray):
-        monkeypatch.setattr(module, "WINDOW", 4)
-        monkeypatch.setattr(module, "WINDOW_CONVERSATIONS", 2)
+    monkeypatch.setattr(answer_lines, "WINDOW", 4)
+    monkeypatch.setattr(answer_lines, "WINDOW_CONVERSATIONS", 2)
 
 
 @pytest.fixture
