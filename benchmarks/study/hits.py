@@ -98,18 +98,26 @@ def write_page(
 
     command = shlex.join(["python", "-m", MODULE, *(sys.argv[1:] if argv is None else argv)])
     found = [[estimate(row, column) for row in rows.values()] for column in (0, 1)]
+    shown = {label(name_, row, than): row for name_, row in rows.items()}
     text = [
         "# Rows, question by question\n",
         "H@1 and H@5 as the paper counts them. Intervals are 95 % bootstrap intervals over "
         "conversations and, where a row has several, seeds. p is that of a paired test (signs of "
-        "whole conversations flipped, two-sided, not corrected for their number).\n",
-        *table(rows, than, name),
+        "whole conversations flipped, two-sided, not corrected for their number). A row with a "
+        "number in brackets has answered so many questions only: compare its differences.\n",
+        *table(shown, than, name),
         "\n![H@1 and H@5 of all rows](rows.png)\n",
         f"Made by `{command}`.\n",
     ]
     with whole_file(folder / "study.md") as file:
         file.write("\n".join(text))
-    draw.save(draw.draw_rows(list(rows), *found), folder / "rows.png")
+    draw.save(draw.draw_rows(list(shown), *found), folder / "rows.png")
+
+
+def label(name: str, row: Mapping[str, Hits], than: Mapping[str, Hits]) -> str:
+    """Return a row's name, with its number of questions if the other row has more or fewer."""
+    num, known = (len(next(iter(one.values()))) for one in (row, than))
+    return name if num == known else f"{name} ({num})"
 
 
 def estimate(row: Mapping[str, Hits], column: int) -> Estimate:

@@ -294,7 +294,7 @@ def test_hits_of_several_files_are_compared(
     assert hits.read_hits([str(first)])["a"]["0"]["c0", "0"] == "5"
     hits.main([str(first), str(second), "--than", "a", "--output", str(tmp_path / "page")])
     page = (tmp_path / "page" / "study.md").read_text(encoding="utf-8").split("\n")
-    assert f"| b |{'|'.join(found[2:])}" in page
+    assert f"| b (7) |{'|'.join(found[2:])}" in page
     assert (tmp_path / "page" / "rows.png").read_bytes()[1:4] == b"PNG"
     assert f"--output {tmp_path / 'page'}`." in page[-2]
     with pytest.raises(ValueError, match="'c' is not a row of"):
