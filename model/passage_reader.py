@@ -233,8 +233,7 @@ class PassageReader(nn.Module):
     def _states(self, ids: Tensor, cache: Any) -> Tensor:
         self._read.clear()
         self.body(input_ids=ids, past_key_values=cache, use_cache=cache is not None)
-        states = self._read.pop()  # _keep has put them there
-        return states
+        return self._read.pop()  # _keep has put them there
 
 
 def _keep(read: list[Tensor], module: nn.Module, inputs: Any, output: Any) -> None:
