@@ -33,6 +33,7 @@ from accelerate.utils import set_seed
 from turngraph.configs.parse import parse_train_options
 from turngraph.configs.progress import progress
 from turngraph.configs.schema import Config
+from turngraph.data.batches.collate import with_gold_candidates
 from turngraph.data.batches.prefetch import Trial, fingerprint, steps
 from turngraph.data.batches.schedule import BatchSchedule, check_shared_evenly
 from turngraph.data.example_cache import load_examples
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         proposers = proposer_runs(config)
         for nodes in proposers:
             logger.info("nodes that propose, %s", nodes.config.training.output)
-            run_training(options, nodes.config, stop, keeps=nodes.keeps)
+            run_training(options, nodes.config, stop, keep=nodes.keep)
         run_training(options, config, stop, proposers)
 
 
@@ -79,7 +80,7 @@ def run_training(
     config: Config,
     stop: StopRequest,
     proposers: Sequence[ProposerRun] = (),
-    keeps: Callable[[Example], bool] | None = None,
+    keep: Callable[[list[Example]], list[Example]] | None = None,
 ) -> None:
     """Load data and model, train, evaluate and save; with --dry_run only estimate the cost.
 
@@ -88,7 +89,7 @@ def run_training(
         config: of the run.
         stop: checked after every step.
         proposers: finished runs of the nodes that choose passages; none in a dry run.
-        keeps: tells whether a training example is used; None: all are.
+        keep: returns the training examples that are used; None: all are.
 
     Raises:
         ValueError: data, model or a checkpoint cannot be used.
@@ -106,12 +107,9 @@ def run_training(
         examples, tune = load_train_and_tune(
             config, builder, None if options.dry_run else choosers(proposers)
         )
-    examples = [example for example in examples if keeps is None or keeps(example)]
-    if keeps is not None and not examples:
-        raise ValueError(
-            f"config field proposer.folds: {config.data.train}: all questions have the same "
-            "passages, so that there is none to train the nodes on that choose for the others"
-        )
+    examples = examples if keep is None else keep(examples)
+    if config.model.answers == "nodes" and examples:
+        examples = with_gold_candidates(examples)
     log_environment(config, accelerator)
     limit = answer_limit([*examples, *tune], settings.max_new_tokens)
     config = replace(config, training=replace(settings, max_new_tokens=limit))

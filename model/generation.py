@@ -327,9 +327,11 @@ def answer_logprobs(
     mask = functional.pad(attention_mask.long(), (0, answer_ids.shape[1] - 1), value=1)
     # the copy of the cache takes no more memory than the cache itself or a few of its rows
     few = min(PROPOSALS_AT_ONCE, TOKENS_AT_ONCE // embeddings.shape[1])
-    for part in torch.arange(len(owners), device=owners.device).split(max(len(embeddings), few)):
+    lengths = (answer_ids != IGNORED_LABEL).sum(1)
+    by_length = lengths.argsort(stable=True)  # a long answer pads few others
+    for part in by_length.split(max(len(embeddings), few)):
         ids, rows = answer_ids[part], owners[part]
-        length = int((ids != IGNORED_LABEL).sum(1).max())
+        length = int(lengths[part[-1]])
         if length == 1:
             continue
         later = torch.arange(1, length, device=ids.device)

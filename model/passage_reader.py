@@ -25,8 +25,9 @@ from transformers import DynamicCache, PreTrainedModel
 from turngraph.model.base_model import LORA, decoder_layers
 from turngraph.model.generation import rows_of
 
-TOKENS_AT_ONCE = 1024
-"""Tokens of a forward pass over passages of similar length on a CPU, padding included."""
+TOKENS_AT_ONCE = 512
+"""Tokens of a forward pass over passages of similar length on a CPU, padding included: more of them
+would have more padding."""
 TOKENS_AT_ONCE_ON_GPU = 2**14
 """The same on a GPU, where a short pass takes as long as the launches of its kernels; not where
 activations are computed again, which is to save memory."""

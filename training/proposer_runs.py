@@ -35,9 +35,21 @@ class ProposerRun:
     left_out: int | None
     folds: int
 
-    def keeps(self, example: Example) -> bool:
-        """Whether it trains on an example."""
-        return self.left_out is None or part_of(example.conversation, self.folds) != self.left_out
+    def keep(self, examples: list[Example]) -> list[Example]:
+        """Return the examples that it trains on.
+
+        Raises:
+            ValueError: none is left.
+        """
+        left_out, folds = self.left_out, self.folds
+        kept = [e for e in examples if part_of(e.conversation, folds) != left_out]
+        if not kept:
+            raise ValueError(
+                f"config field proposer.folds: {self.config.data.train}: all questions have the "
+                "same passages, so that there is none to train the nodes on that choose for the "
+                "others"
+            )
+        return kept
 
     @property
     def checkpoint(self) -> Path:

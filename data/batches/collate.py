@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
@@ -11,11 +12,14 @@ import torch
 from torch import Tensor
 
 from turngraph.configs.schema import PASSAGE_FEATURES
+from turngraph.configs.words import plural
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.graph.mentions import entities_of
 from turngraph.data.scoring.metrics import same_entity
 from turngraph.data.types import Entity
+
+logger = logging.getLogger(__name__)
 
 IGNORED_LABEL = -100
 
@@ -224,6 +228,32 @@ def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates 
     gold = parts.pop("gold")
     joined = {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in parts.items()}
     return Candidates(**joined, gold=torch.from_numpy(np.concatenate(gold)) if with_gold else None)
+
+
+def with_gold_candidates(examples: Sequence[Example]) -> list[Example]:
+    """Return the examples that nodes can learn from: a candidate is a gold answer.
+
+    The others have no loss, so that computing them would be wasted. Logs how many there are.
+
+    Args:
+        examples: training examples with mentions; at least one.
+
+    Raises:
+        ValueError: no example is left.
+    """
+    kept = [example for example in examples if _gold(example).any()]
+    left_out = len(examples) - len(kept)
+    if not kept:
+        raise ValueError(
+            f"config field data.train: none of {plural(left_out, 'question')} has a gold answer "
+            "among the entities of its passages, so that nodes cannot learn from them"
+        )
+    if left_out:
+        logger.info(
+            "%s left out of training: no entity of their passages is a gold answer",
+            plural(left_out, "question"),
+        )
+    return kept
 
 
 def _features(example: Example) -> np.ndarray:

@@ -11,7 +11,12 @@ import torch
 
 from turngraph.configs.parse import load_config
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
-from turngraph.data.batches.collate import candidate_entities, collate, join_candidates
+from turngraph.data.batches.collate import (
+    candidate_entities,
+    collate,
+    join_candidates,
+    with_gold_candidates,
+)
 from turngraph.data.example_cache import load_examples
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
@@ -80,6 +85,20 @@ def test_candidates_know_which_of_them_is_gold_and_where_they_stand() -> None:
     assert bool((joined.nodes < ends[joined.segments]).all())
     assert joined.features[0].tolist() == [1.0, 0.0, 0.0]  # the best passage
     assert joined.features[joined.questions].tolist() == [[0.0, 0.0, 0.0]] * len(batch)
+
+
+def test_examples_without_a_gold_candidate_are_left_out_of_training(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    known, other = examples(2)
+    turn = replace(other.conversation.turns[other.turn], answers=(Answer("nobody", "Nobody"),))
+    unknown = replace(other, conversation=replace(other.conversation, turns=[turn]), turn=0)
+    assert with_gold_candidates([known, unknown, unknown]) == [known]
+    assert "2 questions left out of training: no entity" in caplog.text
+    assert with_gold_candidates([known, other]) == [known, other]
+    with pytest.raises(ValueError, match="none of 1 question has a gold answer among the entities"):
+        with_gold_candidates([unknown])
 
 
 def test_a_batch_scores_as_its_examples_do_one_by_one() -> None:
