@@ -106,6 +106,8 @@ class PassageChooser:
     def choose_all(self, load: LoadExamples) -> dict[Key, Choice]:
         """Choose for all questions of a data file, part by part, in batches of similar size.
 
+        Memory has the model of one part at a time, and none afterwards.
+
         Args:
             load: loads the nodes' examples of the file; nodes that were trained on it find them in
                 the cache.
@@ -126,6 +128,8 @@ class PassageChooser:
                     bar.update(len(batch))
                     if number % RELEASE_EVERY == 0:
                         release_freed_memory(model.device)
+                del model
+                self._loaded.clear()
         return chosen
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -195,8 +196,20 @@ def test_the_questions_of_a_file_are_chosen_for_together_as_one_by_one(
     data = replace(config.data, num_workers=1)  # builds the nodes' graphs
     load_all = partial(load_examples, path=path, num=5, data=data, seed=0)
     monkeypatch.setenv("TURNGRAPH_CACHE", str(trained / "cache"))
+    loads, models = training._loads, list[Any]()
+
+    def noted(load_one: Callable[[], Any]) -> Any:
+        assert all(model() is None for model in models)  # one part at a time
+        loaded = load_one()
+        models.append(weakref.ref(loaded[0]))
+        return loaded
+
+    training._loads = [partial(noted, one) for one in loads]
     together = training.choose_all(load_all)
     assert len(together) == 5
+    assert len(models) == 2
+    assert all(model() is None for model in models)
+    training._loads = loads
     known = Chosen(training, together)
     assert known.fingerprint == training.fingerprint
     assert known.choose_all(load_all) == together
