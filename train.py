@@ -109,7 +109,7 @@ def run_training(
         )
     examples = examples if keep is None else keep(examples)
     if config.model.answers == "nodes" and examples:
-        examples = with_gold_candidates(examples)
+        examples = with_gold_candidates(examples, config.data.train)
     log_environment(config, accelerator)
     limit = answer_limit([*examples, *tune], settings.max_new_tokens)
     config = replace(config, training=replace(settings, max_new_tokens=limit))

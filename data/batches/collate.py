@@ -230,13 +230,14 @@ def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates 
     return Candidates(**joined, gold=torch.from_numpy(np.concatenate(gold)) if with_gold else None)
 
 
-def with_gold_candidates(examples: Sequence[Example]) -> list[Example]:
+def with_gold_candidates(examples: Sequence[Example], path: str | None) -> list[Example]:
     """Return the examples that nodes can learn from: a candidate is a gold answer.
 
     The others have no loss, so that computing them would be wasted. Logs how many there are.
 
     Args:
         examples: training examples with mentions; at least one.
+        path: file that they come from, for messages.
 
     Raises:
         ValueError: no example is left.
@@ -245,12 +246,13 @@ def with_gold_candidates(examples: Sequence[Example]) -> list[Example]:
     left_out = len(examples) - len(kept)
     if not kept:
         raise ValueError(
-            f"config field data.train: none of {plural(left_out, 'question')} has a gold answer "
-            "among the entities of its passages, so that nodes cannot learn from them"
+            f"config field data.train: {path}: none of {plural(left_out, 'question')} has a gold "
+            "answer among the entities of its passages, so that nodes cannot learn from them"
         )
     if left_out:
         logger.info(
-            "%s left out of training: no entity of their passages is a gold answer",
+            "%s: %s left out of training: no entity of their passages is a gold answer",
+            path,
             plural(left_out, "question"),
         )
     return kept

@@ -94,11 +94,11 @@ def test_examples_without_a_gold_candidate_are_left_out_of_training(
     known, other = examples(2)
     turn = replace(other.conversation.turns[other.turn], answers=(Answer("nobody", "Nobody"),))
     unknown = replace(other, conversation=replace(other.conversation, turns=[turn]), turn=0)
-    assert with_gold_candidates([known, unknown, unknown]) == [known]
-    assert "2 questions left out of training: no entity" in caplog.text
-    assert with_gold_candidates([known, other]) == [known, other]
-    with pytest.raises(ValueError, match="none of 1 question has a gold answer among the entities"):
-        with_gold_candidates([unknown])
+    assert with_gold_candidates([known, unknown, unknown], "t.jsonl") == [known]
+    assert "t.jsonl: 2 questions left out of training: no entity" in caplog.text
+    assert with_gold_candidates([known, other], "t.jsonl") == [known, other]
+    with pytest.raises(ValueError, match=r"t\.jsonl: none of 1 question has a gold answer among"):
+        with_gold_candidates([unknown], "t.jsonl")
 
 
 def test_a_batch_scores_as_its_examples_do_one_by_one() -> None:
