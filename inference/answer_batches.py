@@ -38,6 +38,8 @@ logger = logging.getLogger("infer")
 
 
 SHORTER = "a smaller evidence.max_nodes or evidence.top_k"
+NO_ENTITY = -100.0
+"""Log-probability of an empty answer where the passages name no entity; JSON has no infinity."""
 
 
 @dataclass(frozen=True)
@@ -352,7 +354,7 @@ def _records(
             prediction_record(
                 example,
                 found[0].entity.label if found else "",
-                found[0].logprob if found else 0.0,
+                found[0].logprob if found else NO_ENTITY,
                 milliseconds,
                 found,
             )

@@ -72,7 +72,6 @@ class AnswerJob:
             raise ValueError(
                 "--explain: not possible under FSDP; start one process, or do not shard"
             )
-        self.checkpoint.check_writes()
         if self.options.abstain_below is not None:
             raise ValueError("--explain explains what the model wrote: remove --abstain_below")
         if self.options.cut_edges == "shuffle":

@@ -148,10 +148,8 @@ class QA:
             abstain_below: confidence below which "not in the evidence" is answered; None: never.
 
         Raises:
-            ValueError: evidence, proposals or memory graph cannot be read, or the checkpoint
-                writes no text.
+            ValueError: evidence, proposals or memory graph cannot be read.
         """
-        self.checkpoint.check_writes()
         options = ProposalOptions(proposals, num_proposals, proposal_weight)
         choice = read_choice(options, self.checkpoint, "a chat")
         check_share("abstain_below", abstain_below)

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from turngraph.configs.progress import track
-from turngraph.data.batches.collate import collate
+from turngraph.data.batches.collate import candidate_entities, collate
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import node_starts, span_nodes
@@ -33,6 +33,7 @@ from turngraph.data.scoring.explanation import (
     shares,
 )
 from turngraph.data.types import Conversation, Evidence, Retrieved, interaction_answer
+from turngraph.inference.answer_batches import NO_ENTITY
 from turngraph.inference.questions import Questions
 from turngraph.model.attribution import attribute
 from turngraph.model.checkpoint import Checkpoint, file_hash
@@ -72,19 +73,33 @@ class Parts(NamedTuple):
     edge_attention: np.ndarray
 
 
-def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example) -> Parts:
-    """Attribute an example's target to its evidence.
+def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example, answer: str) -> Parts:
+    """Attribute an answer to its evidence.
 
     Args:
         model: in evaluation mode.
         builder: the one that built the example.
-        example: its target is the answer to explain.
+        example: the prompt, or the graph whose entities are scored.
+        answer: its text; where nodes answer, the label of an entity, or "" if there is none.
+
+    Raises:
+        ValueError: nodes answer, and no entity of the evidence has this label.
     """
-    found = attribute(model, collate([example], "right", with_target=True).to(model.device))
+    prompt, entities = builder.prompt, list[int]()
+    if model.scorer is not None:
+        known = candidate_entities(example)
+        entities = [index for index, entity in enumerate(known) if entity.label == answer]
+        if not known and not answer:
+            return _no_parts(len(example.evidence))
+        if not entities:
+            raise ValueError(f"no entity of the evidence is named {answer!r}: nothing to explain")
+    target = prompt.target_ids(answer) if answer else [prompt.end_id]  # an empty answer only ends
+    batch = collate([replace(example, target_ids=target)], "right", with_target=True)
+    found = attribute(model, batch.to(model.device), entities)
     starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
     graph = example.graph
     nodes = np.zeros(len(graph.node_ids))
-    read = slice(None if model.encoder is not None else len(graph.prompt_ids))
+    read = slice(None if model.has_graph else len(graph.prompt_ids))
     nodes[read] = found.nodes.cpu().double().numpy()
     per_passage = [nodes[start:end] for start, end in pairwise(starts)]
     entity_edges = slice(graph.edge_index.shape[1] - graph.num_entity_edges, None)
@@ -103,6 +118,12 @@ def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example) ->
     )
 
 
+def _no_parts(num_passages: int) -> Parts:
+    """Return what an empty answer owes to passages that name no entity: nothing."""
+    none, ends, edges = np.zeros(num_passages), np.zeros((2, 0), int), np.zeros(0)
+    return Parts(NO_ENTITY, none, none, none, ends, ends[0], edges, edges)
+
+
 def why(
     model: GraphLM,
     builder: ExampleBuilder,
@@ -116,12 +137,13 @@ def why(
         model: in evaluation mode.
         builder: the one that built the example.
         example: the prompt that the model answered.
-        answer: the text to explain: the model's answer, or any other.
+        answer: the text to explain: the model's answer, or any other that it can give.
         dropped: passages that were retrieved and not given to the model, for the record.
+
+    Raises:
+        ValueError: as ``evidence_parts``.
     """
-    prompt = builder.prompt
-    target = prompt.target_ids(answer) if answer else [prompt.end_id]  # an empty answer only ends
-    parts = evidence_parts(model, builder, replace(example, target_ids=target))
+    parts = evidence_parts(model, builder, example, answer)
     texts, tokens = builder.tokenise([item.evidence for item in example.evidence])
     spans = entity_spans(texts)
     labels = {entity.id: entity.label for text in reversed(texts) for entity in text.entities}
@@ -132,7 +154,7 @@ def why(
     named = span_nodes(tokens, spans, node_starts(tokens))
     entities = {node: entity for entity, ends in named.items() for _, node in ends}
     turn = example.conversation.turns[example.turn]
-    graph = model.encoder is not None
+    graph = model.has_graph
     return ExplainedTurn(
         id=turn.id,
         index=example.turn,
@@ -285,7 +307,7 @@ def explain_conversation(
         conversation=conversation.id,
         domain=conversation.domain,
         checkpoint=checkpoint,
-        evidence="text" if model.encoder is None else "graph",
+        evidence="graph" if model.has_graph else "text",
         history=history,
         memory=builder.config.memory,
         turns=tuple(turns),

@@ -327,29 +327,24 @@ class Session:
     ) -> Json:
         """Return the record of the first example; the second one is for the proposing model."""
         (example, *proposing), choice = examples, self.choice
-        hint = "a smaller --max_new_tokens leaves more room"
+        is_of_nodes = self.model.lm is None
+        hint = "a shorter question" if is_of_nodes else "a smaller --max_new_tokens"
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
-            raise ValueError(f"{lengths}; {hint}, as does a shorter question")
+            raise ValueError(f"{lengths}; {hint} leaves more room")
         try:
             if self.proposer is not None:
                 self.proposer.propose_alone(*proposing)
             if choice and (missing := choice.missing(example.conversation, example.turn)):
                 raise ValueError(missing)
-            return answer_batch(
-                self.model,
-                self.builder.prompt,
-                [example],
-                max_new_tokens=self.max_new_tokens,
-                on_token=on_token,
-                past=self.past,
-                choice=choice,
-                generate=self.generate,
-                confidence=self.confidence,
-            )[0]
+            with self._shared() if is_of_nodes else nullcontext():  # they are not batched
+                return answer_batch(
+                    *(self.model, self.builder.prompt, [example], self.max_new_tokens, on_token),
+                    *(self.past, choice, self.generate, self.confidence),
+                )[0]
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise ValueError(f"out of memory; /undo removes turns, {hint}") from error
+            raise ValueError(f"out of memory; /undo removes turns, {hint} helps") from error
 
     def remember(self) -> None:
         """Store the finished turns in the memory graph.

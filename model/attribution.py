@@ -5,7 +5,7 @@ Shapes: N nodes, E edges, D LM width, H heads, C width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import get_ident
 from typing import Any, NamedTuple
@@ -25,13 +25,15 @@ class Attribution(NamedTuple):
     """An answer's log-probability and its gradients.
 
     Args:
-        logprob: log-probability (natural logarithm), summed over the answer's tokens.
+        logprob: log-probability (natural logarithm), summed over the answer's tokens; or the
+            entity's.
         states: the LM's input at the evidence's positions: node states, or the embeddings of the
-            evidence's tokens where there is no encoder, [N, D].
+            evidence's tokens where there is no encoder; or the features of a scorer's nodes,
+            [N, D].
         gradient: gradient of the log-probability with respect to ``states``, [N, D].
         edges: gradient of the log-probability with respect to a factor of 1 on the attention
-            weights of each edge, summed over layers and heads, [E]; 0 without encoder.
-        attention: mean attention weight of each edge over layers and heads, [E]; 0 without encoder.
+            weights of each edge, summed over layers and heads, [E]; 0 without GATv2.
+        attention: mean attention weight of each edge over layers and heads, [E]; 0 without GATv2.
     """
 
     logprob: float
@@ -46,7 +48,7 @@ class Attribution(NamedTuple):
         return (self.gradient * self.states).sum(1)
 
 
-def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
+def attribute(model: GraphLM, batch: BatchLike, entities: Sequence[int] = ()) -> Attribution:
     """Compute gradient x input of one example's answer, in one forward and one backward pass.
 
     Gradients of parameters are not computed. An edge's gradient needs no separate backward pass:
@@ -56,6 +58,7 @@ def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
     Args:
         model: a model in evaluation mode, which switches dropout off.
         batch: one example, unpadded, with the answer as its target.
+        entities: where nodes answer, indices of candidates; the likeliest of them is the answer.
 
     Raises:
         ValueError: the model is in training mode, or the batch holds several examples.
@@ -64,12 +67,11 @@ def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
         raise ValueError("attribution needs a model in evaluation mode: call model.eval()")
     if len(batch.input_ids) != 1:
         raise ValueError(f"attribution takes one example, {len(batch.input_ids)} were given")
-    if model.encoder is not None:
-        check_attention(model.encoder.layers, "an explanation")
+    check_attention(model.graph_layers, "an explanation")
     compiled = model.config.compile
     eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
     with torch.enable_grad(), eager, _recorded(model, batch) as seen:
-        logprob = -model(batch).total
+        logprob = _logprob(model, batch, entities, seen)
         inputs = [seen.states, *(layer.output for layer in seen.layers)]
         gradient, *per_layer = torch.autograd.grad(logprob, inputs, materialize_grads=True)
     edges = torch.zeros(batch.edge_index.shape[1], device=batch.edge_index.device)
@@ -83,8 +85,26 @@ def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
     )
 
 
+def _logprob(model: GraphLM, batch: BatchLike, entities: Sequence[int], seen: _Seen) -> Tensor:
+    """Return the answer's log-probability; of nodes, record the features that it depends on.
+
+    The layers that nodes read are not differentiated: a state that has read the question is an
+    input here, as a token's embedding is for the LM. It is normalised: a scorer does not see how
+    long it is, so that before that gradient x input would be 0.
+    """
+    if model.scorer is None:
+        total: Tensor = model(batch).total
+        return -total
+    assert entities, "no candidate is the answer"
+    with torch.no_grad():
+        features = model.node_features(batch)
+    seen.states = features.requires_grad_()
+    logprobs = model.entity_logprobs(batch, seen.states)
+    return logprobs[list(entities)].max()
+
+
 class _Seen:
-    """Tensors recorded during a forward pass: the LM's input states, and each layer's call."""
+    """Tensors recorded during a forward pass: the input states, and each layer's call."""
 
     def __init__(self) -> None:
         self.states: Tensor = torch.empty(0)
@@ -128,11 +148,12 @@ def _recorded(model: GraphLM, batch: BatchLike) -> Iterator[_Seen]:
         output[batch.node_mask] = seen.states
         return output
 
-    if model.encoder is None:
-        hooks = [embedding_table(model.causal_lm).register_forward_hook(mine(keep_embeddings))]
-    else:
-        hooks = [model.encoder.register_forward_hook(mine(keep_states))]
-        hooks += [layer.register_forward_hook(mine(keep_layer)) for layer in model.encoder.layers]
+    hooks = [layer.register_forward_hook(mine(keep_layer)) for layer in model.graph_layers]
+    if model.encoder is not None:
+        hooks.append(model.encoder.register_forward_hook(mine(keep_states)))
+    elif model.scorer is None:
+        table = embedding_table(model.causal_lm)
+        hooks.append(table.register_forward_hook(mine(keep_embeddings)))
     try:
         yield seen
     finally:

@@ -235,8 +235,8 @@ class Checkpoint:
         if self.config.model.answers == "nodes":
             raise ValueError(
                 f"{self.folder}: model.answers is nodes, so that no text is generated; "
-                "`turngraph answer` can use it (without --explain), and answer and chat can use it "
-                "as --proposals of an LM"
+                "`turngraph answer`, chat and serve can use it, answer and chat also as "
+                "--proposals of an LM"
             )
 
 

@@ -148,6 +148,17 @@ class GraphLM(nn.Module):
         return cast(PreTrainedModel, self.lm)  # PEFT forwards other attributes to the base model
 
     @property
+    def has_graph(self) -> bool:
+        """Whether the evidence is read as a graph: there is an encoder or a scorer."""
+        return self.encoder is not None or self.scorer is not None
+
+    @property
+    def graph_layers(self) -> nn.ModuleList:
+        """The layers of the encoder or of the scorer; none without either."""
+        part = self.encoder or self.scorer
+        return nn.ModuleList() if part is None else part.layers
+
+    @property
     def device(self) -> torch.device:
         """The device of the token embeddings, or of the scorer."""
         if self.scorer is not None:
@@ -173,8 +184,7 @@ class GraphLM(nn.Module):
         if self.encoder is None:
             return embedded
         # even without nodes: data parallelism needs the encoder's gradients in every process
-        node_ids = batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
-        states = self.encoder(node_ids, batch.edge_index, batch.edge_types)  # [N, D]
+        states = self.encoder(_node_ids(batch), batch.edge_index, batch.edge_types)  # [N, D]
         if batch.in_prompt is not None:
             states = states[batch.in_prompt]
         embedded = embedded.clone()
@@ -240,15 +250,25 @@ class GraphLM(nn.Module):
         logits = self.logits(batch, labelled)  # [A, V]
         return Loss(_cross_entropy(logits, targets[labelled]), labelled.sum())
 
-    def entity_logprobs(self, batch: BatchLike) -> Tensor:
-        """Compute each candidate's log-probability within its example, [C] (``answers: nodes``)."""
+    def entity_logprobs(self, batch: BatchLike, features: Tensor | None = None) -> Tensor:
+        """Compute each candidate's log-probability within its example, [C] (``answers: nodes``).
+
+        Args:
+            batch: with candidates.
+            features: of its nodes, [N, D]; None: ``node_features``.
+        """
         assert self.scorer is not None
         assert batch.candidates is not None, "built without mentions"
-        node_ids = batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
         logprobs: Tensor = self.scorer(
-            node_ids, batch.edge_index, batch.edge_types, batch.candidates
+            _node_ids(batch), batch.edge_index, batch.edge_types, batch.candidates, features
         )
         return logprobs
+
+    def node_features(self, batch: BatchLike) -> Tensor:
+        """Compute the normalised features that the scorer's nodes get from the LM, [N, D]."""
+        assert self.scorer is not None
+        assert batch.candidates is not None, "built without mentions"
+        return self.scorer.features(_node_ids(batch), batch.candidates)
 
     def end_ids(self, end_id: int) -> list[int]:
         """Return the tokens that end an answer: ``end_id`` first, then the base model's own."""
@@ -332,6 +352,11 @@ class GraphLM(nn.Module):
                 part = "lora" if LORA in name else "encoder" if part == "scorer" else part
                 groups[part].append(parameter)
         return {name: parameters for name, parameters in groups.items() if parameters}
+
+
+def _node_ids(batch: BatchLike) -> Tensor:
+    """Return the token ids of a batch's nodes, [N]."""
+    return batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

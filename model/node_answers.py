@@ -80,7 +80,12 @@ class NodeAnswers(nn.Module):
         )
 
     def forward(
-        self, node_ids: Tensor, edge_index: Tensor, edge_types: Tensor, candidates: CandidatesLike
+        self,
+        node_ids: Tensor,
+        edge_index: Tensor,
+        edge_types: Tensor,
+        candidates: CandidatesLike,
+        features: Tensor | None = None,
     ) -> Tensor:
         """Compute each candidate's log-probability within its example, [C].
 
@@ -89,13 +94,14 @@ class NodeAnswers(nn.Module):
             edge_index: source row and target row, [2, E].
             edge_types: index of each edge's type in ``EDGE_TYPES``, [E].
             candidates: the C candidates with their M mentions.
+            features: of the nodes, [N, D]; None: ``self.features``.
         """
         is_question = torch.zeros_like(candidates.segment_sizes)
         is_question[candidates.questions] = 1
         is_question = is_question.repeat_interleave(candidates.segment_sizes)[:, None]  # [N, 1]
-        embedded = self._features(node_ids, candidates).float()
-        embedded = functional.layer_norm(embedded, embedded.shape[1:])  # [N, D]
-        states = self.norms[0](self.project(embedded) + is_question * self.question)
+        if features is None:
+            features = self.features(node_ids, candidates)
+        states = self.norms[0](self.project(features) + is_question * self.question)
         states = self.dropout(states)  # [N, W]
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             change = functional.gelu(layer(states, edge_index, edge_types))
@@ -105,14 +111,14 @@ class NodeAnswers(nn.Module):
         total = log_sum_exp(scores, candidates.num_candidates)  # [B]
         return scores - total.repeat_interleave(candidates.num_candidates)
 
-    def _features(self, node_ids: Tensor, candidates: CandidatesLike) -> Tensor:
-        """Return the nodes' features from the LM, [N, D]."""
+    def features(self, node_ids: Tensor, candidates: CandidatesLike) -> Tensor:
+        """Compute the nodes' features from the LM, normalised, [N, D], float32."""
         if self.reader is not None:
-            states: Tensor = self.reader(node_ids, candidates.segment_sizes, candidates.questions)
-            return states
-        assert self.embeddings is not None
-        embedded: Tensor = self.embeddings(node_ids)
-        return embedded
+            found = self.reader(node_ids, candidates.segment_sizes, candidates.questions)
+        else:
+            assert self.embeddings is not None
+            found = self.embeddings(node_ids)
+        return functional.layer_norm(found.float(), found.shape[1:])
 
     def _mentions(self, states: Tensor, candidates: CandidatesLike) -> Tensor:
         """Return the features from which each mention is scored, [M, 6 W + features]."""

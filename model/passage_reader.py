@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -86,7 +87,7 @@ class PassageReader(nn.Module):
             parameter.requires_grad_(LORA in part)
         self.is_trained = any(parameter.requires_grad for parameter in self.body.parameters())
         self.train()
-        self._read: list[Tensor] = []
+        self._read: dict[int, Tensor] = {}  # by thread: a server's answer at the same time
         layers[layer - 1].register_forward_hook(partial(_keep, self._read))
 
     def share_weights(self, lm: PreTrainedModel) -> None:
@@ -232,18 +233,17 @@ class PassageReader(nn.Module):
         return self._states(padded, rows_of(cache, rows))
 
     def _states(self, ids: Tensor, cache: Any) -> Tensor:
-        self._read.clear()
         self.body(input_ids=ids, past_key_values=cache, use_cache=cache is not None)
-        return self._read.pop()  # _keep has put them there
+        return self._read.pop(get_ident())  # _keep has put them there
 
 
-def _keep(read: list[Tensor], module: nn.Module, inputs: Any, output: Any) -> None:
-    """Add a layer's output to a list.
+def _keep(read: dict[int, Tensor], module: nn.Module, inputs: Any, output: Any) -> None:
+    """Keep a layer's output for the thread that computes it.
 
     As a hook it refers to no reader: one that refers to itself would stay in memory, with all its
     layers, until Python looks for such cycles.
     """
-    read.append(output[0] if isinstance(output, tuple) else output)
+    read[get_ident()] = output[0] if isinstance(output, tuple) else output
 
 
 def _without_lora(body: nn.Module) -> dict[str, nn.Parameter]:

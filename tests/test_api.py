@@ -157,12 +157,12 @@ def test_a_batch_of_questions_each_with_its_evidence(qa: QA) -> None:
         qa.generate_batch(QUESTIONS, pools)
 
 
-def test_a_checkpoint_that_answers_from_nodes_proposes_but_does_not_chat(
+def test_a_checkpoint_that_answers_from_nodes_answers_alone_and_proposes(
     qa: QA, nodes_checkpoint: str
 ) -> None:
     nodes = turngraph.load(nodes_checkpoint, device="cpu")
     with pytest.raises(ValueError, match=r"model\.answers is nodes"):
-        nodes.chat()
+        nodes.chat(proposals=nodes_checkpoint)
     assert len(list(nodes.answer(CONVERSATIONS))) == 12
     chat = qa.chat(CONVERSATIONS[0].evidence, proposals=nodes_checkpoint, num_proposals=3)
     labels = {e.label for passage in CONVERSATIONS[0].evidence for e in passage.entities}

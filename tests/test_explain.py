@@ -134,7 +134,7 @@ def test_edges_of_an_encoder_with_gate_zero_contribute_nothing() -> None:
     builder = tiny_builder()
     example = builder.conversation(tiny_conversation(0))[0]
     model = tiny_model(encoder=EncoderConfig(residual_gate_init=0.0))
-    parts = evidence_parts(model, builder, replace(example))
+    parts = evidence_parts(model, builder, example, "Lima")
     assert not parts.edges.any()
     assert parts.edge_attention.all()
 

@@ -4,9 +4,10 @@
         --input runs/data/sqa/dev.jsonl --records runs/faithfulness.jsonl
 
 Comprehensiveness is the loss of the answer's log-probability when the k selected passages are
-removed; sufficiency is its loss when only they are kept (DeYoung et al., 2020). The prompt is built
-again each time, as if the removed passages had never been retrieved. Measurements are appended
-to ``--records``; the same command resumes.
+removed; sufficiency is its loss when only they are kept (DeYoung et al., 2020). Where nodes answer
+it is the loss of probability: an entity that no passage names any more has none. The prompt is
+built again each time, as if the removed passages had never been retrieved. Measurements are
+appended to ``--records``; the same command resumes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tqdm import tqdm
 from turngraph.benchmarks.quality.records import open_records
 from turngraph.benchmarks.study.row_scores import cell
 from turngraph.configs.words import plural
-from turngraph.data.batches.collate import collate
+from turngraph.data.batches.collate import candidate_entities, collate
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.entities import complete_entities
@@ -43,14 +44,13 @@ from turngraph.model.checkpoint import Checkpoint, file_hash, read_checkpoint
 from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("faithfulness")
-SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")
+SELECTIONS = ("share", "signed", "attention", "rank", "random", "leave_one_out")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure the questions that have no record yet, and print the table of all."""
     args = parse(argv)
     checkpoint = read_checkpoint(args.checkpoint)
-    checkpoint.check_writes()
     conversations = read_conversations(args.input)
     chosen = choose_questions(conversations, args.num_questions, False, args.seed)
     wanted = {key(conversations[index], t) for index, turns in chosen.items() for t in turns}
@@ -136,7 +136,9 @@ def measure_all(
 
 
 class Ablation:
-    """Computes the log-probability of an answer for any subset of its passages.
+    """Computes how likely an answer is for any subset of its passages.
+
+    That is its log-probability, or the probability of the entity where nodes answer.
 
     Args:
         model: a model in evaluation mode.
@@ -157,37 +159,45 @@ class Ablation:
             gold_interaction(conversation, turn),
         )
         self.encoded_question = builder.encoded_question(question, interaction)
-        self._logprobs: dict[tuple[int, ...], float] = {}
-        self.full = self.logprob(range(self.num_passages))
+        self._known: dict[tuple[int, ...], float] = {}
+        self.full = self.likelihood(range(self.num_passages))
 
     @torch.no_grad()
-    def logprob(self, kept: Sequence[int]) -> float:
-        """Return the answer's log-probability with only some passages, in their order."""
+    def likelihood(self, kept: Sequence[int]) -> float:
+        """Return how likely the answer is with only some passages, in their order."""
         indices = tuple(sorted(kept))
-        if indices not in self._logprobs:
-            passages = [self.example.evidence[index].evidence for index in indices]
-            graph = self.builder.graph(passages, self.encoded_question)
-            example = replace(self.example, graph=graph)
+        if indices not in self._known:
+            evidence = [self.example.evidence[index] for index in indices]
+            graph = self.builder.graph([item.evidence for item in evidence], self.encoded_question)
+            example = replace(self.example, evidence=evidence, graph=graph)
             batch = collate([example], "right", with_target=True).to(self.model.device)
-            self._logprobs[indices] = -self.model(batch).total.item()
-        return self._logprobs[indices]
+            if self.model.scorer is None:
+                self._known[indices] = -self.model(batch).total.item()
+            else:
+                entities = enumerate(candidate_entities(example))
+                named = [index for index, entity in entities if entity.label == self.answer]
+                probabilities = self.model.entity_logprobs(batch).exp()
+                self._known[indices] = probabilities[named].sum().item()
+        return self._known[indices]
 
     def losses(self, order: Sequence[int], size: int) -> list[float]:
         """Return comprehensiveness and sufficiency of the first passages of an order."""
-        return [self.full - self.logprob(order[size:]), self.full - self.logprob(order[:size])]
+        without, only = self.likelihood(order[size:]), self.likelihood(order[:size])
+        return [self.full - without, self.full - only]
 
     def losses_alone(self) -> list[float]:
-        """Return the loss of log-probability without each single passage."""
+        """Return the loss without each single passage."""
         indices = range(self.num_passages)
-        return [self.full - self.logprob([i for i in indices if i != left]) for left in indices]
+        return [self.full - self.likelihood([i for i in indices if i != left]) for left in indices]
 
 
 def measure(question: Ablation, args: argparse.Namespace) -> Json:
     """Return one question's record: both measures for each selection and size."""
     example, num_passages = question.example, question.num_passages
-    parts = evidence_parts(question.model, question.builder, example)
+    parts = evidence_parts(question.model, question.builder, example, question.answer)
     values: dict[str, Sequence[float]] = {
         "share": parts.passages.tolist(),
+        "signed": parts.signed.tolist(),
         "attention": parts.attention.tolist(),
         "rank": [-rank for rank in range(num_passages)],
     }
@@ -202,7 +212,7 @@ def measure(question: Ablation, args: argparse.Namespace) -> Json:
         "conversation": example.key[0],
         "turn": example.key[1],
         "answer": question.answer,
-        "logprob": question.full,
+        "likelihood": question.full,
         "num_passages": num_passages,
         "parts": {name: [round(float(v), 5) for v in values[name]] for name in values},
         "losses": {

@@ -118,13 +118,20 @@ class Engine:
         self._num_of_user = Counter[str]()
         self._num_steps = 0
         self._seconds = 1.0  # that an answer took, a moving average
-        self._running = RunningBatch(model, end_id)
+        # answers that are chosen, as all of nodes are, are computed by the threads that ask
+        self._running = None if model.lm is None else RunningBatch(model, end_id)
+        self.end_ids = () if model.lm is None else model.end_ids(end_id)
         self._requests: list[_Request] = []
         self._waiting: deque[_Request] = deque()
         self._changed = Condition()
         self._closed = False
         self._thread = Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
+
+    @property
+    def _batch(self) -> RunningBatch:
+        assert self._running is not None, "without an LM nothing is decoded"
+        return self._running
 
     @property
     def num_running(self) -> int:
@@ -155,6 +162,11 @@ class Engine:
             self.num_admitted += 1
             self._num_of_user[user] += 1
         return Admission(self, user)
+
+    def count_chosen(self) -> None:
+        """Count an answer that was chosen, not decoded here."""
+        with self._changed:
+            self.num_answered += 1
 
     def dismiss(self, user: str, seconds: float) -> None:
         """End the count of a user's question that took so many seconds."""
@@ -285,7 +297,7 @@ class Engine:
     def _join(self, request: _Request) -> None:
         try:
             batch = request.batch.to(self.model.device)
-            request.row = self._running.add(batch, request.max_new_tokens, request.past)
+            request.row = self._batch.add(batch, request.max_new_tokens, request.past)
         except Exception as error:  # of this prompt alone
             request.arrived.put(_as_value_error(error))
             return
@@ -293,7 +305,7 @@ class Engine:
         self._deliver([request])
 
     def _step(self) -> None:
-        if self._running.step():
+        if self._batch.step():
             self._deliver(list(self._requests))
         self._num_steps += 1
         if self._num_steps % STEPS_PER_RELEASE == 0:
@@ -311,7 +323,7 @@ class Engine:
         self._requests = [r for r in self._requests if r.row is not None and not r.row.done]
 
     def _leave(self, requests: list[_Request]) -> None:
-        self._running.drop([r.row for r in requests if r.row is not None])
+        self._batch.drop([r.row for r in requests if r.row is not None])
         self._requests = [r for r in self._requests if r not in requests]
 
 

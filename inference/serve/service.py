@@ -60,11 +60,10 @@ class Service:
         folder: of the users; one folder each.
 
     Raises:
-        ValueError: evidence cannot be read, or the checkpoint writes no text.
+        ValueError: evidence cannot be read, or the LM's answers cannot be batched.
     """
 
     def __init__(self, qa: QA, options: ServeOptions, folder: Path) -> None:
-        qa.checkpoint.check_writes()
         self.choice = read_choice(ProposalOptions(), qa.checkpoint)
         self.qa, self.options, self.folder = qa, options, folder
         self.remembers = options.memory is not None or options.memory_dir is not None
@@ -354,8 +353,10 @@ class Service:
         )
         answer = session.ask(question, on_token)
         answer.record["num_new_tokens"] = len(text.ids)
-        ends = self.qa.model.end_ids(self.engine.end_id)
-        answer.record["is_cut_off"] = bool(text.ids) and text.ids[-1] not in ends
+        decoded = bool(text.ids)  # else it was chosen
+        answer.record["is_cut_off"] = decoded and text.ids[-1] not in self.engine.end_ids
+        if not decoded:
+            self.engine.count_chosen()
         if not text.restarts(answer.text) and (rest := text.end(answer.text)):
             listener.emit(rest)
         return answer

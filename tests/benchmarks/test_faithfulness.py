@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -26,11 +27,13 @@ from turngraph.configs.schema import (
     EncoderConfig,
     EvidenceConfig,
     ModelConfig,
+    ScorerConfig,
     TrainingConfig,
 )
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
+from turngraph.inference.answer_batches import answer_batch
 from turngraph.model.checkpoint import read_checkpoint, save_checkpoint
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
@@ -57,17 +60,37 @@ def test_what_is_taken_away_is_gone_from_graph_and_prompt(question: Ablation) ->
     assert len(graph.node_ids) < len(question.example.graph.node_ids)
     batch = collate([replace(question.example, graph=graph)], "right", with_target=True)
     expected = -question.model(batch).total.item()
-    assert question.logprob([4, 0, 3, 2]) == pytest.approx(expected, abs=1e-5)
-    assert question.logprob(range(5)) == question.full != pytest.approx(expected, abs=1e-5)
+    assert question.likelihood([4, 0, 3, 2]) == pytest.approx(expected, abs=1e-5)
+    assert question.likelihood(range(5)) == question.full != pytest.approx(expected, abs=1e-5)
     assert "Peru" in question.encoded_question  # of the turn before: the query is encoded here
+
+
+def test_of_nodes_it_is_the_probability_of_the_entity() -> None:
+    scorer = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
+    model = stir(tiny_model(answers="nodes", lora=None, scorer=scorer))
+    builder = replace(tiny_builder(question_nodes="query"), mentions=True)
+    example = builder.conversation(tiny_conversation(0))[0]
+    [record] = answer_batch(model, builder.prompt, [example], 0)
+    question = Ablation(model, builder, example, record["answer"])
+    assert question.full == pytest.approx(math.exp(record["logprob"]), abs=1e-3)
+    texts = [item.evidence for item in example.evidence]
+    holding = [
+        index
+        for index, passage in enumerate(texts)
+        if question.answer in {entity.label for entity in passage.entities}
+    ]
+    others = [index for index in range(len(texts)) if index not in holding]
+    assert question.likelihood(others) == 0.0
+    assert 0 < question.likelihood(holding) <= 1
+    assert measure(question, options())["likelihood"] == question.full
 
 
 def test_losses(question: Ablation) -> None:
     assert question.losses([3, 1, 0, 2, 4], 0)[0] == 0
     assert question.losses([3, 1, 0, 2, 4], 5)[1] == 0
     without, only = question.losses([3, 1, 0, 2, 4], 2)
-    assert without == question.full - question.logprob([0, 2, 4])
-    assert only == question.full - question.logprob([1, 3])
+    assert without == question.full - question.likelihood([0, 2, 4])
+    assert only == question.full - question.likelihood([1, 3])
     assert question.losses_alone()[1] == question.losses([1, 0, 2, 3, 4], 1)[0]
 
 

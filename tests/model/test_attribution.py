@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from turngraph.configs.schema import EncoderConfig
+from turngraph.configs.schema import EncoderConfig, ScorerConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.model.attribution import Attribution, attribute
 from turngraph.model.graph_lm import GraphLM
-from turngraph.tests.tiny import END_ID, stir, tiny_builder, tiny_examples, tiny_model
+from turngraph.tests.nodes import examples
+from turngraph.tests.tiny import END_ID, LORA, stir, tiny_builder, tiny_examples, tiny_model
 
 
 def batch_of(example: Example) -> Batch:
@@ -75,7 +76,8 @@ def test_on_a_linear_model_gradient_x_input_is_what_a_node_adds() -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.encoder, self.config = model.encoder, model.config
+            self.encoder, self.config, self.scorer = model.encoder, model.config, None
+            self.graph_layers = model.graph_layers
 
         def forward(self, batch: Batch) -> Any:
             states = self.encoder(batch.input_ids[batch.node_mask], batch.edge_index)
@@ -113,17 +115,51 @@ def weighted(model: GraphLM, example: Example, edge: int, factor: float) -> floa
         message = layer.lin_l(states)[source]
         if types and types[0] is not None:
             message = message + layer.edge[types[0][edge]]
-        more = (message.view(layer.heads, -1) * weights[:, None]).mean(0)
+        heads = message.view(layer.heads, -1) * weights[:, None]
+        more = heads.flatten() if layer.concat else heads.mean(0)
         output = output.clone()
         output[target] += (factor - 1) * more
         return output
 
-    hooks = [layer.register_forward_hook(change) for layer in model.encoder.layers]
+    hooks = [layer.register_forward_hook(change) for layer in model.graph_layers]
     try:
-        return logprob(model, example)
+        return logprob(model, example) if model.scorer is None else likeliest(model, example)
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@torch.no_grad()
+def likeliest(model: GraphLM, example: Example, features: Tensor | None = None) -> float:
+    """The log-probability of the likelier one of the first two candidates."""
+    return float(model.entity_logprobs(batch_of(example), features)[:2].max())
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_parts_of_an_answer_of_nodes_are_derivatives(layer: int) -> None:
+    """Of scaling a node's features, and of a factor on an edge's attention."""
+    scorer = ScorerConfig(layer=layer, num_layers=2, width=16, heads=2, dropout=0.0)
+    lora = None if layer == 0 else LORA
+    model = stir(tiny_model(answers="nodes", lora=lora, scorer=scorer))
+    model.scorer.project.bias.data.normal_(0, 0.5, generator=torch.Generator().manual_seed(0))
+    model.scorer.score[-1].weight.data *= 10
+    [*_, example] = examples(2)
+    found = attribute(model, batch_of(example), [0, 1])
+    assert found.logprob == pytest.approx(likeliest(model, example), abs=1e-5)
+    assert found.nodes.shape == (len(example.graph.node_ids),)
+    step = 1e-2
+    assert found.nodes.abs().max() > 5e-3
+    for node in found.nodes.abs().topk(3).indices.tolist():
+        pair = []
+        for sign in (1, -1):
+            changed = found.states.clone()
+            changed[node, :] *= 1 + sign * step
+            pair.append(likeliest(model, example, changed))
+        assert found.nodes[node] == pytest.approx((pair[0] - pair[1]) / (2 * step), rel=0.03)
+    assert found.edges.abs().max() > 1e-3
+    for edge in found.edges.abs().topk(3).indices.tolist():
+        up, down = (weighted(model, example, edge, 1 + sign * step) for sign in (1, -1))
+        assert found.edges[edge] == pytest.approx((up - down) / (2 * step), rel=0.03, abs=5e-5)
 
 
 def test_attention_is_the_mean_over_layers_and_heads() -> None:

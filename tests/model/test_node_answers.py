@@ -21,7 +21,7 @@ from turngraph.data.example_cache import load_examples
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.types import Answer, Conversation, Turn
-from turngraph.inference.answer_batches import answer_together
+from turngraph.inference.answer_batches import NO_ENTITY, answer_together
 from turngraph.model.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
 from turngraph.model.node_answers import log_sum_exp
 from turngraph.tests.nodes import EVIDENCE, examples, scored
@@ -174,7 +174,7 @@ def test_evidence_without_entities_has_no_answer() -> None:
     batch = [*builder.conversation(bare), *builder.conversation(known)[:1]]
     records = answer_together(stir(tiny_model(**SETTINGS)), builder.prompt, batch, batch_size=2)
     assert [record["candidates"] == [] for record in records] == [True, False]
-    assert (records[0]["answer"], records[0]["logprob"]) == ("", 0.0)
+    assert (records[0]["answer"], records[0]["logprob"]) == ("", NO_ENTITY)
 
 
 def test_a_batch_in_which_nothing_is_named_can_be_trained_on() -> None:

@@ -1,0 +1,146 @@
+"""A checkpoint that answers from nodes: its explanations, its chats, and its server."""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from turngraph import infer
+from turngraph.configs.schema import ScorerConfig
+from turngraph.data.batches.collate import candidate_entities
+from turngraph.data.jsonlines import write_conversations, write_pool
+from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
+from turngraph.inference.answer_batches import answer_batch
+from turngraph.inference.api import QA, load
+from turngraph.inference.explain import why
+from turngraph.inference.serve.app import make_app
+from turngraph.inference.serve.serve_options import ServeOptions
+from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.users import Users
+from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen
+from turngraph.tests.nodes import EVIDENCE
+from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
+
+
+@pytest.fixture(params=[0, 1], ids=["embeddings", "layer"])
+def of_nodes(request: pytest.FixtureRequest) -> Loaded:
+    scorer = ScorerConfig(layer=request.param, num_layers=2, width=16, heads=2, dropout=0.0)
+    lora = LORA if request.param else None
+    model = stir(tiny_model(answers="nodes", lora=lora, scorer=scorer))
+    return model, replace(tiny_builder(**EVIDENCE), mentions=True)
+
+
+@pytest.fixture(scope="module")
+def qa(nodes_checkpoint: str) -> QA:
+    return load(nodes_checkpoint, device="cpu")
+
+
+def asked(*passages: Evidence) -> Conversation:
+    turn = Turn("0", "Where is Lima?", (Answer("Lima"),), evidence=passages)
+    return Conversation("c", "", (turn,))
+
+
+def test_an_answer_is_explained_by_passages_and_entities(of_nodes: Loaded) -> None:
+    model, builder = of_nodes
+    for example in builder.conversation(tiny_conversation(0)):
+        [record] = answer_batch(model, builder.prompt, [example], 0)
+        found = why(model, builder, example, record["answer"])
+        assert found.answer == record["candidates"][0]["label"]
+        assert found.logprob == pytest.approx(record["logprob"], abs=1e-4)
+        assert sum(passage.share for passage in found.passages) == pytest.approx(1)
+        assert min(passage.share for passage in found.passages) > 0
+        assert sum(passage.attention or 0 for passage in found.passages) == pytest.approx(1)
+        assert sum(edge.share for edge in found.edges) == pytest.approx(1)
+
+
+def test_of_entities_of_one_name_the_likeliest_is_explained(of_nodes: Loaded) -> None:
+    model, builder = of_nodes
+    texts = {"e1": "Lima lies on the coast", "e2": "a bean is called Lima"}
+    pool = (Evidence(id_, text, "text", (Entity(id_, "Lima"),)) for id_, text in texts.items())
+    [example] = builder.conversation(asked(*pool))
+    assert len(candidate_entities(example)) == 2
+    [record] = answer_batch(model, builder.prompt, [example], 0)
+    first, second = (found["logprob"] for found in record["candidates"])
+    assert first > second
+    assert why(model, builder, example, "Lima").logprob == pytest.approx(first, abs=1e-4)
+
+
+def test_what_nodes_cannot_answer_is_not_explained(of_nodes: Loaded) -> None:
+    model, builder = of_nodes
+    example = builder.conversation(tiny_conversation(0))[0]
+    with pytest.raises(ValueError, match="no entity of the evidence is named 'Oslo'"):
+        why(model, builder, example, "Oslo")
+    [example] = builder.conversation(asked(Evidence("e", "it rains", "text")))
+    [record] = answer_batch(model, builder.prompt, [example], 0)
+    assert record["answer"] == ""
+    found = why(model, builder, example, "")
+    assert [passage.share for passage in found.passages] == [0]
+    assert found.edges == ()
+
+
+def test_answer_explains_them_on_a_page(nodes_checkpoint: str, tmp_path: Path) -> None:
+    write_conversations(tmp_path / "input.jsonl", [CONVERSATION])
+    options = {"--input": "input.jsonl", "--output": "output.jsonl", "--explain": "why.html"}
+    given = (word for name, file in options.items() for word in (name, str(tmp_path / file)))
+    infer.main(["answer", "--checkpoint", nodes_checkpoint, *given])
+    lines = (tmp_path / "output.jsonl").read_text(encoding="utf-8").splitlines()
+    page = (tmp_path / "why.html").read_text(encoding="utf-8")
+    for record in map(json.loads, lines):
+        assert record["answer"] in page
+
+
+def test_a_chat_answers_as_the_file_is_answered_and_says_why(qa: QA) -> None:
+    pool = CONVERSATION.evidence
+    expected = qa.generate_batch([QUESTIONS], [pool])
+    session = qa.chat(pool)
+    screen = Screen(session)
+    said = screen(*QUESTIONS, "/why")
+    assert [turn.text for turn in session.turns] == [record["answer"] for record in expected]
+    assert all(record["answer"] in said for record in expected)
+    assert re.search(r"The model gave its answer a probability of \d+%", said)
+    assert "".join(qa.chat(pool).stream(QUESTIONS[0])) == expected[0]["answer"]
+    session.undo()
+    assert session.ask(QUESTIONS[2]).text == expected[2]["answer"]
+
+
+def test_a_chat_without_an_entity_has_no_answer(qa: QA) -> None:
+    session = qa.chat()
+    said = Screen(session)(QUESTIONS[0], "/why")
+    assert "(no answer)\n  probability less than 1%" in said
+    assert "No evidence was given." in said
+    assert session.last().probability == pytest.approx(0)
+
+
+def test_a_server_answers_many_at_a_time_as_a_chat_does(qa: QA, tmp_path: Path) -> None:
+    session = qa.chat(CONVERSATION.evidence)
+    expected = [session.ask(question).text for question in QUESTIONS]
+    write_pool(tmp_path / "pool.jsonl", CONVERSATION.evidence)
+    options = ServeOptions(evidence=(str(tmp_path / "pool.jsonl"),))
+    service = Service(qa, options, tmp_path / "users")
+    app = make_app(service, Users(None), "nodes")
+    with TestClient(app, base_url="http://127.0.0.1:8080") as client:
+
+        def talk(_: int) -> list[str]:
+            id_ = client.post("/api/conversations").json()["id"]
+            route, said = f"/api/conversations/{id_}", []
+            for question in QUESTIONS:
+                reply = client.post(f"{route}/ask", json={"question": question, "stream": False})
+                assert reply.status_code == 200, reply.text
+                said.append(reply.json()["answer"])
+            shares = [passage["share"] for passage in client.get(f"{route}/why").json()["passages"]]
+            assert sum(shares) == pytest.approx(1, abs=1e-3)
+            return said
+
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(talk, range(4))) == [expected] * 4
+        message = {"role": "user", "content": QUESTIONS[0]}
+        reply = client.post("/v1/chat/completions", json={"model": "x", "messages": [message]})
+        [choice] = reply.json()["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (expected[0], "stop")
+        assert "turngraph_answers_total 13.0" in client.get("/metrics").text
