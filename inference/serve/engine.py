@@ -120,7 +120,6 @@ class Engine:
         self._seconds = 1.0  # that an answer took, a moving average
         # answers that are chosen, as all of nodes are, are computed by the threads that ask
         self._running = None if model.lm is None else RunningBatch(model, end_id)
-        self.end_ids = () if model.lm is None else model.end_ids(end_id)
         self._requests: list[_Request] = []
         self._waiting: deque[_Request] = deque()
         self._changed = Condition()

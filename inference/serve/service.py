@@ -353,10 +353,12 @@ class Service:
         )
         answer = session.ask(question, on_token)
         answer.record["num_new_tokens"] = len(text.ids)
-        decoded = bool(text.ids)  # else it was chosen
-        answer.record["is_cut_off"] = decoded and text.ids[-1] not in self.engine.end_ids
-        if not decoded:
+        is_cut_off = False
+        if text.ids:
+            is_cut_off = text.ids[-1] not in self.qa.model.end_ids(self.engine.end_id)
+        else:
             self.engine.count_chosen()
+        answer.record["is_cut_off"] = is_cut_off
         if not text.restarts(answer.text) and (rest := text.end(answer.text)):
             listener.emit(rest)
         return answer
