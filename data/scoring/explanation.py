@@ -51,8 +51,8 @@ class ExplainedPassage:
             its tokens. The shares of a turn's passages sum to 1.
         signed: signed gradient x input, in units of log-probability: above 0 the passage supports
             the answer, below 0 it opposes it; opposite contributions of its tokens cancel.
-        attention: its share of the attention between passages in the graph encoder, 0 to 1,
-            summing to 1 over the passages (all 0 if no entity joins any); None without encoder.
+        attention: its share of the attention between passages in the graph, 0 to 1, summing to
+            1 over the passages (all 0 if no entity joins any); None where they are read as text.
         spans: the entities marked in its text, in order of their start.
     """
 
@@ -115,12 +115,12 @@ class ExplainedTurn:
         id: the turn's id.
         index: index of the turn in its conversation.
         question: the user's text.
-        answer: what the model generated, possibly "".
+        answer: what the model answered, possibly "".
         gold: labels of the gold answers; empty if unknown.
         logprob: log-probability of the answer and the end of the turn, given the prompt; natural
             logarithm.
         passages: the evidence in the order of the prompt, best retrieved first.
-        edges: the entities that join passages; empty without encoder.
+        edges: the entities that join passages; empty where they are read as text.
         dropped: passages that were retrieved and not given to the model, best first.
     """
 
