@@ -4,7 +4,8 @@
     python .ci/untraced.py run.log > tests/untraced.txt
 
 A test function is left out, the longest first, if every file of the product then keeps its share of
-reached lines, or 90 % of its lines. ``tests/conftest.py`` reads the list.
+reached lines, or 90 % of its lines. ``tests/conftest.py`` reads the list. Tests of the last list have
+no lines in such a run; for a list from nothing, empty it before.
 """
 
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import coverage
 
-LEAST_SECONDS, FLOOR = 0.7, 0.9
+LEAST_SECONDS, FLOOR = 0.3, 0.9
 
 
 def main(log: str) -> None:

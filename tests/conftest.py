@@ -39,6 +39,8 @@ LONG = {
     "test_bad_input", "test_export", "test_chat", "test_infer", "test_answering",
 }  # fmt: skip
 """Files whose tests take long."""
+TRACING, TRACING_KEY = "COVERAGE_PROCESS_CONFIG", pytest.StashKey[str]()
+"""The variable by which coverage names itself to processes, and where its value is kept."""
 MISSING = "TURNGRAPH_DATA does not name a folder with the real benchmarks"
 
 
@@ -63,19 +65,32 @@ def _torch_defaults() -> Iterator[None]:
             pytest.fail(f"left torch's defaults at {found}")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _untraced_processes() -> str | None:
-    """Do not measure what other processes run, as tracing doubles their time."""
-    return os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure each worker of xdist once, where it would be measured three times.
+
+    Coverage would start in it as in any process, and pytest-cov both as in a process that has
+    workers and in a worker; the first two would go on in tests that are not traced.
+    """
+    _keep_tracing(config)
+    plugin = config.pluginmanager.getplugin("_cov")
+    if plugin and plugin.cov_controller and hasattr(config, "workerinput"):
+        plugin.cov_controller.pause()  # begun anew when the session starts
 
 
-@pytest.fixture(scope="module")
-def traced_processes(_untraced_processes: str | None) -> Iterator[None]:
-    """Measure what the processes of a module's tests run: lines that no other test reaches."""
-    if _untraced_processes is not None:
-        os.environ["COVERAGE_PROCESS_CONFIG"] = _untraced_processes
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measure what other processes run only where a test asks for it, as tracing takes time."""
+    _keep_tracing(item.config)
+    asked = item.config.stash.get(TRACING_KEY, None)
+    if asked is not None and item.get_closest_marker("traced_processes"):
+        os.environ[TRACING] = asked
     yield
-    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+
+
+def _keep_tracing(config: pytest.Config) -> None:
+    """Keep the variable from processes; coverage sets it whenever it starts or goes on."""
+    if (asked := os.environ.pop(TRACING, None)) is not None:
+        config.stash[TRACING_KEY] = asked
 
 
 def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:

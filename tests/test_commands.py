@@ -13,7 +13,7 @@ import turngraph as turngraph_package
 from turngraph.__main__ import COMMANDS, main, run
 from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
 
-pytestmark = pytest.mark.usefixtures("traced_processes")
+pytestmark = pytest.mark.traced_processes
 
 
 def turngraph(*arguments: str) -> subprocess.CompletedProcess[str]:

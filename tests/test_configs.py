@@ -537,7 +537,7 @@ def test_an_option_of_the_wrong_type_is_refused_in_words(
         load_config(["--config", "demo", f"--{option}={given}"])
 
 
-@pytest.mark.usefixtures("traced_processes")
+@pytest.mark.traced_processes
 def test_the_help_of_training_has_every_field_with_default_and_meaning() -> None:
     """It is written without torch, which takes seconds to load."""
     code = "import sys; from turngraph.__main__ import main; main(['train', '--help']);"

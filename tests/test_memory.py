@@ -20,8 +20,10 @@ import pytest
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.inputs import read_episodes
+from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.memory_printing import clean_line
+from turngraph.inference.model_options import local_extractor, server_extractor
 from turngraph.memory import main
 from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.waiting import PATIENCE, wait_until
@@ -262,6 +264,16 @@ def test_given_triples_and_extractors_that_lack_an_option(folder: Path, capsys: 
     assert "2015: Anna lives in Rome" in run(capsys, "history", folder, "Rome")
     with pytest.raises(ValueError, match="--extractor endpoint needs --base_url"):
         run(capsys, "remember", folder, "--input", path, "--extractor", "endpoint")
+
+
+def test_an_lm_and_a_server_extract_under_their_names(folder: Path, tiny_folder: str) -> None:
+    server = {"base_url": "http://localhost:1/v1"}
+    assert server_extractor("small", server, ["lives in"]).name == "endpoint:small"
+    with pytest.raises(ValueError, match="--extractor endpoint needs --model"):
+        server_extractor(None, server)
+    local = local_extractor(tiny_folder, "cpu")
+    assert local.name == f"lm:{tiny_folder}"
+    assert len(local.extract([Episode("Anna lives in Lima.")])) == 1
 
 
 def test_conversations_become_turns_with_their_answers(folder: Path, capsys: Any) -> None:

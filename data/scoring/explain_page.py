@@ -157,7 +157,7 @@ def _passage(
         "facts": [
             f"{'against' if passage.signed < 0 else 'for'} the answer {_signed(passage.signed)}",
             *attention,
-            f"place {at + 1} in the prompt",
+            f"place {at + 1} in the evidence",
             f"{score} {passage.score:.3g}",
             passage.id,
         ],

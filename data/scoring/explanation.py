@@ -119,7 +119,7 @@ class ExplainedTurn:
         gold: labels of the gold answers; empty if unknown.
         logprob: log-probability of the answer and the end of the turn, given the prompt; natural
             logarithm.
-        passages: the evidence in the order of the prompt, best retrieved first.
+        passages: the evidence in the order that the model read it, best retrieved first.
         edges: the entities that join passages; empty where they are read as text.
         dropped: passages that were retrieved and not given to the model, best first.
     """

@@ -18,7 +18,7 @@ import pytest
 from turngraph.data.workers import map_in_workers
 from turngraph.tests.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.usefixtures("traced_processes")
+pytestmark = pytest.mark.traced_processes
 ROOT = Path(__file__).parents[2]
 STARTS_WORKERS = """
 import sys

@@ -52,7 +52,7 @@ from turngraph.tests.tiny import (
     tiny_model,
 )
 
-pytestmark = pytest.mark.usefixtures("traced_processes")
+pytestmark = pytest.mark.traced_processes
 
 
 @pytest.mark.parametrize("ends", [False, True])

@@ -91,6 +91,7 @@ def test_errors_of_syntax_have_line_and_column(path: Path) -> None:
     assert syntax_message("odd") == "query: not SPARQL: odd"
 
 
+@pytest.mark.traced_processes
 def test_a_process_answers_in_time_or_is_ended(path: Path) -> None:
     assert [row[0]["value"] for row in ask_sparql(path, HOMES).rows] == ["Bergen"]
     many = "?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l"
@@ -98,6 +99,7 @@ def test_a_process_answers_in_time_or_is_ended(path: Path) -> None:
         ask_sparql(path, f"SELECT (COUNT(*) AS ?n) {{ {many} }}", seconds=0.1)
 
 
+@pytest.mark.traced_processes
 def test_errors_of_the_process_are_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.db: no such memory graph"):
         ask_sparql(tmp_path / "none.db", HOMES)

@@ -92,7 +92,7 @@ def test_what_is_said_of_a_turn(record: Explanation) -> None:
     assert words(first, ".passage .share") == ["70 %", "25 %", "5.0 %"]
     assert words(first, ".passage .text")[0] == "Oslo lies by a fjord"
     assert words(first, ".passage .facts")[0].startswith(
-        "against the answer −0.500 · attention 25 % · place 2 in the prompt · BM25 12.5 · t2"
+        "against the answer −0.500 · attention 25 % · place 2 in the evidence · BM25 12.5 · t2"
     )
     bars = [(bar.attributes["class"], bar.attributes["width"]) for bar in first.css(".bar rect")]
     assert bars == [("against", "100.0%"), ("for", "35.7%"), ("for", "7.1%")]

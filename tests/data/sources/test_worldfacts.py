@@ -72,6 +72,7 @@ def test_names_of_cities_are_spelled_easily_and_mean_one_city() -> None:
         assert worldfacts_facts._plain_name(name, Counter({fold(name): uses[fold(name)]})) == plain
 
 
+@pytest.mark.traced_processes
 def test_same_seed_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
     sizes = ["--num_train", "20", "--num_tune", "5", "--num_test", "10"]
     main(["--output", str(tmp_path / "here"), *sizes])
