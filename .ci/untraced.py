@@ -4,8 +4,8 @@
     python .ci/untraced.py run.log > tests/untraced.txt
 
 A test function is left out, the longest first, if every file of the product then keeps its share of
-reached lines, or 90 % of its lines. ``tests/conftest.py`` reads the list. Tests of the last list have
-no lines in such a run; for a list from nothing, empty it before.
+reached lines, or 90 % of its lines. ``tests/conftest.py`` reads the list. Tests of the list before
+have no lines in such a run; empty it first for a list from nothing.
 """
 
 import re
