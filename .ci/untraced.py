@@ -4,10 +4,12 @@
     python .ci/untraced.py run.log > tests/untraced.txt
 
 A test function is left out, the longest first, if every file of the product then keeps its share of
-reached lines, or 90 % of its lines. ``tests/conftest.py`` reads the list. Tests of the list before
-have no lines in such a run; empty it first for a list from nothing.
+reached lines, or 90 % of its lines, both in functions alone, as in ``coverage_floor.py``.
+``tests/conftest.py`` reads the list. Tests of the list before have no lines in such a run; empty it
+first for a list from nothing.
 """
 
+import ast
 import re
 import sys
 from collections import Counter, defaultdict
@@ -42,21 +44,28 @@ def read_seconds(log: str) -> Counter[str]:
 
 
 def read_lines() -> dict[str, tuple[int, dict[str, set[int]]]]:
-    """Return the number of lines of each file, and those that each test function reaches."""
+    """Return the number of lines in functions of each file, and those that each test reaches."""
     measured = coverage.Coverage()
     measured.load()
     data, found = measured.get_data(), {}
     for name in data.measured_files():
         if not name.endswith(".py"):
             continue
+        lines = set(measured.analysis2(name)[1]) & lines_in_functions(Path(name))
         reached = defaultdict[str, set[int]](set)
         for line, contexts in data.contexts_by_lineno(name).items():
-            for context in contexts:
+            for context in contexts if line in lines else ():
                 reached[re.split(r"[\[|]", context)[0]].add(line)
-        statements = measured.analysis2(name)[1]
-        if statements and reached:
-            found[name] = len(statements), dict(reached)
+        if lines and reached:
+            found[name] = len(lines), dict(reached)
     return found
+
+
+def lines_in_functions(path: Path) -> set[int]:
+    """Return the numbers of the lines in the bodies of a file's functions."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {line for f in functions for line in range(f.body[0].lineno, (f.end_lineno or 0) + 1)}
 
 
 def share(file: tuple[int, dict[str, set[int]]], functions: set[str]) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -99,8 +99,7 @@ def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not root or not archive.is_file():
         pytest.skip(MISSING)
     target = tmp_path_factory.mktemp("benchmarks")
-    with tarfile.open(archive) as tar:
-        tar.extractall(target, filter="data")
+    shutil.unpack_archive(archive, target)
     return target / name
 
 

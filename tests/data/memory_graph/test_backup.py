@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -395,8 +394,7 @@ def test_what_is_no_backup_replaces_nothing(tmp_path: Path) -> None:
 
 
 def test_a_backup_of_an_older_schema_is_restored(tmp_path: Path) -> None:
-    with tarfile.open(Path(__file__).parent / "fixtures" / "old_graph.tar.xz") as tar:
-        tar.extractall(tmp_path / "old", filter="data")
+    shutil.unpack_archive(Path(__file__).parent / "fixtures" / "old_graph.tar.xz", tmp_path / "old")
     source, path = tmp_path / "old" / "my.db", tmp_path / "my.db"
     small_graph(path).close()
     before = source.read_bytes()

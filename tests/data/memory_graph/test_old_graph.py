@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,7 @@ OLD = Path(__file__).parent / "fixtures" / "old_graph.tar.xz"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with tarfile.open(OLD) as tar:
-        tar.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(OLD, tmp_path)
     return tmp_path
 
 

@@ -6,7 +6,6 @@ import random
 import shutil
 import signal
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +162,7 @@ Store(sys.argv[1]).close()
 
 
 def test_a_graph_of_version_3_migrates_also_after_a_kill(tmp_path: Path) -> None:
-    with tarfile.open(GRAPH_3) as tar:
-        tar.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(GRAPH_3, tmp_path)
     path = tmp_path / "my.db"
     with pytest.raises(ValueError, match=r"open it for writing once"):
         Store(path, read_only=True)
