@@ -66,7 +66,7 @@ def test_the_core_rows_are_the_papers_and_the_best_of_ours() -> None:
     found = read_study("sqa")
     core = [row.name for row in found.rows if row.core]
     papers = ["text", "text_memory", "graph", "graph_memory", "zero_shot"]
-    assert core == [*papers, "nodes_made_same", "text_chosen_made"]
+    assert core == [*papers, "nodes_made_same", "text_chosen_made", "chosen"]
     assert len(found.seeds) == 3
     for said in all_configs("sqa").values():
         assert said["text_memory"].evidence == said["graph_memory"].evidence
