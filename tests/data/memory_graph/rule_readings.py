@@ -68,12 +68,8 @@ def text_readings() -> Readings:
     return found
 
 
-def question_readings(every: int = 1) -> Readings:
-    """Return what is computed for questions about the life, with its facts, or why not.
-
-    Args:
-        every: 1 for all questions, 2 for every other one: one of each wording in place of two.
-    """
+def question_readings() -> Readings:
+    """Return what is computed for each question about the life, with its facts, or why not."""
     found: Readings = {}
     life = make_life(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -83,7 +79,7 @@ def question_readings(every: int = 1) -> Readings:
             asked = questions(life, part, 0)
             once = asked if part.startswith("unseen") else asked[::2]  # two of each wording
             found[part] = {}
-            for one in once[::every]:
+            for one in once:
                 try:
                     got = compute(lens, one.text, one.as_of)
                 except NoPlan as reason:
