@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from pyoxigraph import QueryBoolean, QueryResultsFormat, QuerySolutions, Store
@@ -48,8 +48,9 @@ def serving(server: SparqlServer) -> Iterator[SparqlServer]:
             content = server.reply(self.path, body) if good else body.encode()
             self.send_response(server.status)
             self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            with suppress(BrokenPipeError):  # a client that gave up, where the reply is late
+                self.end_headers()
+                self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
