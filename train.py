@@ -162,7 +162,8 @@ def load_train_and_tune(
         builder: builds the examples.
         chosen_by: what chooses the passages for training, and for tuning; None: retrieval does.
     """
-    data, seed = config.data, config.training.seed
+    data = config.data
+    seed = config.training.seed if data.draw_seed is None else data.draw_seed
     examples, tune = list[Example](), list[Example]()
     make_builder = partial(load_builder, trusted=config.model.trust_remote_code)
     load, trained = partial(load_examples, builder, data=data), config.in_training

@@ -35,10 +35,13 @@ class DataConfig:
     tune: str | None = None
     """Conversations for evaluation while training; the best checkpoint is chosen on them."""
     max_train_questions: int | None = None
-    """Train on this many questions, drawn with training.seed; null: all."""
+    """Train on this many questions, drawn with draw_seed; null: all."""
+    draw_seed: int | None = None
+    """Random seed for drawing questions; null: training.seed. Change it so that runs with several
+    values of training.seed train on the same questions."""
     table_questions: int = 0
     """Also train on this many questions generated from the tables in train's pools, drawn with
-    training.seed; no annotated answers are used (data/sources/table_questions.py)."""
+    draw_seed; no annotated answers are used (data/sources/table_questions.py)."""
     train_repeats: int = 1
     """Number of times that an epoch contains each question of train; generated ones occur once."""
     max_tune_questions: int | None = 200
@@ -302,7 +305,8 @@ class TrainingConfig:
     """Folder that keeps the states of model.scorer.layer, so that they are computed once; some 2 MB
     a question. Null: they are computed at each epoch."""
     seed: int = 0
-    """Random seed for drawing questions, initial weights, batches and dropout."""
+    """Random seed for initial weights, batches and dropout, and for drawing questions unless
+    data.draw_seed is given."""
     loop: Literal["native", "trl"] = "native"
     """native: the loop in train.py; trl: TRL's SFTTrainer, for text rows with LoRA in one process,
     which cannot resume a stopped run. Change it to use what TRL offers."""

@@ -332,9 +332,11 @@ def test_parts_may_have_faster_nodes_than_all(
     known = NODES_CONFIG.format(base=tiny_folder, states="null")
     tuned.write_text(known.replace("lora: null", f"lora: {lora}"))
     static.write_text(known.replace("layer: 1", "layer: 0"))
-    given = arguments(tmp_path, tiny_folder, tiny_data, proposer__part_config=static)
+    options = {"proposer__part_config": static, "data__draw_seed": 5}
+    given = arguments(tmp_path, tiny_folder, tiny_data, **options)
     train.main(given)
     runs = proposer_runs(load_config(given))
+    assert {run.config.data.draw_seed for run in runs} == {5}  # the LM's questions
     layers = [read_checkpoint(run.checkpoint).config.model.scorer.layer for run in runs]
     assert layers == [0, 0, 1]
     inside = read_checkpoint(tmp_path / "run" / "best" / NODES)

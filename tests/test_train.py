@@ -272,6 +272,18 @@ def test_a_seed_gives_the_same_losses_to_the_last_bit(
     assert losses(tmp_path / "1") != losses(finished)
 
 
+def test_seeds_of_weights_can_share_the_drawn_questions(tiny_data: Path, tiny_folder: str) -> None:
+    def drawn(**seeds: str) -> list[tuple[str, int]]:
+        num = {"data__tune": "null", "data__max_train_questions": "3"}
+        config = load_config(options(tiny_folder, tiny_data, tiny_data.parent, **num, **seeds))
+        examples, _ = train.load_train_and_tune(config, train.load_builder(config))
+        return [example.key for example in examples]
+
+    of_seed_0, of_seed_1 = drawn(training__seed="0"), drawn(training__seed="1")
+    assert of_seed_0 != of_seed_1
+    assert drawn(training__seed="1", data__draw_seed="0") == of_seed_0
+
+
 def test_training_learns(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
     changes = {
         "training__max_steps": 40,

@@ -90,6 +90,7 @@ def proposer_runs(config: Config) -> list[ProposerRun]:
                 train=data.train,
                 tune=data.tune if left_out is None else None,
                 max_train_questions=data.max_train_questions,
+                draw_seed=data.draw_seed,
                 max_tune_questions=data.max_tune_questions,
                 single_answers_only=data.single_answers_only,
                 num_workers=data.num_workers,

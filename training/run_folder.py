@@ -52,9 +52,10 @@ from turngraph.training.trainer_state import (
 logger = logging.getLogger(__name__)
 
 FREE = {
+    "data.draw_seed",  # the examples are compared, by fingerprint
     "data.num_workers",
     "data.ray",
-    "data.train",  # its examples are compared, by fingerprint
+    "data.train",  # likewise
     "model.base_model",  # its weights are compared, by fingerprint
     "model.trust_remote_code",
     "training.eval_batch_size",

@@ -33,6 +33,7 @@ from turngraph.training.trainer_state import read_progress
 pytestmark = pytest.mark.usefixtures("fresh_accelerator")
 
 FREE_VALUES = {
+    "data.draw_seed": 7,
     "data.num_workers": 3,
     "data.ray": "local",
     "data.train": "moved.jsonl",
