@@ -348,7 +348,9 @@ class ExampleBuilder:
             spans[-1] = []  # ``more`` has the question's edges
         kinds = config.chain, config.entity_edges, config.max_entity_share
         graph = chain_graph(tokens, spans, *kinds, more, num_hidden)
-        if self.cut == "shuffle":
+        if config.edges == "none":
+            graph = cut_edges(graph, "all")
+        elif self.cut == "shuffle":
             graph = shuffle_entity_edges(graph, node_starts(tokens))
         else:
             graph = cut_edges(graph, self.cut)

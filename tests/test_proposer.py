@@ -332,11 +332,12 @@ def test_parts_may_have_faster_nodes_than_all(
     known = NODES_CONFIG.format(base=tiny_folder, states="null")
     tuned.write_text(known.replace("lora: null", f"lora: {lora}"))
     static.write_text(known.replace("layer: 1", "layer: 0"))
-    options = {"proposer__part_config": static, "data__draw_seed": 5}
+    options = {"proposer__part_config": static, "data__draw_seed": 5, "evidence__edges": "none"}
     given = arguments(tmp_path, tiny_folder, tiny_data, **options)
     train.main(given)
     runs = proposer_runs(load_config(given))
     assert {run.config.data.draw_seed for run in runs} == {5}  # the LM's questions
+    assert {run.config.evidence.edges for run in runs} == {"none"}
     layers = [read_checkpoint(run.checkpoint).config.model.scorer.layer for run in runs]
     assert layers == [0, 0, 1]
     inside = read_checkpoint(tmp_path / "run" / "best" / NODES)

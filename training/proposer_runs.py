@@ -79,10 +79,11 @@ def proposer_runs(config: Config) -> list[ProposerRun]:
     whole = config_of_nodes(name, "proposer.config")
     of_part = config.proposer.part_config
     parts = whole if of_part is None else config_of_nodes(of_part, "proposer.part_config")
-    data, settings = config.data, config.training
+    data, evidence, settings = config.data, config.evidence, config.training
 
     def run(folder: str, left_out: int | None) -> ProposerRun:
         own = whole if left_out is None else parts
+        edges = own.evidence.edges if evidence.edges == "all" else evidence.edges
         changed = replace(
             own,
             data=replace(
@@ -95,7 +96,7 @@ def proposer_runs(config: Config) -> list[ProposerRun]:
                 single_answers_only=data.single_answers_only,
                 num_workers=data.num_workers,
             ),
-            evidence=replace(own.evidence, corpus=config.evidence.corpus),
+            evidence=replace(own.evidence, corpus=evidence.corpus, edges=edges),
             training=replace(
                 own.training,
                 seed=settings.seed,

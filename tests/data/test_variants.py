@@ -69,3 +69,9 @@ def test_structure_edges_are_typed(prompt: Prompt) -> None:
 
     assert kinds("none") == {"forward"}
     assert kinds("table") == {"forward", "header", "row", "column"}
+
+
+def test_a_graph_without_edges_keeps_its_nodes(prompt: Prompt) -> None:
+    full, bare = (example_of(prompt, table(), edges=e).graph for e in ("all", "none"))
+    assert np.array_equal(full.node_ids, bare.node_ids)
+    assert full.edge_index.shape[1] > 0 == bare.edge_index.shape[1]
