@@ -16,8 +16,8 @@ class ProposerConfig:
     """Nodes inside the LM's checkpoint, which choose the passages of its prompt and its answers."""
 
     config: str = "sqa/graph_read"
-    """Config of its training (answers: nodes), as for train --config; data and output are this
-    run's. Change it to propose by other nodes."""
+    """Config of its training (answers: nodes), as for train --config; data, seed, corpus, time
+    limit, output, and evidence.edges: none are this run's. Change it to propose by other nodes."""
     part_config: str | None = None
     """Config of the nodes that choose the passages of training questions; null: the same. Change it
     to nodes that are trained faster, such as sqa/graph_nodes: each part needs its own."""

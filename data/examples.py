@@ -108,8 +108,8 @@ class Example:
             ``input_id`` [N], the LM's token id of each node; ``edge_index`` [2, E], source row and
             target row; ``edge_type`` [E], indices into ``EDGE_TYPES``; ``passage`` [N], the index
             in ``evidence`` of each node's passage, -1 for the question's nodes; ``pos`` [N], each
-            node's position in its token chain. All are int64. If all edges were cut, every node
-            is a chain of its own.
+            node's position in its token chain. All are int64. Without any edges, every node is a
+            passage and a chain of its own.
         """
         import torch
         from torch_geometric.data import Data

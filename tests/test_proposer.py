@@ -344,6 +344,8 @@ def test_parts_may_have_faster_nodes_than_all(
     assert inside.config.model.lora is not None
     assert any("lora_" in name for name in load_file(inside.folder / "node_answers.safetensors"))
     assert len(answered(tmp_path, tmp_path / "run" / "best")) == 6
+    with pytest.raises(ValueError, match=r"--cut_edges all: the checkpoint has evidence.edges: no"):
+        answered(tmp_path, tmp_path / "run" / "best", "--cut_edges", "all")
     with pytest.raises(ValueError, match=r"proposer.part_config: config sqa/grph: No such file"):
         train.main(arguments(tmp_path, tiny_folder, tiny_data, proposer__part_config="sqa/grph"))
 

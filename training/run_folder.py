@@ -76,6 +76,7 @@ ON_REQUEST = {
     "model.encoder.dropout",
     "model.gradient_checkpointing",
     "model.lora.lora_dropout",
+    "model.scorer.dropout",
     "training.encoder_learning_rate",
     "training.eval_every",
     "training.residual_gate_learning_rate",
@@ -192,8 +193,8 @@ def find_resumable(
         raise ValueError(_conflict_message(folder, conflicts))
     if progress.data != data:
         raise ValueError(
-            f"{folder}: trained on other data: the examples of data.train have changed since; "
-            "--fresh starts over, another training.output keeps both"
+            f"{folder}: trained on other data: the examples of data.train have changed since, or "
+            "data.draw_seed; --fresh starts over, another training.output keeps both"
         )
     if accepted := changed.keys() & ON_REQUEST:  # new values may ask for more steps
         progress.finished = False

@@ -36,6 +36,7 @@ from turngraph.configs.shipped import find_config
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.outputs import whole_file
 from turngraph.model.checkpoint import commit, file_hash, read_checkpoint
+from turngraph.training.proposer_runs import config_of_nodes
 from turngraph.training.run_folder import FREE
 
 logger = logging.getLogger("study")
@@ -46,7 +47,7 @@ TRAINERS = {
     "gretriever": "turngraph.benchmarks.study.gretriever",
 }
 """Modules that train a row, by its trainer."""
-NOT_IN_HASH = {*FREE, "data.tune"} - {"model.base_model"}
+NOT_IN_HASH = tuple({*FREE, "data.tune"} - {"model.base_model", "data.draw_seed"})
 PEER_WEIGHTS = "gretriever.safetensors"
 STATE, PREDICTIONS, LOG = "run.json", "predictions.jsonl", "log.txt"
 SECONDS_TO_STOP = 120
@@ -165,7 +166,7 @@ def chosen_runs(runs: Sequence[Run], rows: Sequence[str], seeds: Sequence[int]) 
         seeds: random seeds; empty: all.
 
     Raises:
-        ValueError: a row or seed is unknown.
+        ValueError: a row or seed is unknown, or a row does not run with any of the seeds.
     """
     answers = [run for run in runs if run.kind == "answer"]
     for option, given, known in (
@@ -176,6 +177,11 @@ def chosen_runs(runs: Sequence[Run], rows: Sequence[str], seeds: Sequence[int]) 
             names = ", ".join(map(str, known))
             raise ValueError(f"{option}: {wrong[0]!r} given, must be of {names}")
     kept = [r for r in answers if (not rows or r.row.name in rows)]
+    for name in rows:
+        own = [run.seed for run in kept if run.row.name == name]
+        if seeds and not set(own) & set(seeds):
+            only = " and ".join(map(str, own))
+            raise ValueError(f"--seeds: row {name!r} runs with seed {only} alone")
     kept = [r for r in kept if not seeds or r.seed in seeds]
     proposing = {run.proposals for run in kept}
     kept += [run for run in answers if run.folder in proposing]
@@ -190,11 +196,18 @@ def _order(study: Study, seeds: Sequence[int]) -> Iterator[tuple[int, Row]]:
 
 
 def _training(row: Row, seed: int, config: Config, output: Path, folders: Folders) -> Run:
-    identity = {
-        "config": changed_fields(config, leave_out=tuple(NOT_IN_HASH)),
+    identity: Json = {
+        "config": changed_fields(config, leave_out=NOT_IN_HASH),
         "train": _file_hash(config.data.train),
         "trainer": row.trainer,
     }
+    if (nodes := config.proposer) is not None:
+        names = {"config": nodes.config, "part_config": nodes.part_config}
+        identity["proposer"] = {
+            field: changed_fields(config_of_nodes(name, f"proposer.{field}"), leave_out=NOT_IN_HASH)
+            for field, name in names.items()
+            if name is not None
+        }
     folder = _folder(output / "train", row, seed, identity, folders)
     return Run(kind="train", row=row, seed=seed, config=config, folder=folder, identity=identity)
 
@@ -275,7 +288,7 @@ def check_finished(runs: Sequence[Run]) -> None:
 
 def _check_config(run: Run) -> None:
     path = run.folder / "config.yaml"
-    before = changed_fields(read_config(path), leave_out=tuple(NOT_IN_HASH))
+    before = changed_fields(read_config(path), leave_out=NOT_IN_HASH)
     if json.dumps(before, default=str) != json.dumps(run.identity["config"], default=str):
         raise ValueError(f"{path}: a default has changed since the run began: move its folder away")
 

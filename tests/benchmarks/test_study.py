@@ -66,7 +66,8 @@ def test_the_core_rows_are_the_papers_and_the_best_of_ours() -> None:
     found = read_study("sqa")
     core = [row.name for row in found.rows if row.core]
     papers = ["text", "text_memory", "graph", "graph_memory", "zero_shot"]
-    assert core == [*papers, "nodes_made_same", "text_chosen_made", "chosen"]
+    controls = ["chosen_all_cut", "chosen_entity_cut", "chosen_shuffled"]
+    assert core == [*papers, "nodes_made_same", "text_chosen_made", "chosen", *controls]
     assert len(found.seeds) == 3
     for said in all_configs("sqa").values():
         assert said["text_memory"].evidence == said["graph_memory"].evidence
@@ -340,7 +341,8 @@ def test_only_what_changes_a_result_makes_another_run(
     before = folders()
     assert len(set(before)) == len(before) == 11
     assert folders(("--training.save_every=7", "--data.num_workers=2")) == before
-    assert not set(folders(("--training.learning_rate=0.5",))) & set(before)
+    for other in ("--training.learning_rate=0.5", "--data.draw_seed=7"):
+        assert not set(folders((other,))) & set(before)
     for run in runs_of(found, size, tmp_path / "out"):
         text = json.dumps(run.identity, sort_keys=True, default=str)
         assert run.folder.name.endswith(hashlib.sha256(text.encode()).hexdigest()[:12])
@@ -369,6 +371,31 @@ def test_core_rows_come_first_seed_after_seed(
         ("train", "graph"),
         ("answer", "shuffled"),
     ]
+    with pytest.raises(ValueError, match="--seeds: row 'shuffled' runs with seed 0 alone"):
+        chosen_runs(runs, ["text", "shuffled"], [1])
+
+
+def test_a_proposers_config_is_part_of_what_a_run_is(
+    tiny_folder: str, small_data: Path, tmp_path: Path
+) -> None:
+    nodes = tmp_path / "nodes.yaml"
+    row = {"model.evidence": "text", "proposer.config": str(nodes)}
+    rows = [{"name": "text", "label": "text", "overrides": row}]
+    changes: dict[str, Any] = {"rows": rows, "baselines": ["text"], "claims": []}
+    path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
+    folders = []
+    for num_epochs in (3, 6, 3):
+        training = f"training: {{num_epochs: {num_epochs}}}"
+        model = f"model: {{base_model: {tiny_folder}, answers: nodes, lora: null}}"
+        data = "data: {train: t.jsonl}"
+        nodes.write_text(
+            f"{model}\nevidence: {{memory: none, question_nodes: query}}\n{training}\n{data}"
+        )
+        found = read_study(path)
+        runs = runs_of(found, found.sizes["smoke"], tmp_path / "out")
+        folders.append([run.folder.name for run in runs])
+    assert folders[0] == folders[2]
+    assert not set(folders[0]) & set(folders[1])
 
 
 def test_a_failed_run_stops_only_what_needs_it(

@@ -56,6 +56,7 @@ ON_REQUEST_VALUES = {
     "model.encoder.dropout": 0.25,
     "model.gradient_checkpointing": True,
     "model.lora.lora_dropout": 0.25,
+    "model.scorer.dropout": 0.25,
     "training.encoder_learning_rate": 0.25,
     "training.eval_every": 4,
     "training.residual_gate_learning_rate": 0.25,
