@@ -385,12 +385,13 @@ def test_a_proposers_config_is_part_of_what_a_run_is(
     path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
     folders = []
     for num_epochs in (3, 6, 3):
-        training = f"training: {{num_epochs: {num_epochs}}}"
-        model = f"model: {{base_model: {tiny_folder}, answers: nodes, lora: null}}"
-        data = "data: {train: t.jsonl}"
-        nodes.write_text(
-            f"{model}\nevidence: {{memory: none, question_nodes: query}}\n{training}\n{data}"
-        )
+        sections = {
+            "model": {"base_model": tiny_folder, "answers": "nodes", "lora": None},
+            "evidence": {"memory": "none", "question_nodes": "query"},
+            "training": {"num_epochs": num_epochs},
+            "data": {"train": "not read"},
+        }
+        nodes.write_text(yaml.safe_dump(sections))
         found = read_study(path)
         runs = runs_of(found, found.sizes["smoke"], tmp_path / "out")
         folders.append([run.folder.name for run in runs])
