@@ -139,7 +139,8 @@ def test_where_nothing_joins_no_graph_is_drawn(record: Explanation) -> None:
     assert page.css(".graph") == []
     assert "attention" not in page.css_first(".passages").text()
     assert words(page.css("section")[1], "dd")[0] == "(empty)"
-    assert "No edge of an entity joins" in read(replace(record, turns=(turn,))).css_first(".side").text()
+    side = read(replace(record, turns=(turn,))).css_first(".side")
+    assert "No edge of an entity joins" in side.text()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
