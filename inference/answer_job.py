@@ -60,8 +60,6 @@ class AnswerJob:
             if os.path.realpath(self.output) == os.path.realpath(read):
                 raise ValueError(f"--output: {self.output} is also the input")
         evidence = self.loading.applied(self.checkpoint.config.evidence)
-        if (cut := self.options.cut_edges) != "nothing" and evidence.edges == "none":
-            raise ValueError(f"--cut_edges {cut}: the checkpoint has evidence.edges: none")
         if self.options.evidence_of == "other" and evidence.corpus is not None:
             raise ValueError("--evidence_of other: all conversations search the same corpus")
         if self.ray is not None and (self.explain or sharding_wanted()):

@@ -121,7 +121,15 @@ class AnswerOptions(ProposalOptions):
             )
 
     def resolved(self, config: Config) -> AnswerOptions:
-        """Return the options with the length of answers that a checkpoint was trained with."""
+        """Return the options with the length of answers that a checkpoint was trained with.
+
+        Raises:
+            ValueError: edges are cut that the checkpoint does not have.
+        """
+        if self.cut_edges != "nothing" and config.evidence.edges == "none":
+            raise ValueError(
+                f"--cut_edges {self.cut_edges}: the checkpoint has evidence.edges: none"
+            )
         limit = self.max_new_tokens or config.training.max_new_tokens or MAX_NEW_TOKENS
         return replace(self, max_new_tokens=limit)
 

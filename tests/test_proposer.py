@@ -346,6 +346,9 @@ def test_parts_may_have_faster_nodes_than_all(
     assert len(answered(tmp_path, tmp_path / "run" / "best")) == 6
     with pytest.raises(ValueError, match=r"--cut_edges all: the checkpoint has evidence.edges: no"):
         answered(tmp_path, tmp_path / "run" / "best", "--cut_edges", "all")
+    qa = turngraph.load(str(tmp_path / "run" / "best"), device="cpu")
+    with pytest.raises(ValueError, match=r"--cut_edges entity: the checkpoint has evidence.edges"):
+        next(qa.answer(tmp_path / "in.jsonl", cut_edges="entity"))
     with pytest.raises(ValueError, match=r"proposer.part_config: config sqa/grph: No such file"):
         train.main(arguments(tmp_path, tiny_folder, tiny_data, proposer__part_config="sqa/grph"))
 
