@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import sqlite3
@@ -331,7 +332,10 @@ def test_a_document_that_is_removed_meanwhile_is_not_there(
 
 
 def test_a_token_that_was_replaced_or_removed_counts_no_more(
-    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    start: Start,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "tokens"
     old = add_user(path, "ada")
@@ -346,12 +350,47 @@ def test_a_token_that_was_replaced_or_removed_counts_no_more(
     assert [status(token) for token in (old, new, other)] == [401, 200, 200]
     path.write_text(path.read_text().splitlines()[0] + "\n")
     assert [status(token) for token in (new, other)] == [200, 401]
-    path.write_text("no user\n")
-    assert [status(new) for _ in range(2)] == [200, 200]
-    path.unlink()
+    line, before = path.read_text(), path.stat()
+    for revoked in ("", "# " + line, "no user\n", line + line, None):
+        path.write_text(line)
+        assert status(new) == 200
+        path.unlink() if revoked is None else path.write_text(revoked)
+        assert [status(new) for _ in range(2)] == [401, 401], revoked
+    messages = [one.message for one in caplog.records if one.levelname == "ERROR"]
+    told = (
+        "no user in it",
+        "no user in it",
+        "line 1: must",
+        "line 2: user ada has",
+        "No such file",
+    )
+    assert len(messages) == len(told)
+    assert all(text in message for text, message in zip(told, messages, strict=True))
+    path.write_text(line)
     assert status(new) == 200
-    levels = [one.levelname for one in caplog.records if one.name == "serve"]
-    assert levels.count("ERROR") == 2
+    with path.open("r+") as file:  # a change in place of equal size within a tick of the clock
+        file.write(f"ada {'0' * 64}")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert status(new) == 401
+    path.write_text(line + "bob: a wrong line\n")
+    assert status(new) == 200
+    exhausted = OSError(errno.EMFILE, "Too many open files")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda _: (_ for _ in ()).throw(exhausted))
+        assert status(new) == 200  # which says nothing about the users
+
+
+def test_a_new_token_leaves_the_other_lines_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"# friends\nada {'0' * 64}\n# family\n")
+    token = add_user(path, "ada")
+    assert path.read_text().splitlines()[:2] == ["# friends", "# family"]
+    assert Users(path).user_of(f"bearer {token}") == "ada"
+    for wrong, message in ((b"# \xff\n", "not UTF-8"), (b"ada\n", "line 1")):
+        path.write_bytes(wrong)
+        with pytest.raises(ValueError, match=message):
+            add_user(path, "ada")
+        assert path.read_bytes() == wrong
 
 
 def test_a_server_is_reached_by_its_own_address(qa: QA, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import hmac
 import logging
 import os
 import re
@@ -15,85 +15,81 @@ from turngraph.data.outputs import whole_file
 logger = logging.getLogger("serve")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """Names of users; each is the name of a folder, too."""
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of a process that has no room to open a file."""
 LOCAL = "local"
 """The user of a server without a file of tokens."""
 
 
 class Users:
-    """The users of a server; a changed file of tokens is read again at the next request.
+    """The users of a server, by what the file of tokens has at each request.
 
     Args:
         path: file with one user a line, ``NAME SHA256``; None: everybody is ``local``.
 
     Raises:
-        ValueError: the file cannot be read, or a line of it is wrong.
+        ValueError: the file cannot be read, a line of it is wrong, or it has no user.
     """
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = None if path is None else Path(path)
-        self._read = None if self.path is None else _state(self.path)
-        self._hashes = {} if self.path is None else read_tokens(self.path)
+        self._content: bytes | str = ""
+        self._users: dict[str, str] = {}
+        if self.path is not None and (wrong := self._read(self.path)):
+            raise ValueError(wrong[0])
 
     def user_of(self, header: str | None) -> str | None:
         """Return whose token an ``Authorization`` header has; None: nobody's."""
         if self.path is None:
             return LOCAL
-        self._read_again(self.path)
+        for message in self._read(self.path):
+            logger.error("%s", message)
         scheme, _, token = (header or "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            return None
-        given = _hash(token.strip())
-        found = [user for user, known in self._hashes.items() if hmac.compare_digest(known, given)]
-        return found[0] if found else None
+        return self._users.get(_hash(token.strip())) if scheme.lower() == "bearer" else None
 
-    def _read_again(self, path: Path) -> None:
-        """Read the file if it has changed; one that cannot be read changes nothing."""
-        if (state := _state(path)) == self._read:
-            return
-        self._read = state
+    def _read(self, path: Path) -> list[str]:
+        """Take over what the file has; return what is newly wrong in it, which lets nobody in."""
+        content: bytes | str
         try:
-            self._hashes = read_tokens(path)
-        except ValueError as error:
-            logger.error("%s; the tokens before are still those that are known", error)
+            content = path.read_bytes()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                return []  # which says nothing about the users
+            content = f"{path}: {error.strerror}"
+        if content == self._content:  # neither its time nor its size tells of every change
+            return []
+        self._content = content
+        if isinstance(content, str):
+            users, wrong = dict[str, str](), [content]
+        else:
+            users, wrong = parse_tokens(content, path)
+        self._users = {known: name for name, known in users.items()}
+        missing = f"{path}: no user in it; turngraph serve --add_user NAME --tokens {path}"
+        return wrong or ([] if users else [missing])
 
 
-def _state(path: Path) -> tuple[int, ...] | None:
-    """Return what differs when a file was changed or replaced; None: it is not there."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def parse_tokens(content: bytes, path: Path) -> tuple[dict[str, str], list[str]]:
+    """Return the hash of each user's token, and a message for each wrong line.
 
-
-def read_tokens(path: Path) -> dict[str, str]:
-    """Return the hash of each user's token.
-
-    Raises:
-        ValueError: the file cannot be read, or a line of it is wrong.
+    A user of two lines has no token: nobody can tell which of them was to be removed.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ValueError(f"{path}: {reason}") from None
-    found: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    found, wrong, twice = dict[str, str](), list[str](), set[str]()
+    for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         name, _, known = line.partition(" ")
         if not NAME.fullmatch(name) or not re.fullmatch(r"[0-9a-f]{64}", known.strip()):
-            raise ValueError(f"{path}, line {number}: must be a user's name and a SHA-256")
-        if name in found:
-            raise ValueError(f"{path}, line {number}: user {name} has a token already")
-        found[name] = known.strip()
-    if not found:
-        raise ValueError(f"{path}: no user in it; turngraph serve --add_user NAME --tokens {path}")
-    return found
+            wrong.append(f"{path}, line {number}: must be a user's name and a SHA-256")
+        elif name in found:
+            wrong.append(f"{path}, line {number}: user {name} has a token already")
+            twice.add(name)
+        else:
+            found[name] = known.strip()
+    return {name: known for name, known in found.items() if name not in twice}, wrong
 
 
 def add_user(path: str | Path, name: str) -> str:
-    """Give a user a new token, in place of one that they have.
+    """Give a user a new token, in place of one that they have; other lines stay as they are.
 
     Returns:
         The token, which is kept nowhere.
@@ -104,11 +100,20 @@ def add_user(path: str | Path, name: str) -> str:
     path = Path(path)
     if not NAME.fullmatch(name):
         raise ValueError(f"user {name!r}: letters, digits, - and _, 64 at most")
-    known = read_tokens(path) if path.exists() and path.stat().st_size else {}
+    try:
+        content = path.read_bytes()
+        lines = content.decode().splitlines()
+    except FileNotFoundError:
+        content, lines = b"", []
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ValueError(f"{path}: {reason}") from None
+    if wrong := parse_tokens(content, path)[1]:
+        raise ValueError(wrong[0])
     token = secrets.token_urlsafe(32)
-    known[name] = _hash(token)
+    others = [one for one in lines if one.partition(" ")[0] != name]
     with whole_file(path, private=True) as file:
-        file.writelines(f"{user} {digest}\n" for user, digest in known.items())
+        file.writelines(f"{line}\n" for line in (*others, f"{name} {_hash(token)}"))
     os.chmod(path, 0o600)
     return token
 
