@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
     from turngraph.inference.api import QA, load
+    from turngraph.inference.options import MemoryOptions
 
 __all__ = [
     "QA",
@@ -26,6 +27,7 @@ __all__ = [
     "Entity",
     "Evidence",
     "MemoryGraph",
+    "MemoryOptions",
     "Turn",
     "__version__",
     "load",
@@ -34,6 +36,7 @@ _MODULES = {
     "QA": "inference.api",
     "load": "inference.api",
     "MemoryGraph": "data.memory_graph.graph",
+    "MemoryOptions": "inference.options",
     **dict.fromkeys(("Answer", "Conversation", "Entity", "Evidence", "Turn"), "data.types"),
 }
 

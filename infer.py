@@ -12,7 +12,7 @@ from typing import Any
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.scoring.score import GROUPINGS, score_files
-from turngraph.inference.options import ANSWER_TOKENS, AnswerOptions, LoadOptions
+from turngraph.inference.options import ANSWER_TOKENS, AnswerOptions, LoadOptions, MemoryOptions
 
 Commands = Any
 """Type that ``add_subparsers`` returns; argparse does not export its type."""
@@ -376,34 +376,31 @@ def chat_command(args: argparse.Namespace) -> None:
     from turngraph.inference.evidence import read_evidence
     from turngraph.inference.load import device_of
 
-    if args.plan is not None and args.memory is None:
-        raise ValueError("--plan needs --memory")
-    if args.compute is not None and args.memory is None:
-        raise ValueError("--compute needs --memory")
-    if args.plan_model is not None and "lm" not in (args.plan, args.compute):
-        raise ValueError("--plan_model needs --plan lm or --compute lm")
-    if args.plan_reader and args.plan in (None, "none"):
-        raise ValueError("--plan_reader needs --plan rules or lm")
-    if args.tenant is not None and args.memory is None:
-        raise ValueError("--tenant needs --memory")
-    memory = None if args.memory is None else str(of_tenant(args.memory, args.tenant))
+    memory = None
+    if args.memory is not None:
+        memory = MemoryOptions(
+            str(of_tenant(args.memory, args.tenant)),
+            read_only=args.memory_read_only,
+            plan=args.plan,
+            plan_model=args.plan_model,
+            plan_reader=args.plan_reader,
+            compute=args.compute,
+        )
+    for name in ("tenant", "memory_read_only", "plan", "plan_model", "plan_reader", "compute"):
+        if memory is None and getattr(args, name):
+            raise ValueError(f"--{name} needs --memory")
     device_of(args.device)
     qa = load(args.checkpoint, **asdict(loading(args)))
     session = qa.chat(
         read_evidence(map(Path, args.evidence)),
         memory,
-        memory_read_only=args.memory_read_only,
-        plan=args.plan,
-        compute=args.compute,
-        plan_model=args.plan_model,
-        plan_reader=args.plan_reader,
         max_new_tokens=args.max_new_tokens,
         proposals=args.proposals,
         num_proposals=args.num_proposals,
         proposal_weight=args.proposal_weight,
         abstain_below=args.abstain_below,
     )
-    chat(session, args.evidence, memory and shown(memory), args.passages)
+    chat(session, args.evidence, None if memory is None else shown(str(memory.path)), args.passages)
 
 
 def serve_command(args: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.memory_graph.record.place import is_url, of_tenant
@@ -24,8 +24,9 @@ from turngraph.inference import (
     theme_commands,
 )
 from turngraph.inference.memory_options import (
+    MIXTURE,
+    AskOptions,
     add_db,
-    asked_mode,
     positive,
     row_id,
     time_option,
@@ -34,7 +35,7 @@ from turngraph.inference.model_options import (
     EMBEDDER,
     LANGUAGE_MODEL,
     add_plan_options,
-    check_model_options,
+    make_embed,
 )
 from turngraph.inference.remember_commands import (
     add_model_options,
@@ -43,15 +44,11 @@ from turngraph.inference.remember_commands import (
     remember_all,
 )
 
-if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
-    from turngraph.data.embedding import Embed
-    from turngraph.data.memory_graph.recall.recall import NodeLetter
-
+if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[CommandParser]
 
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
-MIXTURE = "BeamSearch + WaterCircles"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -179,77 +176,16 @@ def add_ask(commands: Subparsers) -> None:
     add_model_options(added)
 
 
-def ask(
-    *,
-    db: str,
-    question: str | None,
-    as_of: str | None,
-    num_facts: int,
-    mixture: str,
-    forbidden: Sequence[NodeLetter],
-    min_similarity: float,
-    plan: str | None,
-    steps: int | None,
-    clues: int | None,
-    over: Literal["facts", "episodes"] | None,
-    embedder: str,
-    no_embed: bool,
-    as_json: bool,
-    themes: bool,
-    compute: bool,
-    compute_by: str | None,
-    endpoint: str | None,
-    base: str | None,
-    show_sparql: bool,
-    ontology: str | None,
-    alone: bool,
-    **model: str | float | None,
-) -> None:
+def ask(*, db: str, question: str | None, **given: Any) -> None:
     """Answer the question of the command line, or those of standard input.
 
     Raises:
-        ValueError: an option is not for this way of asking, or the question is blank.
+        ValueError: options exclude each other, or the question is blank.
     """
     if question is not None and not question.strip():
         raise ValueError("the question is blank")
-    given = {"max_steps": steps, "max_clues": clues}
-    limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    mode = asked_mode(
-        plan=plan, over=over, themes=themes, compute=compute, limits=limits,
-        walks=mixture != MIXTURE, forbids=bool(forbidden), min_similarity=min_similarity,
-    )  # fmt: skip
-    check_model_options(plan, model, compute_by)
-    from turngraph.data.memory_graph.recall.recall import RecallSettings
-    from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
-
-    ppr = PPR(top_k=num_facts) if mode == "episodes" else PPR()
-    settings = RecallSettings(
-        traversal=Traversal(mixture, ppr=ppr),
-        forbidden=tuple(forbidden),
-        num_facts=num_facts,
-        min_similarity=min_similarity,
-    )
-    computing = computing_commands.computing(
-        compute, show_sparql, ontology, alone, compute_by, model, endpoint, base
-    )
     asked = memory_commands.read_questions() if question is None else [question]
-    chosen: dict[str, Any] = {"computing": computing}
-    if mode == "themes":
-        chosen["themes"] = theme_commands.settings(min_similarity)
-    elif plan is not None:
-        from turngraph.data.memory_graph.plan.steps import PlanSettings
-
-        chosen["plan"] = planned = PlanSettings(over=over or "facts", recall=settings, **limits)
-        if any(value is not None for value in model.values()) or plan != "rules":
-            from turngraph.inference.plan_models import chosen_models
-
-            chosen |= chosen_models(plan, planned, model)
-    embed = make_embed(None if no_embed else embedder)
-    # vectors of words must not replace the encoder's on disk
-    memory_commands.ask(
-        db, asked, embed=embed, settings=settings, mode=mode, as_of=as_of, read_only=no_embed,
-        as_json=as_json, **chosen,
-    )  # fmt: skip
+    memory_commands.ask(db, asked, AskOptions.of(given))
 
 
 def add_themes(commands: Subparsers) -> None:
@@ -275,25 +211,6 @@ def make_themes(
         default_model=LANGUAGE_MODEL,
         **options,
     )
-
-
-def make_embed(embedder: str | None) -> Embed:
-    """Load a sentence encoder; None: compare words, without a model.
-
-    Torch is not imported where few texts are new and the encoder is one that NumPy computes.
-    """
-    if embedder is None:
-        from turngraph.data.memory_graph.recall.word_vectors import word_vectors
-
-        return word_vectors
-    from turngraph.configs.models import local_folder, sentence_encoder
-    from turngraph.data.bert_encoder import bert_encoder
-    from turngraph.data.embedding import few_or_many
-
-    encoder = sentence_encoder(embedder)
-    folder = local_folder(embedder)
-    light = None if folder is None else bert_encoder(folder)
-    return encoder if light is None else few_or_many(light, encoder)
 
 
 # Commands without a model

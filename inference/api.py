@@ -20,6 +20,7 @@ from turngraph.inference.load import load as load_model
 from turngraph.inference.options import (
     AnswerOptions,
     LoadOptions,
+    MemoryOptions,
     ProposalOptions,
     check_share,
 )
@@ -115,13 +116,8 @@ class QA:
     def chat(
         self,
         evidence: Iterable[Item] = (),
-        memory: str | Path | None = None,
+        memory: str | Path | MemoryOptions | None = None,
         *,
-        memory_read_only: bool = False,
-        plan: Literal["none", "rules", "lm"] | None = None,
-        plan_model: str | None = None,
-        plan_reader: bool = False,
-        compute: Literal["none", "rules", "lm"] | None = None,
         max_new_tokens: int | None = None,
         proposals: str | None = None,
         num_proposals: int | None = None,
@@ -132,14 +128,7 @@ class QA:
 
         Args:
             evidence: texts, passages (``Evidence``), pools (.jsonl), documents, folders of them.
-            memory: path of a memory graph, which keeps what is said; None: none.
-            memory_read_only: recall from it, and remember nothing.
-            plan: ask it by plans of steps, found by ``rules`` or a local LM (``lm``), or not
-                (``none``); None: as trained.
-            plan_model: name of that LM; None: the default.
-            plan_reader: have this checkpoint answer the steps of plans.
-            compute: put answers computed from its typed facts first (``rules``; ``lm``: that LM
-                plans what the rules cannot) or not (``none``); None: as trained.
+            memory: path of a memory graph, which keeps what is said, or its options; None: none.
             max_new_tokens: longest answer in tokens; None: as training has set it.
             proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
             num_proposals: entities of a question; None: 20.
@@ -154,18 +143,15 @@ class QA:
         choice = read_choice(options, self.checkpoint, "a chat")
         check_share("abstain_below", abstain_below)
         pool = read_evidence(evidence)
+        if isinstance(memory, str | Path):
+            memory = MemoryOptions(memory)
         return Session(
             self.model,
             self.builder,
             pool,
-            None if memory is None else str(memory),
+            memory,
             AnswerOptions(max_new_tokens=max_new_tokens).resolved(self.config).max_new_tokens,
             load_proposer(choice, self.checkpoint, self.loading),
-            memory_read_only,
-            plan,
-            plan_model,
-            plan_reader,
-            compute=compute,
             choice=choice,
             confidence=read_confidence(self.checkpoint, abstain_below, choice),
         )

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.models import sentence_encoder
 from turngraph.data.embedding import cached
 from turngraph.data.examples import ExampleBuilder
 from turngraph.inference.model_options import LANGUAGE_MODEL
+from turngraph.inference.options import MemoryOptions
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
 
-Plan = Literal["none", "rules", "lm"] | None
-Compute = Literal["none", "rules", "lm"] | None
 
-
-def open_memory(
-    builder: ExampleBuilder,
-    path: str,
-    device: str,
-    read_only: bool = False,
-    plan: Plan = None,
-    plan_model: str | None = None,
-    compute: Compute = None,
-) -> ChatGraph:
+def open_memory(builder: ExampleBuilder, options: MemoryOptions, device: str) -> ChatGraph:
     """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
 
     Raises:
@@ -36,14 +26,15 @@ def open_memory(
     from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
 
     config = builder.memory_graph or MemoryGraphConfig()
+    plan, compute = options.plan, options.compute
     asked = "rules" if plan == "lm" else plan  # the graph asks by plans, whoever makes them
     computed = "rules" if compute == "lm" else compute  # by the rules first
     config = replace(config, plan=asked or config.plan, compute=computed or config.compute)
     embed = builder.embed
     if embed is None and config.vectors == "encoder":
         embed = cached(sentence_encoder(builder.config.embedder, device))
-    graph = ChatGraph(path, config, embed, read_only)
-    model = plan_model or LANGUAGE_MODEL
+    graph = ChatGraph(options.path, config, embed, options.read_only)
+    model = options.plan_model or LANGUAGE_MODEL
     if compute == "lm":
         from turngraph.inference.plan_models import load_plans
 

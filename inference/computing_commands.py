@@ -21,12 +21,13 @@ from turngraph.inference.ontology_commands import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.ontology.compute import Planner
     from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
     from turngraph.data.memory_graph.ontology.ontology import Ontology
+    from turngraph.inference.memory_options import AskOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,41 +47,25 @@ class Computing:
     pushed: PushedGraph | None = None
 
 
-def computing(
-    compute: bool,
-    show_sparql: bool,
-    ontology: str | None,
-    alone: bool,
-    planner: str | None,
-    model: Mapping[str, str | float | None],
-    endpoint: str | None,
-    base: str | None,
-) -> Computing | None:
-    """Return the options of computed answers; None: nothing is computed.
-
-    Args:
-        compute, show_sparql, ontology, alone: the options.
-        planner: ``rules``, ``lm`` or ``endpoint``; None: not given.
-        model: options of the language model.
-        endpoint, base: of the copy on a server; None: not given.
+def computing(options: AskOptions) -> Computing | None:
+    """Return what computes answers; None: nothing is computed.
 
     Raises:
-        ValueError: one is given without those that it needs, or is wrong.
+        ValueError: an option lacks another that it needs, or is wrong.
     """
-    if not compute:
-        if show_sparql or alone or any((ontology, planner, endpoint, base)):
-            raise ValueError(
-                "--show_sparql, --ontology, --alone, --compute_by, --endpoint and --base need "
-                "--compute"
-            )
+    if not options.compute:
         return None
     make = None
-    if planner in ("lm", "endpoint"):
+    if options.compute_by in ("lm", "endpoint"):
         from turngraph.inference.plan_models import plans_maker
 
-        make = plans_maker(planner, model)
-    pushed = pushed_graph(endpoint, base)
-    return Computing(chosen_ontology(ontology, alone), show_sparql, make, pushed)
+        make = plans_maker(options.compute_by, options.models)
+    return Computing(
+        chosen_ontology(options.ontology, options.alone),
+        options.show_sparql,
+        make,
+        pushed_graph(options.endpoint, options.base),
+    )
 
 
 def add_computing(added: argparse.ArgumentParser) -> None:

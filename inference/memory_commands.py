@@ -16,7 +16,8 @@ from turngraph.data.json_fields import Location, well_formed
 from turngraph.data.memory_graph.extract.english_rules import unread_line
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.turns import TurnExtractor
-from turngraph.inference.computing_commands import Computing, print_computed
+from turngraph.inference.computing_commands import computing as computed_by
+from turngraph.inference.computing_commands import print_computed
 from turngraph.inference.memory_printing import (
     fact_json,
     print_facts,
@@ -29,21 +30,20 @@ from turngraph.inference.memory_printing import (
     recollection_json,
     remembered_line,
 )
+from turngraph.inference.model_options import make_embed
 from turngraph.inference.ontology_commands import (
     export_rdf,
     import_rdf,
     typed_page,
 )
+from turngraph.inference.theme_commands import settings as theme_settings
 
 if TYPE_CHECKING:
-    from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
-    from turngraph.data.memory_graph.plan.steps import Digester, Planner, PlanSettings
-    from turngraph.data.memory_graph.recall.recall import RecallSettings
-    from turngraph.data.memory_graph.recall.recollection import Mode
-    from turngraph.data.memory_graph.recall.theme_search import AskThemes
+    from turngraph.data.memory_graph.recall.recollection import Recollection
     from turngraph.data.memory_graph.record.wide_search import Mention
     from turngraph.data.memory_graph.upkeep.forget import Forgotten, Listed
+    from turngraph.inference.memory_options import AskOptions
 
 logger = logging.getLogger(__name__)
 
@@ -94,61 +94,42 @@ def _until(stop: StopRequest, episodes: Iterable[Episode]) -> Iterator[Episode]:
         yield episode
 
 
-def ask(
-    db: str,
-    questions: Iterable[str],
-    *,
-    embed: Embed,
-    settings: RecallSettings,
-    mode: Mode = "facts",
-    as_of: str | None = None,
-    read_only: bool = False,
-    as_json: bool = False,
-    plan: PlanSettings | None = None,
-    make_planner: Callable[[MemoryGraph], Planner] | None = None,
-    read: Digester | None = None,
-    themes: AskThemes | None = None,
-    computing: Computing | None = None,
-) -> None:
+def ask(db: str, questions: Iterable[str], options: AskOptions) -> None:
     """Print what a graph has for every question, with scores and provenance, or "no answer".
 
-    Each statement is printed once; JSON has each of its forms.
+    Each statement is printed once; JSON has each of its forms. The steps of a plan are printed as
+    they finish. Where a computed answer was asked for and none is found, what recall finds stands
+    in its place and is marked as not computed.
 
     Args:
         db: path of the graph.
         questions: may come one by one.
-        embed: texts to unit vectors.
-        settings: of recall, for facts and episodes.
-        mode: how to ask; the steps of a plan are printed as they finish.
-        as_of: ISO time; None: now.
-        read_only: do not keep new vectors on disk.
-        as_json: print one JSON object a question.
-        plan: settings of planned asking; None: the defaults.
-        make_planner: makes the planner for an open graph; None: the rules.
-        read: answers the steps of a plan in place of the planner.
-        themes: settings of asking by themes; None: the defaults.
-        computing: compute the answer where a plan can; else mark the facts as not computed.
+        options: how to ask.
 
     Raises:
         SystemExit: the token budget was spent, with ``EXIT_BUDGET``; what was found is printed.
     """
+    as_of, as_json = options.as_of, options.as_json
+    settings, computing = options.recall(), computed_by(options)
     # one statement may be several facts: a triplet, a thesis, an episode
     wider = dataclasses.replace(settings, num_facts=MAX_FORMS * settings.num_facts)
-    with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
-        planner = None if make_planner is None else make_planner(graph)
+    ask_plan = None if options.plan is None else plan_asker(options)
+    embed = make_embed(None if options.no_embed else options.embedder)
+    # vectors of words must not replace the encoder's on disk
+    with MemoryGraph.open(db, embed, TurnExtractor(), read_only=options.no_embed) as graph:
+        planned = None if ask_plan is None else ask_plan(graph)
         plans_by = None if computing is None else computing.make_planner
         plans = None if plans_by is None else plans_by(graph)
-        on_step = None if as_json else print_step
         for question in questions:
             if computing is not None and print_computed(
                 graph, question, computing, plans, as_of=as_of, as_json=as_json
             ):
                 continue
-            if mode == "plan":
-                found = graph.ask_planned(question, as_of, plan, planner, read, on_step)
-            elif mode == "themes":
-                found = graph.ask_themes(question, as_of, themes)
-            elif mode == "episodes":
+            if planned is not None:
+                found = planned(question)
+            elif options.mode == "themes":
+                found = graph.ask_themes(question, as_of, theme_settings(options.min_similarity))
+            elif options.mode == "episodes":
                 found = graph.ask_episodes(question, as_of, settings)
             else:
                 found = graph.ask(question, as_of, settings if as_json else wider)
@@ -160,6 +141,29 @@ def ask(
             if found.plan is not None and found.plan.stopped == "budget":
                 logger.warning("stopped: budget")
                 raise SystemExit(EXIT_BUDGET)
+
+
+def plan_asker(options: AskOptions) -> Callable[[MemoryGraph], Callable[[str], Recollection]]:
+    """Load what plans and reads; return a function that makes an open graph's planned asking.
+
+    Raises:
+        ValueError: an option of a model is missing or wrong, or the reader cannot be loaded.
+    """
+    settings, models = options.planning(), options.models
+    make_planner, read = None, None
+    if options.plan != "rules" or any(value is not None for value in models.values()):
+        from turngraph.inference.plan_models import chosen_models
+
+        make_planner, read = chosen_models(options.plan or "rules", settings, models)
+
+    def opened(graph: MemoryGraph) -> Callable[[str], Recollection]:
+        planner = None if make_planner is None else make_planner(graph)
+        on_step = None if options.as_json else print_step
+        return lambda question: graph.ask_planned(
+            question, options.as_of, settings, planner, read, on_step
+        )
+
+    return opened
 
 
 def read_questions() -> Iterator[str]:

@@ -1,16 +1,21 @@
-"""Types of options of the memory commands, and which of them go together."""
+"""Types of options of the memory commands, and those of ``ask``, which belong together."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.memory_graph.times import parse_time
+from turngraph.inference.model_options import EMBEDDER, check_model_options
 
 if TYPE_CHECKING:  # needs an extra
+    from turngraph.data.memory_graph.plan.steps import PlanSettings
+    from turngraph.data.memory_graph.recall.recall import NodeLetter, RecallSettings
     from turngraph.data.memory_graph.recall.recollection import Mode
 
+MIXTURE = "BeamSearch + WaterCircles"
 EXTRACTORS = ("rules", "lm", "endpoint", "given")
 
 
@@ -48,45 +53,125 @@ def extractor_option(text: str) -> str:
     return text
 
 
-def asked_mode(
-    *,
-    plan: str | None,
-    over: str | None,
-    themes: bool,
-    compute: bool,
-    limits: Mapping[str, int],
-    walks: bool,
-    forbids: bool,
-    min_similarity: float,
-) -> Mode:
-    """Return how a question is to be asked, by the options of ``ask`` that are given.
+@dataclass(frozen=True)
+class AskOptions:
+    """Options of ``turngraph memory ask``, as the command line names them.
 
     Args:
-        plan, over, themes, compute, min_similarity: the options.
-        limits: limits of a plan that are given.
-        walks: whether another mixture than the default is given.
-        forbids: whether node types are forbidden.
+        as_of: ISO time at whose end facts have to hold; None: now.
+        num_facts: maximum number of facts.
+        mixture: traversals, joined by +.
+        forbidden: letters of node types that no traversal walks to.
+        min_similarity: least cosine of a fact.
+        plan: who finds the steps of a plan: ``rules``, ``lm`` or ``endpoint``; None: no plan.
+        steps, clues: most steps of a plan, most queries of a step; None: the default.
+        over: what is ranked, ``facts`` or ``episodes``; None: facts.
+        embedder: name of the sentence encoder.
+        no_embed: compare words, without a sentence encoder.
+        as_json: print one JSON object a question.
+        themes: ask by themes.
+        compute: compute the answer where a plan can.
+        compute_by: what plans computed answers beside the rules; None: nothing.
+        endpoint, base: copy of the graph on a server, and the base of its IRIs; None: no copy.
+        show_sparql: print the queries of a computed answer.
+        ontology: file of an ontology; None: the package's.
+        alone: use that ontology without the package's.
+        models: options of language models: ``reader``, ``model``, ``device`` and those of
+            ``SERVER_OPTIONS``; None: not given.
 
     Raises:
-        ValueError: options exclude each other.
+        ValueError: options exclude each other, or one lacks another that it needs.
     """
-    if sum((themes, compute, plan is not None)) > 1:
-        raise ValueError("--plan, --themes and --compute: give one of them")
-    if over is not None and (themes or compute):
-        raise ValueError("--over is not for --themes and --compute")
-    if plan is None and limits:
-        raise ValueError("--steps and --clues need --plan")
-    if themes and (forbids or walks):
-        raise ValueError("--themes: walks no triplets, so --mixture and --forbidden are not for it")
-    if over == "episodes" and walks:
-        raise ValueError("--over episodes: ranks by ppr, so --mixture is not for it")
-    if plan is not None:
-        return "plan"
-    if themes:
-        return "themes"
-    if over == "episodes" and min_similarity:
-        raise ValueError("--over episodes: ranks by no cosine, so --min_similarity is not for it")
-    return "episodes" if over == "episodes" else "facts"
+
+    as_of: str | None = None
+    num_facts: int = 10
+    mixture: str = MIXTURE
+    forbidden: Sequence[NodeLetter] = ()
+    min_similarity: float = 0.0
+    plan: str | None = None
+    steps: int | None = None
+    clues: int | None = None
+    over: Literal["facts", "episodes"] | None = None
+    embedder: str = EMBEDDER
+    no_embed: bool = False
+    as_json: bool = False
+    themes: bool = False
+    compute: bool = False
+    compute_by: str | None = None
+    endpoint: str | None = None
+    base: str | None = None
+    show_sparql: bool = False
+    ontology: str | None = None
+    alone: bool = False
+    models: Mapping[str, str | float | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> AskOptions:
+        """Return the options of a command line; what is no field is an option of a model."""
+        names = {field.name for field in fields(cls)}
+        own = {name: value for name, value in given.items() if name in names}
+        models = {name: value for name, value in given.items() if name not in names}
+        return cls(**own, models=models)
+
+    def __post_init__(self) -> None:
+        walks = self.mixture != MIXTURE
+        if sum((self.themes, self.compute, self.plan is not None)) > 1:
+            raise ValueError("--plan, --themes and --compute: give one of them")
+        if self.over is not None and (self.themes or self.compute):
+            raise ValueError("--over is not for --themes and --compute")
+        if self.plan is None and self.limits:
+            raise ValueError("--steps and --clues need --plan")
+        if self.themes and (self.forbidden or walks):
+            raise ValueError(
+                "--themes: walks no triplets, so --mixture and --forbidden are not for it"
+            )
+        if self.over == "episodes" and walks:
+            raise ValueError("--over episodes: ranks by ppr, so --mixture is not for it")
+        if self.mode == "episodes" and self.min_similarity:
+            raise ValueError(
+                "--over episodes: ranks by no cosine, so --min_similarity is not for it"
+            )
+        computing = self.compute_by, self.endpoint, self.base, self.ontology
+        if not self.compute and (self.show_sparql or self.alone or any(computing)):
+            raise ValueError(
+                "--show_sparql, --ontology, --alone, --compute_by, --endpoint and --base need "
+                "--compute"
+            )
+        check_model_options(self.plan, self.models, self.compute_by)
+
+    @property
+    def mode(self) -> Mode:
+        """How questions are asked."""
+        if self.plan is not None:
+            return "plan"
+        if self.themes:
+            return "themes"
+        return self.over or "facts"
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Limits of a plan that are given, as fields of ``PlanSettings``."""
+        given = {"max_steps": self.steps, "max_clues": self.clues}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def recall(self) -> RecallSettings:
+        """Return the settings of recall."""
+        from turngraph.data.memory_graph.recall.recall import RecallSettings
+        from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
+
+        ppr = PPR(top_k=self.num_facts) if self.mode == "episodes" else PPR()
+        return RecallSettings(
+            traversal=Traversal(self.mixture, ppr=ppr),
+            forbidden=tuple(self.forbidden),
+            num_facts=self.num_facts,
+            min_similarity=self.min_similarity,
+        )
+
+    def planning(self) -> PlanSettings:
+        """Return the settings of a plan."""
+        from turngraph.data.memory_graph.plan.steps import PlanSettings
+
+        return PlanSettings(over=self.over or "facts", recall=self.recall(), **self.limits)
 
 
 def add_db(added: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it needs an extra, and takes long to import
+    from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
     from turngraph.data.memory_graph.memory_types import Extractor
 
@@ -145,3 +146,22 @@ def server_extractor(
 
     settings = server_settings("--extractor endpoint", model, options)
     return EndpointExtractor(settings, relations=relations)
+
+
+def make_embed(embedder: str | None) -> Embed:
+    """Load a sentence encoder; None: compare words, without a model.
+
+    Torch is not imported where few texts are new and the encoder is one that NumPy computes.
+    """
+    if embedder is None:
+        from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+
+        return word_vectors
+    from turngraph.configs.models import local_folder, sentence_encoder
+    from turngraph.data.bert_encoder import bert_encoder
+    from turngraph.data.embedding import few_or_many
+
+    encoder = sentence_encoder(embedder)
+    folder = local_folder(embedder)
+    light = None if folder is None else bert_encoder(folder)
+    return encoder if light is None else few_or_many(light, encoder)

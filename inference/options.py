@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from turngraph.configs.schema import Config, EvidenceConfig
@@ -37,6 +38,38 @@ class LoadOptions:
     def applied(self, evidence: EvidenceConfig) -> EvidenceConfig:
         """Return how evidence is retrieved with these options."""
         return evidence if self.corpus is None else replace(evidence, corpus=self.corpus)
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    """Options of the memory graph of a conversation.
+
+    Args:
+        path: an SQLite file, or the URL of a PostgreSQL database.
+        read_only: recall from it, and remember nothing.
+        plan: ask it by plans of steps, found by ``rules`` or a local LM (``lm``), or not
+            (``none``); None: as trained.
+        plan_model: name of that LM, and of the one of ``compute``; None: the default.
+        plan_reader: have the checkpoint answer the steps of plans.
+        compute: put answers computed from its typed facts first (``rules``; ``lm``: that LM plans
+            what the rules cannot) or not (``none``); None: as trained.
+
+    Raises:
+        ValueError: an option lacks another that it needs.
+    """
+
+    path: str | Path
+    read_only: bool = False
+    plan: Literal["none", "rules", "lm"] | None = None
+    plan_model: str | None = None
+    plan_reader: bool = False
+    compute: Literal["none", "rules", "lm"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.plan_model is not None and "lm" not in (self.plan, self.compute):
+            raise ValueError("--plan_model needs --plan lm or --compute lm")
+        if self.plan_reader and self.plan in (None, "none"):
+            raise ValueError("--plan_reader needs --plan rules or lm")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from turngraph.data.memory_graph.extract.endpoint import ChatClient, EndpointSettings
 from turngraph.data.memory_graph.extract.local_lm import Generate, LmExtractor
@@ -28,8 +28,8 @@ MAX_TOKENS = 1024
 
 def chosen_models(
     plan: str, limits: PlanSettings, options: Mapping[str, str | float | None]
-) -> dict[str, Any]:
-    """Return the models of a plan as arguments of ``memory_commands.ask``.
+) -> tuple[Callable[[MemoryGraph], Planner] | None, PlanReader | None]:
+    """Return what makes the planner of an open graph, and what reads its steps; None: the rules.
 
     Args:
         plan: ``rules``, ``lm`` or ``endpoint``.
@@ -40,8 +40,8 @@ def chosen_models(
         ValueError: an option is missing or wrong, or the reader cannot be loaded.
     """
     make = None if plan == "rules" else planner_maker(plan, limits, options)
-    reader = options["reader"]
-    return {"make_planner": make, "read": None if reader is None else load_reader(str(reader))}
+    reader = options.get("reader")
+    return make, None if reader is None else load_reader(str(reader))
 
 
 def planner_maker(
@@ -58,7 +58,7 @@ def planner_maker(
     """
     model, server = model_and_rest(options)
     if plan == "lm":
-        device = str(options["device"] or "cpu")
+        device = str(options.get("device") or "cpu")
         return lambda graph: load_planner(model or LANGUAGE_MODEL, device, limits, graph.replies)
     settings = server_settings(f"--plan {plan}", model, server, {"max_tokens": MAX_TOKENS})
     return lambda graph: server_planner(settings, limits, graph.replies)
@@ -97,7 +97,7 @@ def plans_maker(
 
     model, server = model_and_rest(options)
     if planner == "lm":
-        device = str(options["device"] or "cpu")
+        device = str(options.get("device") or "cpu")
         return lambda graph: load_plans(model or LANGUAGE_MODEL, device, graph.replies)
     settings = server_settings("--compute_by endpoint", model, server, {"max_tokens": MAX_TOKENS})
     return lambda graph: ModelPlans(server_replies(settings, graph.replies))

@@ -27,10 +27,10 @@ from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
 from turngraph.inference.chat_answer import ChatAnswer, explain, explain_fitted
-from turngraph.inference.chat_memory import Compute, Plan, open_memory
+from turngraph.inference.chat_memory import open_memory
 from turngraph.inference.choose import Choice
 from turngraph.inference.fitting import fitted
-from turngraph.inference.options import MAX_NEW_TOKENS
+from turngraph.inference.options import MAX_NEW_TOKENS, MemoryOptions
 from turngraph.inference.propose import Proposer
 from turngraph.inference.text_stream import TextStream
 from turngraph.model.device_memory import is_out_of_memory
@@ -57,18 +57,12 @@ class Session:
         model: in evaluation mode.
         builder: builds the model's examples.
         pool: evidence for all turns; may be empty.
-        memory_graph: path of a person's memory graph, which keeps the conversation; None: none.
+        memory: a person's memory graph, which keeps the conversation; None: none.
         max_new_tokens: length of the longest answer, in tokens; None: 48.
         proposer: proposes the entities that the model chooses from; None: ``choice`` says.
-        memory_read_only: recall from the memory graph, and remember nothing.
-        plan: ask it by plans, whose steps are found by ``rules`` or a local LM (``lm``), or not
-            (``none``); None: as in the config.
-        plan_model: name of that LM; None: the default.
-        plan_reader: have the model answer the steps of plans.
         generate: writes the answers; None: the model.
         confidence: how sure answers have to be; None: nothing says how sure they are.
         building: lock of a builder that conversations in several threads share; None: one thread.
-        compute: compute answers by ``rules``, then an LM (``lm``), or not; None: by the config.
         choice: of the proposals that examples have; None: without ``proposer`` the model writes.
 
     Attributes:
@@ -83,17 +77,12 @@ class Session:
         model: GraphLM,
         builder: ExampleBuilder,
         pool: tuple[Evidence, ...] = (),
-        memory_graph: str | None = None,
+        memory: MemoryOptions | None = None,
         max_new_tokens: int | None = None,
         proposer: Proposer | None = None,
-        memory_read_only: bool = False,
-        plan: Plan = None,
-        plan_model: str | None = None,
-        plan_reader: bool = False,
         generate: Generate | None = None,
         confidence: Confidence | None = None,
         building: AbstractContextManager[Any] | None = None,
-        compute: Compute = None,
         choice: Choice | None = None,
     ) -> None:
         self.model, self.builder, self.generate = model, builder, generate
@@ -106,12 +95,9 @@ class Session:
         self.builders = [builder] if proposer is None else [builder, proposer.builder]
         self.pool, self.memories = pool, list[EvidenceMemory]()
         self.persistent: ChatGraph | None = None
-        if memory_graph is not None:
-            device = str(model.device)
-            self.persistent = open_memory(
-                builder, memory_graph, device, memory_read_only, plan, plan_model, compute
-            )
-            if plan_reader:
+        if memory is not None:
+            self.persistent = open_memory(builder, memory, str(model.device))
+            if memory.plan_reader:
                 from turngraph.inference.plan_reader import PlanReader
 
                 self.persistent.read = PlanReader(model, builder, self.max_new_tokens)

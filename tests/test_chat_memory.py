@@ -14,6 +14,7 @@ import pytest
 from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.types import Interaction
+from turngraph.inference.options import MemoryOptions
 from turngraph.inference.session import Session
 from turngraph.memory import main
 from turngraph.tests.chatting import CONVERSATION, Loaded, Screen, ctrl_c, evidence_of
@@ -24,7 +25,7 @@ def remembering(graph_model: Loaded, tmp_path: Path) -> Iterator[Session]:
     """A session with a memory graph in ``my.db``, which compares by words."""
     model, builder = graph_model
     builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
-    found = Session(model, builder, CONVERSATION.evidence, str(tmp_path / "my.db"), 8)
+    found = Session(model, builder, CONVERSATION.evidence, MemoryOptions(tmp_path / "my.db"), 8)
     yield found
     found.close()
 

@@ -11,14 +11,10 @@ import pytest
 from turngraph import infer
 from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.data.memory_graph.conversation import ConversationGraph
-from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
-from turngraph.data.memory_graph.plan.steps import Digest, Searched
-from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.types import Evidence, Retrieved
-from turngraph.inference.memory_commands import ask as ask_command
+from turngraph.inference.options import MemoryOptions
 from turngraph.inference.plan_reader import PlanReader
 from turngraph.inference.session import Session
 from turngraph.memory import main
@@ -92,29 +88,6 @@ def test_nothing_recalled_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.splitlines()[-1] == "no answer"
 
 
-def test_a_spent_budget_prints_what_was_found_and_exits_with_1(
-    db: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Poor(RulesPlanner):
-        def digest(self, steps: list[Searched]) -> list[Digest]:  # type: ignore[override]
-            if steps[0].ready.step.number == 2:
-                raise BudgetSpent("spent")
-            return super().digest(steps)
-
-    with pytest.raises(SystemExit) as stop:
-        ask_command(
-            db,
-            [QUESTION],
-            embed=word_vectors,
-            settings=RecallSettings(),
-            mode="plan",
-            make_planner=lambda graph: Poor(graph._recall),
-            read_only=True,
-        )
-    assert stop.value.code == 1
-    assert "Anna was born in Norway" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -174,8 +147,8 @@ def test_a_conversation_asks_its_graph_by_plans() -> None:
 def test_the_chat_shows_the_plan_of_the_last_answer(graph_model: Loaded, tmp_path: Path) -> None:
     model, builder = graph_model
     builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
-    path = str(tmp_path / "my.db")
-    session = Session(model, builder, CONVERSATION.evidence, path, 8, plan="rules")
+    memory = MemoryOptions(tmp_path / "my.db", plan="rules")
+    session = Session(model, builder, CONVERSATION.evidence, memory, 8)
     screen = Screen(session)
     assert "no plan" in screen("/plan")
     screen("Anna was born in Norway. Is it cold?", "Jonas Store leads Norway. Is it late?")
@@ -188,8 +161,8 @@ def test_the_chat_shows_the_plan_of_the_last_answer(graph_model: Loaded, tmp_pat
 def test_the_chat_computes_and_shows_the_counted_facts(graph_model: Loaded, tmp_path: Path) -> None:
     model, builder = graph_model
     builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
-    path = str(tmp_path / "my.db")
-    session = Session(model, builder, CONVERSATION.evidence, path, 8, compute="rules")
+    memory = MemoryOptions(tmp_path / "my.db", compute="rules")
+    session = Session(model, builder, CONVERSATION.evidence, memory, 8)
     screen = Screen(session)
     screen("I visited Rome on 3 May 2021. Is it warm?", "I visited Rome on 4 May 2022. Is it far?")
     shown = screen("How often did I visit Rome?", "/why")
@@ -214,10 +187,10 @@ def test_a_local_lm_plans_in_a_chat_and_its_model_reads(
     monkeypatch.setattr("turngraph.inference.plan_models.MAX_NEW_TOKENS", 120)
     model, builder = graph_model
     builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
-    session = Session(
-        model, builder, CONVERSATION.evidence, str(tmp_path / "my.db"), 8,
-        plan="lm", plan_model=save_tiny(tmp_path / "lm"), plan_reader=True,
-    )  # fmt: skip
+    memory = MemoryOptions(
+        tmp_path / "my.db", plan="lm", plan_model=save_tiny(tmp_path / "lm"), plan_reader=True
+    )
+    session = Session(model, builder, CONVERSATION.evidence, memory, 8)
     screen = Screen(session)
     shown = screen("Anna was born in Norway. Is it cold?", QUESTION)
     plan = session.persistent.planned

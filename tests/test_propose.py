@@ -12,7 +12,7 @@ import torch
 from turngraph import infer
 from turngraph.data.jsonlines import read_conversations, write_conversations
 from turngraph.inference.choose import Choice
-from turngraph.inference.options import LoadOptions
+from turngraph.inference.options import LoadOptions, MemoryOptions
 from turngraph.inference.propose import Proposer, load_proposer
 from turngraph.inference.session import Session
 from turngraph.model.checkpoint import load_checkpoint, read_checkpoint
@@ -164,7 +164,7 @@ def test_both_models_recall_from_the_same_memory_graph(
     graph_model: Loaded, graph_checkpoint: str, nodes_checkpoint: str, tmp_path: Path
 ) -> None:
     asked = proposer(graph_checkpoint, nodes_checkpoint)
-    db, size = str(tmp_path / "my.db"), CONVERSATION.evidence[:4]
+    db, size = MemoryOptions(tmp_path / "my.db"), CONVERSATION.evidence[:4]
     session = Session(*graph_model, size, db, max_new_tokens=8, proposer=asked)
     assert len({id(memory.graph) for memory in session.memories}) == 1
     session.ask("Ada lives in Lima. Is it warm there?")

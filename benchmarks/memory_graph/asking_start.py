@@ -31,7 +31,8 @@ TEXTS = (
 SENTENCE_TRANSFORMERS = """
 from turngraph import memory
 from turngraph.configs.models import sentence_encoder
-memory.make_embed = sentence_encoder
+from turngraph.inference import memory_commands
+memory_commands.make_embed = sentence_encoder
 memory.main({argv!r})
 """
 

@@ -65,7 +65,7 @@ from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
 from turngraph.data.scoring.score import bootstrap
-from turngraph.memory import make_embed
+from turngraph.inference.model_options import make_embed
 
 Json = dict[str, Any]
 Over = Literal["facts", "episodes"]

@@ -26,7 +26,7 @@ from turngraph.inference.api import QA
 from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.evidence import read_evidence
-from turngraph.inference.options import AnswerOptions, ProposalOptions
+from turngraph.inference.options import AnswerOptions, MemoryOptions, ProposalOptions
 from turngraph.inference.propose import read_choice
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
@@ -256,9 +256,8 @@ class Service:
             self.qa.model,
             self.qa.builder,
             pool,
-            memory,
+            None if memory is None else MemoryOptions(memory, plan=self.options.plan),
             self.max_new_tokens,
-            plan=self.options.plan,
             confidence=self.confidence,
             building=self.building,
             choice=self.choice,

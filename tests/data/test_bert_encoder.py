@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from turngraph import memory
 from turngraph.configs.models import resolve_model, sentence_encoder
 from turngraph.data.bert_encoder import bert_encoder
 from turngraph.data.embedding import few_or_many
 from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.inference.model_options import make_embed
 
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
 TEXTS = (
@@ -128,7 +128,7 @@ def test_many_texts_are_computed_by_the_other_form() -> None:
 
 def test_asking_finds_the_same_facts_with_both(tmp_path: Path) -> None:
     found = []
-    for number, embed in enumerate((memory.make_embed(NAME), sentence_encoder(NAME))):
+    for number, embed in enumerate((make_embed(NAME), sentence_encoder(NAME))):
         with MemoryGraph.open(tmp_path / f"{number}.db", embed) as graph:
             graph.remember("Anna lives in Gdynia. She works at the port. Ben sells maps in Oslo.")
             graph.remember("The bridge was opened by Piotr in 2019. Anna saw it.")
