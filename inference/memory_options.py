@@ -42,6 +42,12 @@ def time_option(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} given: {error}") from None
 
 
+def spoken_time(text: str) -> str:
+    """Check a time whose zone is kept."""
+    time_option(text)
+    return text
+
+
 def extractor_option(text: str) -> str:
     """Check the name of an extractor; of spaCy's pipelines only that one is named."""
     is_spacy = text.startswith("spacy:") and text != "spacy:"

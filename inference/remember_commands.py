@@ -21,7 +21,7 @@ from turngraph.data.memory_graph.record.place import is_url, of_tenant
 from turngraph.data.memory_graph.record.place import shown as shown_place
 from turngraph.data.ray_workers import map_on_ray
 from turngraph.inference import memory_commands, ontology_commands
-from turngraph.inference.memory_options import extractor_option, positive, time_option
+from turngraph.inference.memory_options import extractor_option, positive, spoken_time
 from turngraph.inference.model_options import (
     LANGUAGE_MODEL,
     SERVER_OPTIONS,
@@ -58,7 +58,7 @@ def add_remember_options(added: CommandParser) -> None:
         "(.jsonl with triplets), or spacy:PIPELINE, such as spacy:pl_core_news_sm",
     )
     added.add_argument("--source", help="what the texts belong to; default: the file's name")
-    added.add_argument("--time", type=time_option, help="time of the texts that have none")
+    added.add_argument("--time", type=spoken_time, help="time of the texts that have none")
     added.add_argument("--speaker", help="speaker of the texts that name none")
     added.add_argument("--batch", type=positive, help="episodes in a commit; 200, with models 8")
     ontology_commands.add_typed(added)

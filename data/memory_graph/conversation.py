@@ -31,7 +31,7 @@ from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.record.select_episodes import episodes_of_origins
-from turngraph.data.memory_graph.times import now
+from turngraph.data.memory_graph.times import local_now, now
 from turngraph.data.memory_graph.turns import TurnExtractor, answer_origin, chat_episodes
 from turngraph.data.types import Entity, Evidence, Interaction, Retrieved, query
 
@@ -350,7 +350,7 @@ class ChatGraph(ConversationGraph):
         if not self.read_only:
             source, origin = f"chat {self.began}", self._origins(turn)[0]
             before = self.names.unread.copy()
-            self.graph.remember_many(chat_episodes(question, answer, now(), source, origin))
+            self.graph.remember_many(chat_episodes(question, answer, local_now(), source, origin))
             if unread := self.names.unread - before:
                 logger.info("%s; they are kept as they are", unread_line(unread))
 

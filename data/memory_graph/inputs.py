@@ -18,7 +18,7 @@ from pathlib import Path
 from turngraph.data.json_fields import Json, Location, UnknownFields, field, filled, iter_lines
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.memory_graph.memory_types import Episode
-from turngraph.data.memory_graph.times import parse_time
+from turngraph.data.memory_graph.times import offset_of, parse_time
 from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
 from turngraph.data.types import Conversation, target_answer
 
@@ -116,13 +116,15 @@ def _text(record: Json, location: Location, path: Path) -> Episode:
     if not text.strip():
         raise (location / "text").error("empty")
     properties = field(record, "properties", dict, location, {})
+    time = _time(record, location)
+    zone = {} if time is None else offset_of(record["time"])
     return Episode(
         text=text,
-        time=_time(record, location),
+        time=time,
         source=field(record, "source", str, location, path.name),
         origin=field(record, "origin", str, location, None),
         speaker=field(record, "speaker", str, location, None),
-        properties={name: _plain(value) for name, value in properties.items()},
+        properties=zone | {name: _plain(value) for name, value in properties.items()},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
@@ -14,9 +15,14 @@ _ISO = re.compile(
     r"\s?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?)?)?)?",
     re.IGNORECASE | re.ASCII,
 )
+_ZONE = re.compile(r"Z|[+-]\d\d(?::?\d\d)?", re.IGNORECASE | re.ASCII)
 _LENGTHS = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}
 _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 EPOCH = date(1970, 1, 1).toordinal()
+UTC_OFFSET = "utc_offset"
+"""Property of an episode: the zone of its speaker's clock, such as "+09:00"."""
+_MAX_OFFSET = timedelta(hours=14)
+"""That of Kiribati, the farthest that there is."""
 
 
 @lru_cache(maxsize=1 << 12)
@@ -50,6 +56,8 @@ def parse_time(text: str) -> str:
             values["second"],
         )
         moment -= _offset(zone)
+    except NoZone:
+        raise
     except (ValueError, OverflowError):
         raise ValueError("no such day or time of day") from None
     if last == "hour" and moment.minute:  # the zone differs by half an hour
@@ -62,7 +70,36 @@ def _offset(zone: str) -> timedelta:
         return timedelta()
     digits = zone[1:].replace(":", "").ljust(4, "0")
     size = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    if size > _MAX_OFFSET or int(digits[2:]) > 59:
+        raise NoZone(f"there is no zone {zone}")
     return -size if zone[0] == "-" else size
+
+
+def offset_of(text: str) -> dict[str, str]:
+    """Return the property ``UTC_OFFSET`` of a time with a zone other than UTC, else nothing.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    found = _ISO.fullmatch(text.strip())
+    zone = found["zone"] if found else None
+    return {UTC_OFFSET: zone} if zone and _offset(zone) else {}
+
+
+def local_time(iso: str | None, properties: Mapping[str, str]) -> str | None:
+    """Return a time of day in UTC as the speaker's clock shows it, by the episode's properties.
+
+    "Today" and "last month" in a text count from it. A date without a time of day stays.
+    """
+    zone = properties.get(UTC_OFFSET, "Z")
+    if iso is None or len(iso) <= _LENGTHS["day"] or not _ZONE.fullmatch(zone):
+        return iso
+    try:
+        moment = datetime.fromisoformat(iso) + _offset(zone)
+    except (ValueError, OverflowError):  # a property of the user's own, or the year 10000
+        return iso
+    length = _LENGTHS["minute"] if len(iso) == _LENGTHS["hour"] and moment.minute else len(iso)
+    return moment.isoformat(timespec="seconds")[:length]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -87,6 +124,10 @@ def end(iso: str) -> int:
 
 class NoTime(ValueError):
     """A text is not a time in the form of ``parse_time``."""
+
+
+class NoZone(ValueError):
+    """No place on earth has a zone."""
 
 
 def _bounds(iso: str) -> tuple[int, int]:
@@ -118,6 +159,11 @@ def _day(year: int, month: int) -> int:
 def now() -> str:
     """Return the current second in UTC."""
     return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
+
+
+def local_now() -> str:
+    """Return the current second by this machine's clock, with its zone."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def second_of(as_of: str | None) -> int:

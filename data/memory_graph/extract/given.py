@@ -28,7 +28,7 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
     Update,
 )
-from turngraph.data.memory_graph.times import parse_time, start
+from turngraph.data.memory_graph.times import offset_of, parse_time, start
 
 _TIMES = ("valid_from", "valid_to", "hypothesis", "replaces")
 _FIELDS = frozenset(
@@ -169,12 +169,14 @@ def _read_line(record: Json, location: Location) -> tuple[Episode, Extraction]:
     if not text.strip():
         raise location.error("neither text nor triplets nor theses")
     title = field(record, "title", str, location, None)
+    time = _time(record, "time", location)
+    properties = {} if time is None else offset_of(record["time"])
     episode = Episode(
         text=text,
-        time=_time(record, "time", location),
+        time=time,
         source=field(record, "source", str, location, Path(location.path).name),
         speaker=field(record, "speaker", str, location, None),
-        properties={} if title is None else {"title": title},
+        properties=properties if title is None else properties | {"title": title},
     )
     times = [_iso(at, value) for at, value in _strings(record, "times", location)]
     return episode, Extraction(tuple(triplets), tuple(theses), tuple(times))

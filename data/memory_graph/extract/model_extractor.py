@@ -29,6 +29,7 @@ from turngraph.data.memory_graph.extract.replies import (
 )
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Update
+from turngraph.data.memory_graph.times import local_time
 from turngraph.data.normalise import fold
 
 EXCERPT_CHARACTERS = 800
@@ -268,7 +269,7 @@ def extraction_prompt(excerpt: Excerpt, schema: Schema = EXTRACTION) -> Prompt:
     text = prompt_text(
         "extract",
         speaker=one_line(episode.speaker or "") or "unknown",
-        said=episode.time or "unknown",
+        said=local_time(episode.time, episode.properties) or "unknown",
         before=before(excerpt) or "nothing",
         passage=one_line(excerpt.text),
     )
@@ -287,7 +288,7 @@ def replaced_prompt(update: Update, known: Sequence[Fact]) -> Prompt:
         "replaced",
         known="\n".join(f"{n}. {known_line(fact)}" for n, fact in enumerate(known, 1)),
         new=one_line(text_of(update.new)),
-        said=episode.time or "at an unknown time",
+        said=local_time(episode.time, episode.properties) or "at an unknown time",
         speaker=one_line(episode.speaker or "") or "somebody",
         context=one_line(context),
     )

@@ -13,7 +13,7 @@ from rapidfuzz import fuzz
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Span, Thesis, Triplet
 from turngraph.data.memory_graph.names import alias
-from turngraph.data.memory_graph.times import parse_time, start
+from turngraph.data.memory_graph.times import local_time, parse_time, start
 from turngraph.data.normalise import fold
 
 Schema = dict[str, Any]
@@ -151,7 +151,8 @@ class Reader:
         self.excerpt, self.counts, self.copied = excerpt, counts, 0
         self.sentences = sentence_spans(excerpt.text)
         episode = excerpt.episode
-        shown = (excerpt.text, before, episode.speaker or "", episode.time or "")
+        said = local_time(episode.time, episode.properties)
+        shown = (excerpt.text, before, episode.speaker or "", said or "")
         self.shown = fold("\n".join(shown))
 
     def extraction(self, value: Any) -> Extraction:

@@ -31,6 +31,7 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
     Update,
 )
+from turngraph.data.memory_graph.times import local_time
 from turngraph.data.normalise import fold
 from turngraph.data.table_structure import row_cells
 
@@ -87,7 +88,8 @@ class RulesExtractor:
     def _extract(self, episode: Episode, known: Episode) -> Extraction:
         sentences = split_episode(episode)
         plain = [plain_text(sentence.text) for sentence in sentences]
-        dates = [find_dates(text, episode.time) for text, _ in plain]
+        said = local_time(episode.time, episode.properties)
+        dates = [find_dates(text, said) for text, _ in plain]
         tokens = [tokenise(text, found) for (text, _), found in zip(plain, dates, strict=True)]
         seen = Spellings()
         for words in tokens:

@@ -16,6 +16,7 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
     Update,
 )
+from turngraph.data.memory_graph.times import local_time
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -96,7 +97,8 @@ def _extraction(episode: Episode, doc: Doc) -> Extraction:
         theses.append(Thesis(text, tuple(dict.fromkeys(names)), span=(start, stop)))
         if doc.has_annotation("DEP"):
             triplets += _triplets(inside, (start, stop))
-    dates = [date.first for date in find_dates(doc.text, episode.time) if date.is_exact]
+    said = local_time(episode.time, episode.properties)
+    dates = [date.first for date in find_dates(doc.text, said) if date.is_exact]
     return Extraction(tuple(triplets), tuple(theses), tuple(dict.fromkeys(dates)))
 
 

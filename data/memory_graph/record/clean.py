@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
 )
 from turngraph.data.memory_graph.names import well_formed
-from turngraph.data.memory_graph.times import parse_time
+from turngraph.data.memory_graph.times import offset_of, parse_time
 from turngraph.data.normalise import fold
 
 MAX_END_WORDS = 7
@@ -22,9 +22,9 @@ MAX_END_CHARACTERS = 200
 
 
 def clean_episode(episode: Episode, label: str) -> Episode:
-    """Return an episode with an ISO time and U+FFFD for every lone surrogate.
+    """Return an episode with an ISO time in UTC and U+FFFD for every lone surrogate.
 
-    Everything else stays, including NUL and other control characters.
+    The zone of the time becomes a property. Everything else stays, including NUL and other control characters.
 
     Args:
         episode: as a user gave it.
@@ -37,10 +37,11 @@ def clean_episode(episode: Episode, label: str) -> Episode:
         value = getattr(episode, name)
         if not isinstance(value, str) and (value is not None or name == "text"):
             raise ValueError(f"{label}: field {name}: must be a text, not {type(value).__name__}")
-    properties = episode.properties.items()
+    time = _time(episode.time, f"{label}: field time")
+    properties = (offset_of(episode.time or "") | dict(episode.properties)).items()
     return Episode(
         text=well_formed(episode.text),
-        time=_time(episode.time, f"{label}: field time"),
+        time=time,
         source=_text(episode.source),
         origin=_text(episode.origin),
         speaker=_text(episode.speaker),

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngraph.data.memory_graph.times import end, now, parse_time, start
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.times import end, local_time, now, parse_time, start
 
 
 def seconds(*parts: int) -> int:
@@ -50,6 +52,39 @@ def test_a_time_is_as_long_as_it_is_precise(
 
 def test_the_last_year_ends() -> None:
     assert end("9999") == end("9999-12") == end("9999-12-31") == seconds(9999, 12, 31) + 86400
+
+
+@pytest.mark.parametrize(
+    ("said", "word", "day"),
+    [
+        ("2024-03-01T08:30:00+09:00", "yesterday", "2024-02-29"),
+        ("2024-03-01T08:30:00+09:00", "last month", "2024-02"),
+        ("2024-01-01T08:30:00+09:00", "today", "2024-01-01"),
+        ("2024-01-01T08:30:00+09:00", "this year", "2024"),
+        ("2023-12-31T20:00-08:00", "today", "2023-12-31"),
+        ("2023-12-31T20:00-08:00", "last year", "2022"),
+        ("2024-03-31T20-0330", "yesterday", "2024-03-30"),
+        ("2024-01-01T08:30Z", "today", "2024-01-01"),
+    ],
+)
+def test_days_count_by_the_clock_of_the_speaker(said: str, word: str, day: str) -> None:
+    with MemoryGraph.open(":memory:") as graph:
+        graph.remember_many([Episode(f"I visited Rome {word}.", said, speaker="Anna")])
+        [visit] = [fact for fact in graph.history("Rome") if fact.ends]
+    assert visit.valid_from == day
+    assert visit.provenance[0].said == parse_time(said)
+
+
+def test_an_offset_that_is_no_offset_is_a_property_like_others() -> None:
+    assert local_time("2024-01-01T08", {"utc_offset": "my own"}) == "2024-01-01T08"
+    assert local_time("2024-01-01T08", {"utc_offset": "+05:30"}) == "2024-01-01T13:30"
+    assert local_time("9999-12-31T23", {"utc_offset": "+05"}) == "9999-12-31T23"
+
+
+@pytest.mark.parametrize("zone", ["+25:00", "-99", "+05:75"])
+def test_a_zone_that_does_not_exist_is_named(zone: str) -> None:
+    with pytest.raises(ValueError, match=rf"there is no zone \{zone}"):
+        parse_time(f"2024-01-01T08:30{zone}")
 
 
 @pytest.mark.parametrize(
