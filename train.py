@@ -276,7 +276,7 @@ def train_steps(
 
             # Forward and backward, batch after batch. The loss is divided by the answer tokens of
             # the whole step, over all processes, so that accumulation changes nothing.
-            totals = torch.zeros(2, device=accelerator.device)  # loss, requests to stop
+            totals = torch.zeros(3, device=accelerator.device)  # loss, requests to stop, to save
             for index, batch in enumerate(step.batches):
                 # DDP reduces once a step; FSDP always, as unsharded gradients take much memory
                 reduce = sharded or index + 1 == len(step.batches)
@@ -288,8 +288,8 @@ def train_steps(
                         accelerator.backward(loss * world)
                 totals[0] += loss.detach()
                 run.largest_batch = max(run.largest_batch, batch.input_ids.numel())
-            totals[1] = float(bool(stop))
-            step_loss, stops = accelerator.reduce(totals, "sum").tolist()
+            totals[1], totals[2] = float(bool(stop)), float(run.minutes_are_up())
+            step_loss, stops, saves = accelerator.reduce(totals, "sum").tolist()
 
             # Clip and step. A loss or gradient that is not finite stops the run before the step.
             norm = accelerator.clip_grad_norm_(wrapped.parameters(), settings.max_grad_norm)
@@ -316,7 +316,7 @@ def train_steps(
             if stops:
                 run.stop(stop)
             is_last = run.progress.step >= schedule.num_steps
-            if is_due(run.progress.step, settings.save_every) and not is_last:
+            if (saves or is_due(run.progress.step, settings.save_every)) and not is_last:
                 run.save_last()
     return step_seconds
 
@@ -426,7 +426,9 @@ def dry_run(run: Run, examples: list[Example]) -> None:
     schedule = BatchSchedule(examples, settings, run.accelerator.num_processes)
     run.prepare(schedule)
     trial = Trial(schedule, examples)
-    silent = replace(settings, log_every=sys.maxsize, eval_every=None, save_every=None)
+    silent = replace(
+        settings, log_every=sys.maxsize, eval_every=None, save_every=None, save_minutes=None
+    )
     run.config = replace(run.config, training=silent)
     trial.times = train_steps(run, examples, schedule, trial.indices, StopRequest(), name="dry run")
     began = time.monotonic()

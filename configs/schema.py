@@ -291,6 +291,8 @@ class TrainingConfig:
     """Number of steps between evaluations on tune; null: only at the end."""
     save_every: int | None = 100
     """Number of steps between checkpoints to resume from; null: only when the run stops."""
+    save_minutes: float | None = 3.0
+    """Minutes after which such a checkpoint is due in any case; null: save_every alone counts."""
     keep_last: int = 2
     """Number of checkpoints to resume from. Change it to keep a history, or to save disk space."""
     max_minutes: float | None = None
@@ -308,6 +310,9 @@ class TrainingConfig:
     state_folder: str | None = None
     """Folder that keeps the states of model.scorer.layer, so that they are computed once; some 2 MB
     a question of 15 passages in float32. Null: they are computed at each epoch."""
+    start_from: str | None = None
+    """Checkpoint of the same model whose trained weights the run starts with; null: new ones.
+    Change it to train a checkpoint further on other data."""
     seed: int = 0
     """Random seed for initial weights, batches and dropout, and for drawing questions unless
     data.draw_seed is given."""
@@ -322,8 +327,8 @@ class TrainingConfig:
         for name in (*positive, "num_epochs", "max_grad_norm"):
             value = getattr(self, name)
             check(value > 0, f"training.{name}", value, "must be positive")
-        optional = ("batch_size", "batch_tokens", "eval_every", "save_every", "max_minutes")
-        for name in (*optional, "max_passages", "max_new_tokens"):
+        optional = ("batch_size", "batch_tokens", "eval_every", "save_every", "save_minutes")
+        for name in (*optional, "max_minutes", "max_passages", "max_new_tokens"):
             value = getattr(self, name)
             check(value is None or value > 0, f"training.{name}", value, "must be positive or null")
         given = (self.batch_size, self.batch_tokens)

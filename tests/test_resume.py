@@ -243,6 +243,40 @@ def test_when_its_minutes_are_up_it_stops(
     same_run(tmp_path / "run", undisturbed)
 
 
+@pytest.mark.parametrize(("minutes", "lost"), [("1e-9", False), ("null", True)])
+def test_a_killed_run_loses_minutes_and_says_which_steps(
+    minutes: str,
+    lost: bool,
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    output, batches = tmp_path / "run", list[int]()
+    changes = {"training__save_every": "null", "training__save_minutes": minutes}
+    arguments = argv(tiny_folder, tiny_data, output, **changes)
+    advice = train.memory_advice
+
+    def killed(*given: Any) -> Any:
+        batches.append(len(batches))
+        if len(batches) == 7:  # in the fourth step
+            raise KeyboardInterrupt
+        return advice(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "memory_advice", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train.main(arguments)
+    assert len(losses(output)) == 3
+    train.main(arguments)
+    same_run(output, undisturbed)
+    said = "log.jsonl: step 3 had been taken when the run ended without a checkpoint of it"
+    assert (said in caplog.text) == lost
+    assert ("the steps from 1 on, which are lost, are taken again" in caplog.text) == lost
+
+
 @pytest.fixture(scope="module")
 def stopped_once(
     tmp_path_factory: pytest.TempPathFactory, tiny_data: Path, tiny_folder: str

@@ -36,7 +36,7 @@ from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, ti
 from turngraph.tests.waiting import PATIENCE
 from turngraph.training.evaluation import tune_line, tune_loss
 from turngraph.training.launcher import log_environment
-from turngraph.training.optimizer import make_optimizer, rate_factor
+from turngraph.training.optimizer import check_warmup, make_optimizer, rate_factor
 from turngraph.training.run import Run
 
 
@@ -202,12 +202,16 @@ def test_each_part_has_its_own_learning_rate(tiny_folder: str) -> None:
     assert held == {id(p) for p in model.parameters() if p.requires_grad}
 
 
-def test_the_rate_warms_up_and_falls_to_nothing() -> None:
+def test_the_rate_warms_up_and_falls_to_nothing(caplog: pytest.LogCaptureFixture) -> None:
     warm = TrainingConfig(warmup_steps=4)
     assert [rate_factor(warm, step, 12) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert [rate_factor(warm, step, 12) for step in (8, 11, 12)] == [0.5, 0.125, 0.0]
     assert rate_factor(TrainingConfig(warmup_steps=0), 0, 4) == 1.0
     assert rate_factor(TrainingConfig(warmup_steps=100), 3, 4) == 1.0
+    check_warmup(TrainingConfig(warmup_steps=4), 4)
+    assert not caplog.messages
+    check_warmup(TrainingConfig(warmup_steps=100), 52)
+    assert "training.warmup_steps: 100, and the run has 52 steps" in caplog.text
 
 
 @pytest.fixture(scope="module")

@@ -70,15 +70,31 @@ def keep_newest(output: Path, last: str, num: int, step: int) -> None:
 
 
 def newest_checkpoint(output: Path) -> Path | None:
-    """Return the resumable checkpoint with the most steps; warn about corrupt ones."""
-    found = []
-    for path in output.glob(f"*/{MANIFEST}"):
-        try:
-            check_manifest(path.parent)
-            progress = read_progress(path.parent)
-        except ValueError as error:
-            logger.warning("skipped: %s", error)
-            continue
-        if progress is not None:
-            found.append((progress["step"], path.parent.name == "last", path.parent))
+    """Return the resumable checkpoint with the most steps; None if there is none.
+
+    A damaged one is passed over, with a warning, for an older one that is intact.
+
+    Raises:
+        ValueError: all are damaged. A run that started at step 0 would replace what is left of
+            them.
+    """
+    found, damage = [], list[str]()
+    for name in ("last", "step_*"):
+        for folder in our_checkpoints(output, name):
+            try:
+                check_manifest(folder)
+                progress = read_progress(folder)
+            except ValueError as error:
+                damage.append(str(error))
+                continue
+            if progress is not None:
+                found.append((progress["step"], name == "last", folder))
+    if damage and not found:
+        raise ValueError(
+            f"{'; '.join(damage)}. No checkpoint to resume from is intact, and nothing has been "
+            "changed: --fresh starts over; --training.start_from CHECKPOINT with another "
+            f"training.output starts from the weights of one, such as {output / 'best'}"
+        )
+    for one in damage:
+        logger.warning("passed over, an earlier checkpoint is resumed: %s", one)
     return max(found)[2] if found else None

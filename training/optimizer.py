@@ -8,9 +8,20 @@ from typing import Any
 import torch
 
 from turngraph.configs.schema import TrainingConfig
+from turngraph.configs.words import plural
 from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger(__name__)
+
+
+def check_warmup(settings: TrainingConfig, num_steps: int) -> None:
+    """Warn if the warm-up is longer than the run, whose learning rates then never decay."""
+    if settings.warmup_steps > num_steps:
+        logger.warning(
+            "training.warmup_steps: %d, and the run has %s: the learning rates rise up to its end",
+            settings.warmup_steps,
+            plural(num_steps, "step"),
+        )
 
 
 def make_optimizer(model: GraphLM, settings: TrainingConfig) -> torch.optim.Optimizer:

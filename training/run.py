@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -23,12 +24,13 @@ from turngraph.model.device_memory import current_memory, peak_memory
 from turngraph.model.distributed import gather, is_sharded, place
 from turngraph.model.graph_lm import GraphLM
 from turngraph.training.diagnostics import not_finite_report, write_report
-from turngraph.training.optimizer import make_optimizer
+from turngraph.training.optimizer import check_warmup, make_optimizer
 from turngraph.training.run_folder import (
     Progress,
     copy_nodes,
     find_resumable,
     load_resumable,
+    load_start,
     save_resumable,
 )
 from turngraph.training.run_log import RunLog
@@ -73,6 +75,7 @@ class Run:
         self.progress = Progress(num_processes=accelerator.num_processes)
         self.largest_batch = 0
         self._log: RunLog | None = None
+        self._saved = time.monotonic()
 
     def prepare(self, schedule: BatchSchedule) -> None:
         """Make the optimizer, and wrap the model for the processes."""
@@ -82,19 +85,20 @@ class Run:
             schedule.examples_per_batch(),
             100 * schedule.padding_share(),
         )
+        check_warmup(self.config.training, schedule.num_steps)
         self.optimizer = make_optimizer(self.model, self.config.training)
         if not is_sharded(self.model):
             self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
 
     def resume(self, data: str, anyway: bool) -> None:
-        """Load the newest checkpoint of the output folder, if there is one.
+        """Load the newest checkpoint of the output folder, else that which the run starts from.
 
         Args:
             data: fingerprint of the training examples; the checkpoint's must be equal.
             anyway: also resume if the config differs in the fields of ``ON_REQUEST``.
 
         Raises:
-            ValueError: the checkpoint has another config or other data.
+            ValueError: the checkpoint has another config or other data, or is damaged.
         """
         found: list[Any] = [None]
         if self.accelerator.is_main_process:
@@ -104,6 +108,8 @@ class Run:
             folder, self.progress = found[0]
             if self.optimizer is not None:
                 load_resumable(folder, self.progress, self.model, self.optimizer, self.accelerator)
+        elif (start := self.config.training.start_from) is not None:
+            load_start(Path(start), self.model)
         self.progress.data = data
 
     def open_log(self) -> None:
@@ -156,6 +162,12 @@ class Run:
         """Write the checkpoint ``last``, for resuming and answering; every process must call it."""
         now = self.model, self.optimizer, self.config, self.progress, self.accelerator
         save_resumable(self.output, *now, self.nodes)
+        self._saved = time.monotonic()
+
+    def minutes_are_up(self) -> bool:
+        """Tell whether ``last`` is due because ``training.save_minutes`` have passed."""
+        minutes = self.config.training.save_minutes
+        return minutes is not None and time.monotonic() - self._saved >= 60 * minutes
 
     def stop_if_signalled(self, request: StopRequest) -> None:
         """Stop if a signal reached any process; every process must call it.

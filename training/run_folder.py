@@ -25,6 +25,7 @@ from turngraph.configs.words import plural
 from turngraph.model.checkpoint import (
     NODES,
     check_base,
+    check_manifest,
     checkpoint_config,
     load_weights,
     save_checkpoint,
@@ -64,6 +65,7 @@ FREE = {
     "training.max_minutes",
     "training.output",
     "training.save_every",
+    "training.save_minutes",
     "training.state_folder",
     "training.wandb_project",
 }
@@ -171,7 +173,7 @@ def find_resumable(
 
     Raises:
         ValueError: the checkpoint has another config or other data; names the fields. Or what has
-            the name of a checkpoint or of the log is something else.
+            the name of a checkpoint or of the log is something else. Or no checkpoint is intact.
     """
     undo_killed_save(output)
     check_ours(output)
@@ -200,7 +202,18 @@ def find_resumable(
         progress.finished = False
         if accepted & EVALUATION:
             progress.best, progress.metrics = None, {}
+    if progress.best is not None and not _is_intact(output / "best"):
+        progress.best, progress.finished = None, False
     return folder, progress
+
+
+def _is_intact(best: Path) -> bool:
+    try:
+        check_manifest(best)
+    except ValueError as error:
+        logger.warning("%s; the next evaluation, or the end of the run, writes it anew", error)
+        return False
+    return True
 
 
 def _conflict_message(folder: Path, conflicts: dict[str, tuple[Any, Any]]) -> str:
@@ -256,6 +269,21 @@ def copy_nodes(nodes: Path | None, folder: Path) -> None:
     """Copy the proposer's checkpoint into that of the LM, if there is one."""
     if nodes is not None:
         shutil.copytree(nodes, folder / NODES)
+
+
+def load_start(folder: Path, model: GraphLM) -> None:
+    """Load the trained weights of a checkpoint that a run starts from.
+
+    Raises:
+        ValueError: it is no intact checkpoint of this model.
+    """
+    try:
+        check_manifest(folder)
+        check_base(model, folder)
+        load_weights(model, folder)
+    except ValueError as error:
+        raise ValueError(f"config field training.start_from: {error}") from None
+    logger.info("starts from the weights of %s", folder)
 
 
 def load_resumable(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 
 from turngraph.configs.extras import extra
-from turngraph.data.json_fields import decoded, raw_lines
+from turngraph.data.json_fields import Location, decoded, raw_lines
 from turngraph.data.outputs import whole_file, writing
 
+logger = logging.getLogger(__name__)
 LOG = "log.jsonl"
 FIRST = b'{"step": '
 """Beginning of each of its lines."""
@@ -96,11 +98,23 @@ def _truncate(path: Path, num_lines: int) -> int:
     """Truncate a log to its first ``num_lines`` lines; return how many it has then."""
     check_log(path)
     lines = list(raw_lines(path)) if path.exists() else []
-    kept = lines[:num_lines]
-    if kept != lines or not lines:
+    kept, lost = lines[:num_lines], lines[num_lines:]
+    if steps := [step for step in map(_step, lost) if step]:
+        logger.warning(
+            "%s: step %d had been taken when the run ended without a checkpoint of it; the steps "
+            "from %d on, which are lost, are taken again",
+            *(path, max(steps), min(steps)),
+        )
+    if lost or not lines:
         with whole_file(path) as file:
             file.write("".join(decoded(raw, location) + "\n" for location, raw in kept))
     return len(kept)
+
+
+def _step(line: tuple[Location, bytes]) -> int:
+    """Return the step of a line of the log; 0 if a killed run wrote only a part of the line."""
+    digits = line[1].removeprefix(FIRST).partition(b",")[0]
+    return int(digits) if digits.isdigit() else 0
 
 
 def _start_wandb(output: Path, project: str, config: dict[str, Any]) -> Any:

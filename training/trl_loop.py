@@ -36,7 +36,7 @@ from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
 from turngraph.model.device_memory import RELEASE_EVERY, release_freed_memory
 from turngraph.model.graph_lm import GraphLM
-from turngraph.training.optimizer import make_optimizer, rate_factor
+from turngraph.training.optimizer import check_warmup, make_optimizer, rate_factor
 from turngraph.training.run import Run
 
 logger = logging.getLogger("train")
@@ -163,6 +163,7 @@ def make_trainer(
     constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its developers
     model.to(args.device)
     cast_adapter_inputs(model.causal_lm, True)  # PEFT's default
+    check_warmup(config.training, num_steps)
     optimizer = make_optimizer(model, config.training)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: rate_factor(config.training, step, num_steps)

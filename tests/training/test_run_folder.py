@@ -24,6 +24,7 @@ from turngraph.training.run_folder import (
     Progress,
     find_resumable,
     load_resumable,
+    load_start,
     locked,
     save_resumable,
     start_afresh,
@@ -45,6 +46,7 @@ FREE_VALUES = {
     "training.max_minutes": 9.0,
     "training.output": "elsewhere",
     "training.save_every": 11,
+    "training.save_minutes": 9.0,
     "training.state_folder": "elsewhere",
     "training.wandb_project": "project",
 }
@@ -95,6 +97,12 @@ def changed(config: Any, name: str, value: Any) -> Any:
     return replace(config, **{field: new})
 
 
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 @pytest.fixture(scope="module")
 def config(tiny_folder: str) -> Config:
     model = ModelConfig(tiny_folder, lora=LORA, dtype="float32")
@@ -126,6 +134,7 @@ def saved(
     """A finished run's folder."""
     output = tmp_path_factory.mktemp("saved") / "run"
     save_resumable(output, *trained(config, 1), config, PROGRESS, accelerator)
+    shutil.copytree(output / "last", output / "best")
     return output
 
 
@@ -228,6 +237,49 @@ def test_a_save_that_was_cut_off_is_put_back_before_it_is_offered(
     assert found == (tmp_path / "run" / "last", PROGRESS)
 
 
+@pytest.mark.parametrize("name", ["adapter_config.json", "progress.json", "config.yaml"])
+def test_a_run_whose_only_checkpoint_is_damaged_does_not_begin_again(
+    name: str, saved: Path, config: Config, tmp_path: Path
+) -> None:
+    output = shutil.copytree(saved, tmp_path / "run")
+    flip_a_bit(next((output / "last").rglob(name)))
+    with pytest.raises(ValueError, match=rf"last.*{name}: changed or truncated") as error:
+        find_resumable(output, config, "fingerprint", anyway=True)
+    assert "--fresh starts over; --training.start_from CHECKPOINT" in str(error.value)
+    assert str(output / "best") in str(error.value)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_lost_best_checkpoint_is_written_again(
+    missing: bool, saved: Path, config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = shutil.copytree(saved, tmp_path / "run")
+    if missing:
+        shutil.rmtree(output / "best")
+    else:
+        flip_a_bit(output / "best" / "graph_encoder.safetensors")
+    found = find_resumable(output, config, "fingerprint", anyway=False)
+    assert found == (output / "last", replace(PROGRESS, best=None, finished=False))
+    assert f"{output / 'best'}" in caplog.text
+    assert "the end of the run, writes it anew" in caplog.text
+
+
+def test_a_run_starts_from_the_weights_of_another_checkpoint(
+    saved: Path, config: Config, tmp_path: Path
+) -> None:
+    (model, _), (other, _) = trained(config, 1), trained(config, 2)
+    load_start(saved / "best", other)
+    pairs = zip(model.parameters(), other.parameters(), strict=True)
+    assert all(torch.equal(one, two) for one, two in pairs)
+    with pytest.raises(ValueError, match=r"training\.start_from: .*nowhere: no such folder"):
+        load_start(tmp_path / "nowhere", other)
+    text = GraphLM(replace(config.model, evidence="text"))
+    load_start(saved / "best", text)  # its adapter; the graph encoder has no place there
+    wider = GraphLM(changed(config.model, "lora.r", 2))
+    with pytest.raises(ValueError, match=r"training\.start_from: .*adapter_model.*shape"):
+        load_start(saved / "best", wider)
+
+
 def test_saves_are_kept_by_step_and_carry_their_metrics(
     config: Config, accelerator: Accelerator, tmp_path: Path
 ) -> None:
@@ -245,7 +297,8 @@ def test_saves_are_kept_by_step_and_carry_their_metrics(
     # nothing was trained: nothing of an optimizer is kept, and it is a checkpoint all the same
     save_resumable(tmp_path / "none", model, None, config, PROGRESS, accelerator)
     found = find_resumable(tmp_path / "none", config, "fingerprint", anyway=False)
-    assert found == (tmp_path / "none" / "last", PROGRESS)
+    assert found is not None
+    assert found[0] == tmp_path / "none" / "last"
 
 
 def test_weights_optimizer_and_random_numbers_are_restored(
