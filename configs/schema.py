@@ -292,7 +292,8 @@ class TrainingConfig:
     save_every: int | None = 100
     """Number of steps between checkpoints to resume from; null: only when the run stops."""
     save_minutes: float | None = 3.0
-    """Minutes after which such a checkpoint is due in any case; null: save_every alone counts."""
+    """Minutes after which such a checkpoint is due in any case; null: save_every alone counts.
+    Change it where writing one takes long."""
     keep_last: int = 2
     """Number of checkpoints to resume from. Change it to keep a history, or to save disk space."""
     max_minutes: float | None = None
