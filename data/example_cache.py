@@ -53,9 +53,9 @@ CODE = (
     " eigen/similarity_graph eigen/spectrum eigen/summaries eigen/themes eigen/utility_questions"
     " chooser embedding entities example_cache example_rows examples"
     " graph/chain_graph graph/entity_spans"
-    " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise normalise"
-    " prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory retrieval/numpy_bm25s"
-    " retrieval/reciprocal_ranks"
+    " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise name_finder"
+    " normalise prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory"
+    " retrieval/numpy_bm25s retrieval/reciprocal_ranks"
     " scoring/metrics scoring/proposals sources/table_questions"
     " table_structure token_cache types"
 ).split()

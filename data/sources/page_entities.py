@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import ahocorasick
-
+from turngraph.data.name_finder import name_automaton
 from turngraph.data.normalise import MONTHS, normalise_value, parse_date, parse_number
 from turngraph.data.types import Entity, Evidence, Source
 
@@ -149,22 +148,22 @@ class _ValueFinder:
 
     A name must occur as whole words in the same case, a number or a date by its value. Names of
     fewer than 3 characters or without an upper-case letter or digit, and numbers of fewer than 3
-    characters, are left out: they match by chance (a row's rank and "the 12 teams").
+    characters, are left out: they match by chance (a row's rank and "the 12 teams"). So are names
+    of more than ``name_finder.MAX_NAME_CHARS``.
     """
 
     def __init__(self, names: PageNames, values: Iterable[str]) -> None:
         self.names = names
         self.plain: set[str] = set()
-        self.automaton = ahocorasick.Automaton()
+        found: dict[str, tuple[int, str]] = {}
         for text in dict.fromkeys(values):
             norm = _normal(text)
             if _is_plain_value(norm):
                 self.plain.add(norm)
             elif _is_name(text):
                 folded = unicodedata.normalize("NFKC", text)
-                self.automaton.add_word(folded, (len(folded), text))
-        if len(self.automaton):
-            self.automaton.make_automaton()
+                found[folded] = len(folded), text
+        self.automaton = name_automaton(found)
 
     def find(self, text: str) -> Iterator[tuple[str, str]]:
         """Yield (entity id, text in the sentence) of each value; longer matches take precedence."""
@@ -188,7 +187,7 @@ class _ValueFinder:
 
     def _names(self, text: str) -> list[tuple[int, int, str]]:
         """Yield whole-word matches of names, longest first."""
-        if not len(self.automaton):
+        if self.automaton is None:
             return []
         matches = []
         for last, (length, name) in self.automaton.iter(text):

@@ -1,0 +1,78 @@
+"""Files that are made to hurt: what one of them takes is bounded, whoever reads it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+LONG_NAMES = """
+import json, sys, threading
+from pathlib import Path
+
+from turngraph.data.corpus.build import CorpusBuilder
+from turngraph.data.corpus.corpus import Corpus
+from turngraph.data.corpus.source_files import find_sources
+from turngraph.data.graph.entity_spans import entity_spans
+from turngraph.data.jsonlines import read_conversations
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.inputs import read_episodes
+from turngraph.inference.evidence import read_evidence
+from turngraph.inference.serve.documents import Documents
+from turngraph.tests.data.memory_graph.hashing import Hashing
+
+folder = Path(sys.argv[1])
+sign = "\\ufdfa"  # becomes 18 characters when it is folded
+long = "Anna " + sign * 3_000 + "x" * 5_000
+table = f"<table><tr><th>a<th>b<tr><td>{long}<td>y</table><p>{long} is here."
+entity = {"id": "e", "label": long, "mentions": [long[1:]]}
+passage = {"id": "p", "text": f"{long} is y.", "source": "kb", "entities": [entity]}
+turns = [{"question": "What is y?", "answers": [{"label": long}]}]
+files = {
+    "a.html": table, "b.csv": f"name,b\\n{long},y\\n", "c.md": f"# T\\n\\n[{long}](x) and y.\\n",
+    "d.jsonl": json.dumps(passage), "e.txt": f"{long} knows Bert. \\u201c{long}\\u201d",
+}
+for name, text in files.items():
+    (folder / name).write_text(text, encoding="utf-8")
+conversation = {"id": "c", "turns": turns, "evidence": [passage]}
+(folder / "conversations.json").write_text(json.dumps(conversation))
+paths = [folder / name for name in files]
+
+
+def read():
+    for path in paths:
+        entity_spans(read_evidence([path]))
+        print(path.name, flush=True)
+    for conversation in read_conversations(folder / "conversations.json"):
+        entity_spans(conversation.evidence)
+    print("conversations", flush=True)
+    sources, _ = find_sources(paths)
+    CorpusBuilder(folder / "corpus", None).build(sources)
+    found = Corpus(folder / "corpus").index("bm25", None).rank("Anna y", 9)
+    entity_spans([item.evidence for item in found])
+    print("corpus", flush=True)
+    with MemoryGraph.open(folder / "my.db", Hashing()) as graph:
+        for path in paths:
+            graph.remember_many(read_episodes(path))
+        graph.ask(f"Where is {long}? Who knows Bert?")
+    print("memory", flush=True)
+    (folder / "user").mkdir()
+    documents = Documents(lambda user: folder / "user", (), print)
+    for path in paths:
+        documents.add("user", path.name, path.read_bytes())
+    entity_spans(documents.pool("user"))
+    print("served", flush=True)
+
+
+threading.stack_size(1 << 18)  # a system that gives threads little
+thread = threading.Thread(target=read)
+thread.start()
+thread.join()
+"""
+
+
+def test_a_long_name_ends_no_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LONG_NAMES, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.split()[-1:] == ["served"], ended.stdout + ended.stderr
