@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from turngraph.configs.user_error import UserError
+
 COMMANDS = {
     "train": "train a checkpoint from a config, or resume a run",
     "answer": "answer every turn of a file of conversations",
@@ -21,15 +23,20 @@ COMMANDS = {
 }
 """Commands that ``turngraph --help`` lists."""
 USAGE = "usage: turngraph COMMAND [OPTIONS]; turngraph COMMAND --help lists a command's options\n"
+TRACEBACK_HELP = "--traceback, or TURNGRAPH_TRACEBACK=1, shows where any error arose\n"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; its module is imported only now, as some take seconds."""
-    command, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "--traceback" in words:
+        words.remove("--traceback")
+        os.environ["TURNGRAPH_TRACEBACK"] = "1"
+    command, *rest = words or ["--help"]
     if command in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         listed = "".join(f"  {name:<{width}}  {help_}\n" for name, help_ in COMMANDS.items())
-        _print(f"{USAGE}\n{listed}")
+        _print(f"{USAGE}\n{listed}\n{TRACEBACK_HELP}")
         return
     if command == "--version":
         from turngraph import __version__
@@ -55,14 +62,14 @@ def run(command: str, argv: Sequence[str]) -> None:
     """Run a command with its options.
 
     Raises:
-        ValueError: there is no such command, or it fails for what the user gave.
+        UserError: there is no such command, or it fails for what the user gave.
     """
     if command not in COMMANDS:
         import difflib
 
         near = difflib.get_close_matches(command, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(COMMANDS)}"
-        raise ValueError(f"turngraph {command}: no such command; {hint}")
+        raise UserError(f"turngraph {command}: no such command; {hint}")
     if command in ("answer", "score", "chat", "serve", "export"):
         from turngraph import infer
 
@@ -98,7 +105,7 @@ def train(argv: Sequence[str]) -> None:
     """Train; help and errors of the config come before torch is loaded, which takes seconds.
 
     Raises:
-        ValueError: a field of the config is wrong, a file of questions is missing, or training
+        UserError: a field of the config is wrong, a file of questions is missing, or training
             fails for what the user gave.
     """
     if {"-h", "--help"} & set(argv):
@@ -112,7 +119,7 @@ def train(argv: Sequence[str]) -> None:
     data, is_trained = config.data, config.training.max_steps != 0
     for path in (data.train if is_trained else None, data.tune):
         if path is not None and not os.path.exists(path):
-            raise ValueError(f"{path}: no such file")
+            raise UserError(f"{path}: no such file")
     from turngraph import train as training
 
     training.main(argv)

@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.scoring.score import GROUPINGS, score_files
@@ -38,7 +39,7 @@ def check_paths(args: argparse.Namespace) -> None:
     """Check that the named files exist, before the libraries load, which takes seconds.
 
     Raises:
-        ValueError: a checkpoint, an input or evidence does not exist.
+        UserError: a checkpoint, an input or evidence does not exist.
     """
     names = (
         ("checkpoint", "folder"),
@@ -49,10 +50,10 @@ def check_paths(args: argparse.Namespace) -> None:
     for name, kind in names:
         path = getattr(args, name, None)
         if path is not None and not Path(path).exists():
-            raise ValueError(f"{path}: no such {kind}")
+            raise UserError(f"{path}: no such {kind}")
     for path in getattr(args, "evidence", ()):
         if not Path(path).exists():
-            raise ValueError(f"{path}: no such file or folder")
+            raise UserError(f"{path}: no such file or folder")
 
 
 def add_answer_command(commands: Commands) -> None:
@@ -388,7 +389,7 @@ def chat_command(args: argparse.Namespace) -> None:
         )
     for name in ("tenant", "memory_read_only", "plan", "plan_model", "plan_reader", "compute"):
         if memory is None and getattr(args, name):
-            raise ValueError(f"--{name} needs --memory")
+            raise UserError(f"--{name} needs --memory")
     device_of(args.device)
     qa = load(args.checkpoint, **asdict(loading(args)))
     session = qa.chat(
@@ -410,11 +411,11 @@ def serve_command(args: argparse.Namespace) -> None:
 
     if args.add_user is not None:
         if args.tokens is None:
-            raise ValueError("--add_user needs --tokens")
+            raise UserError("--add_user needs --tokens")
         new_token(args.tokens, args.add_user)
         return
     if args.checkpoint is None:
-        raise ValueError("--checkpoint: missing")
+        raise UserError("--checkpoint: missing")
     values = {f.name: getattr(args, f.name) for f in fields(ServeOptions)}
     options = ServeOptions(**values | {"evidence": tuple(args.evidence)})
     serve(args.checkpoint, loading(args), options, args.tokens, args.address)

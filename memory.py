@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.memory_graph.record.place import is_url, of_tenant
 from turngraph.inference import (
@@ -86,7 +87,7 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
     """Check that the graph exists and that no output overwrites it; put its tenant into its URL.
 
     Raises:
-        ValueError: a command that creates no graph names a missing one, or an output is the graph.
+        UserError: a command that creates no graph names a missing one, or an output is the graph.
     """
     if "db" not in options:  # a command about a file, not about a graph
         return
@@ -99,11 +100,11 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
         return
     graph = Path(options["db"])
     if command not in CREATING and not graph.exists():
-        raise ValueError(f"{graph}: no such memory graph")
+        raise UserError(f"{graph}: no such memory graph")
     for name in ("output", "jsonl", "graphml", "html", "themes", "trig", "shacl", "damaged"):
         path = options.get(name)
         if isinstance(path, str) and os.path.realpath(path) == os.path.realpath(graph):
-            raise ValueError(f"--{name}: {path} is the memory graph itself")
+            raise UserError(f"--{name}: {path} is the memory graph itself")
 
 
 def add_command(
@@ -180,10 +181,10 @@ def ask(*, db: str, question: str | None, **given: Any) -> None:
     """Answer the question of the command line, or those of standard input.
 
     Raises:
-        ValueError: options exclude each other, or the question is blank.
+        UserError: options exclude each other, or the question is blank.
     """
     if question is not None and not question.strip():
-        raise ValueError("the question is blank")
+        raise UserError("the question is blank")
     asked = memory_commands.read_questions() if question is None else [question]
     memory_commands.ask(db, asked, AskOptions.of(given))
 

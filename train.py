@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from turngraph.configs.help import train_help
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import StopRequest, run_cli
 
@@ -92,7 +93,7 @@ def run_training(
         keep: returns the training examples that are used; None: all are.
 
     Raises:
-        ValueError: data, model or a checkpoint cannot be used.
+        UserError: data, model or a checkpoint cannot be used.
         SystemExit: a stop was requested.
     """
     settings = config.training
@@ -139,7 +140,7 @@ def choosers(proposers: Sequence[ProposerRun]) -> tuple[PassageChooser, PassageC
         proposers: finished runs of nodes, that on all questions last; they may be none.
 
     Raises:
-        ValueError: a checkpoint is missing or damaged.
+        UserError: a checkpoint is missing or damaged.
     """
     if not proposers:
         return None
@@ -214,7 +215,7 @@ def train(run: Run, examples: list[Example], stop: StopRequest, resume_anyway: b
         resume_anyway: also resume if the checkpoint's config differs in fields that may change.
 
     Raises:
-        ValueError: the checkpoint has another config or other data, or a step runs out of memory
+        UserError: the checkpoint has another config or other data, or a step runs out of memory
             or is not finite.
         SystemExit: a stop was requested.
     """
@@ -343,7 +344,7 @@ def evaluate(run: Run, stop: StopRequest) -> None:
             which starts over when the run resumes.
 
     Raises:
-        ValueError: a question does not fit into the model or the memory.
+        UserError: a question does not fit into the model or the memory.
         SystemExit: a signal requested a stop.
     """
     done = run.progress
@@ -351,9 +352,9 @@ def evaluate(run: Run, stop: StopRequest) -> None:
     after_batch = partial(run.stop_if_signalled, stop)
     try:
         records = answer_tune(run, run.tune, after_batch)
-    except ValueError as error:
+    except UserError as error:
         fields = "training.eval_batch_size and training.max_new_tokens"
-        raise ValueError(f"while evaluating: {error}; here the fields are {fields}") from error
+        raise UserError(f"while evaluating: {error}; here the fields are {fields}") from error
     num = max(len(records), 1)
     hits = {
         name: sum(float(record[name]) for record in records) / num
@@ -417,11 +418,11 @@ def dry_run(run: Run, examples: list[Example]) -> None:
     """Print estimates of a run's time and memory, measured on a few steps; save nothing.
 
     Raises:
-        ValueError: ``training.max_steps`` is 0, or the largest batch does not fit into memory.
+        UserError: ``training.max_steps`` is 0, or the largest batch does not fit into memory.
     """
     settings = run.config.training
     if not examples:
-        raise ValueError("config field training.max_steps: 0 given: nothing is trained")
+        raise UserError("config field training.max_steps: 0 given: nothing is trained")
     before = peak_memory(run.accelerator.device)
     schedule = BatchSchedule(examples, settings, run.accelerator.num_processes)
     run.prepare(schedule)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from turngraph.configs.user_error import UserError
+
 
 @contextmanager
 def extra(name: str, needed_by: str) -> Iterator[None]:
@@ -15,11 +17,11 @@ def extra(name: str, needed_by: str) -> Iterator[None]:
         needed_by: subject and verb for the message: ``memory graphs need``.
 
     Raises:
-        ValueError: a library is not installed; says what to install.
+        UserError: a library is not installed; says what to install.
     """
     try:
         yield
     except ModuleNotFoundError as error:
         library = (error.name or str(error)).partition(".")[0]
         message = f"{needed_by} {library}: pip install 'turngraph[{name}]'"
-        raise ValueError(message) from None
+        raise UserError(message) from None

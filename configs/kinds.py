@@ -7,6 +7,8 @@ import types
 import typing
 from typing import Any
 
+from turngraph.configs.user_error import UserError
+
 KINDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
@@ -17,7 +19,7 @@ KINDS: dict[Any, str] = {
 }
 
 
-class FieldError(ValueError):
+class FieldError(UserError):
     """A config field has a value that is out of range, or does not fit those of other fields.
 
     Args:

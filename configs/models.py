@@ -19,6 +19,7 @@ import platformdirs
 
 from turngraph.configs.extras import extra
 from turngraph.configs.progress import library_bars
+from turngraph.configs.user_error import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +46,15 @@ def resolve_model(name: str) -> str:
         hub.
 
     Raises:
-        ValueError: the name is a path without a model.
+        UserError: the name is a path without a model.
     """
     if "\0" in name:
-        raise ValueError(f"model {name!r}: a name cannot contain a NUL character")
+        raise UserError(f"model {name!r}: a name cannot contain a NUL character")
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
         return str(folder)
     if name.startswith((".", "/", "~")) or folder.is_dir():
-        raise ValueError(f"model {name!r}: no folder with a config.json at {folder.absolute()}")
+        raise UserError(f"model {name!r}: no folder with a config.json at {folder.absolute()}")
     if (package := _package_folder(GGUF_PACKAGES.get(name))) is not None:
         return str(_converted(name, package))
     module, inside = FOLDER_PACKAGES.get(name, (None, ""))
@@ -68,7 +69,7 @@ def sentence_encoder(
     """Return a sentence encoder: a function from texts to unit vectors, [len(texts), width].
 
     The model is loaded at the first call, which never happens where all vectors are cached. The
-    function raises ValueError if the encoder cannot be found or needs code that is not trusted.
+    function raises UserError if the encoder cannot be found or needs code that is not trusted.
 
     Args:
         name: name of the model, as in a config.
@@ -91,7 +92,7 @@ def sentence_encoder(
         except (OSError, ValueError) as error:
             hint = code_hint(name, error)
             message = f"sentence encoder {name!r}: {where_looked(name)}: {error}{hint}"
-            raise ValueError(message) from error
+            raise UserError(message) from error
 
     def embed(texts: Sequence[str]) -> Any:
         return encoder().encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
@@ -110,7 +111,7 @@ def _check_modules(name: str, folder: Path) -> None:
     for module in json.loads(listed.read_text(encoding="utf-8")):
         if not str(module["type"]).startswith("sentence_transformers."):
             kind = f"the layer {module['type']} is Python code of the model"
-            raise ValueError(f"sentence encoder {name!r}: {listed}: {kind}, {ALLOW.format(name)}")
+            raise UserError(f"sentence encoder {name!r}: {listed}: {kind}, {ALLOW.format(name)}")
 
 
 def code_hint(name: str, error: Exception) -> str:
@@ -140,7 +141,7 @@ def find_on_hub(name: str) -> None:
     the hub is asked: for a model of its cache too, as transformers asks whether that has changed.
 
     Raises:
-        ValueError: the hub cannot be reached, or has no such model.
+        UserError: the hub cannot be reached, or has no such model.
     """
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -163,7 +164,7 @@ def find_on_hub(name: str) -> None:
         reason = f"the hub cannot be reached ({type(error).__name__}: {error})"
     else:
         return
-    raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}")
+    raise UserError(f"model {name!r}: {where_looked(name)}: {reason}")
 
 
 @cache  # a run needs the same model in several places
@@ -193,7 +194,7 @@ def _converted(name: str, package: Path) -> Path:
     """Convert a package's GGUF file to bf16 safetensors in the user's cache, once."""
     files = sorted(package.rglob("*.gguf"))
     if len(files) != 1:
-        raise ValueError(f"model {name!r}: {len(files)} GGUF files in {package}, 1 expected")
+        raise UserError(f"model {name!r}: {len(files)} GGUF files in {package}, 1 expected")
     stamp = f"{files[0].name}:{files[0].stat().st_size}"
     key = hashlib.sha256(stamp.encode()).hexdigest()[:8]
     target = cache_folder() / "models" / f"{name.replace('/', '--')}-{key}"

@@ -20,6 +20,7 @@ import yaml
 from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import with_shipped_configs
+from turngraph.configs.user_error import UserError
 
 MOST_SHOWN = 80
 """Characters of a value in an error."""
@@ -33,7 +34,7 @@ def load_config(argv: Sequence[str]) -> Config:
     """Read the config of a command line: ``--config FILE.yaml`` and ``--any.field VALUE``.
 
     Raises:
-        ValueError: a file is missing or not YAML, a field is unknown (the message names the most
+        UserError: a file is missing or not YAML, a field is unknown (the message names the most
             similar one), or a value has the wrong type or is out of range. The message names file
             and line, or the option.
     """
@@ -46,7 +47,7 @@ def load_config(argv: Sequence[str]) -> Config:
         config: Config = _build(Config, values)
         return config
     except FieldError as error:
-        raise ValueError(_placed(error, places)) from None
+        raise UserError(_placed(error, places)) from None
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     """Parse the command line of train.py: its own options, and the config.
 
     Raises:
-        ValueError: as ``load_config``, or no config is given.
+        UserError: as ``load_config``, or no config is given.
     """
     parser = argparse.ArgumentParser(prog="train.py", add_help=False, allow_abbrev=False)
     for name in ("fresh", "resume_anyway", "dry_run"):
@@ -127,7 +128,7 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     parser.add_argument("--max_minutes")
     options, rest = parser.parse_known_args(argv)
     if not rest:
-        raise ValueError("no --config FILE.yaml; `turngraph configs` lists those that are shipped")
+        raise UserError("no --config FILE.yaml; `turngraph configs` lists those that are shipped")
     if options.max_minutes is not None:
         rest.append(f"--training.max_minutes={options.max_minutes}")
     return options, load_config(rest)
@@ -150,7 +151,7 @@ def read_config(path: str | Path, *overrides: str) -> Config:
     """Read the config of a YAML file, with ``--field=value`` overrides.
 
     Raises:
-        ValueError: as ``load_config``.
+        UserError: as ``load_config``.
     """
     return load_config(["--config", str(path), *overrides])
 
@@ -189,21 +190,21 @@ def _given(argv: Sequence[str]) -> Iterator[Given]:
     """Yield the fields of files and options in their order; the later ones hold.
 
     Raises:
-        ValueError: a field is unknown (the nearest known one is named) or of the wrong type.
+        UserError: a field is unknown (the nearest known one is named) or of the wrong type.
     """
     known = dict(_field_types(Config))
     words = iter(argv)
     for word in words:
         name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
-            raise ValueError(f"{shown(word)}: neither an option nor the value of one")
+            raise UserError(f"{shown(word)}: neither an option nor the value of one")
         if name != "config" and name not in known:
-            raise ValueError(f"unknown option --{name}{nearest(name, known)}")
+            raise UserError(f"unknown option --{name}{nearest(name, known)}")
         if not equals:
             value = next(words, "--")
             if value.startswith("--"):
                 wanted = "file" if name == "config" else "value"
-                raise ValueError(f"option --{name}: a {wanted} is needed")
+                raise UserError(f"option --{name}: a {wanted} is needed")
         if name == "config":
             yield from _of_file(Path(value), known)
         else:
@@ -224,7 +225,7 @@ def _of_option(name: str, text: str, known: dict[str, Any]) -> Iterator[Given]:
     except (RecursionError, ValueError, yaml.YAMLError):  # ValueError: thousands of digits
         wanted = kind_of(hint)
     if wanted:
-        raise ValueError(f"{place}: {shown(text)} given, must be {wanted}")
+        raise UserError(f"{place}: {shown(text)} given, must be {wanted}")
     yield Given(name, value, place)
     if isinstance(node, yaml.MappingNode):
         inner = _of_entries(place, node, known, f"{name}.")
@@ -277,15 +278,15 @@ def _of_file(path: Path, known: dict[str, Any]) -> Iterator[Given]:
         text = path.read_text(encoding="utf-8")
         tree = compose(text)
         if not isinstance(tree, yaml.MappingNode):
-            raise ValueError(f"config {path}: a mapping of fields is needed")
+            raise UserError(f"config {path}: a mapping of fields is needed")
         yield Given("", None, f"config {path}")
         yield from _of_entries(f"config {path}", tree, known)
     except OSError as error:
-        raise ValueError(f"config {path}: {error.strerror}") from None
+        raise UserError(f"config {path}: {error.strerror}") from None
     except RecursionError:
-        raise ValueError(f"config {path}, {deep_place(text)}") from None
+        raise UserError(f"config {path}, {deep_place(text)}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"config {path}{not_yaml(error)}") from None
+        raise UserError(f"config {path}{not_yaml(error)}") from None
 
 
 def not_yaml(error: Exception) -> str:
@@ -305,16 +306,16 @@ def _of_entries(
         place = f"{source}, line {line}"
         position = f"{place}, field {name}"
         if name not in known:
-            raise ValueError(f"{position}: unknown{nearest(name, known)}")
+            raise UserError(f"{position}: unknown{nearest(name, known)}")
         if name in seen:
-            raise ValueError(f"{position}: given twice")
+            raise UserError(f"{position}: given twice")
         seen.add(name)
         try:
             value = {} if isinstance(node, yaml.MappingNode) else node_value(node)
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
-            raise ValueError(f"{position}: not a value that a config can hold") from None
+            raise UserError(f"{position}: not a value that a config can hold") from None
         if wanted := mismatch(value, known[name]):
-            raise ValueError(f"{position}: {shown(value)} given, must be {wanted}")
+            raise UserError(f"{position}: {shown(value)} given, must be {wanted}")
         yield Given(name, value, place)
 
 

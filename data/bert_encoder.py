@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed
 
 Weights = Mapping[str, np.ndarray]
@@ -77,7 +78,7 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
+        raise UserError(f"{path}: not JSON: {error}") from None
 
 
 class BertEncoder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.types import Conversation
 
 
@@ -23,7 +24,7 @@ def choose_questions(
         Index of each chosen conversation -> indices of its chosen turns.
 
     Raises:
-        ValueError: there is no question to choose.
+        UserError: there is no question to choose.
     """
     questions = [
         (c, t)
@@ -32,7 +33,7 @@ def choose_questions(
         if turn.answers and not (single_only and len(turn.answers) > 1)
     ]
     if not questions:
-        raise ValueError("no question with a gold answer" + " that is not a list" * single_only)
+        raise UserError("no question with a gold answer" + " that is not a list" * single_only)
     random.Random(f"questions {seed}").shuffle(questions)
     chosen: dict[int, list[int]] = {}
     for c, t in sorted(questions[:num]):

@@ -10,13 +10,18 @@ import os
 import signal
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
+from turngraph.configs.user_error import UserError
+
 EXIT_BAD_INPUT = 2
+ASK, TRACEBACK = "--traceback", "TURNGRAPH_TRACEBACK"
+"""The option and the environment variable that show where an error arose."""
 EXIT_GO_ON = 75
 """Exit code of a stop with all work saved; the same command resumes (EX_TEMPFAIL, sysexits.h)."""
 
@@ -89,7 +94,16 @@ class _ClosedInput(io.RawIOBase):
 
 
 def run_cli(main: Callable[[], None]) -> None:
-    """Run a command: log to stderr; a wrong input or a failing file is one line and exit code 2."""
+    """Run a command, with its log on standard error.
+
+    What a user can mend (``UserError``) or the system refuses (``OSError``) is one line and exit
+    code 2. Any other exception is a mistake of ours: it keeps its traceback, and the exit code is
+    1. ``--traceback``, anywhere among the options, or ``TURNGRAPH_TRACEBACK=1`` shows the
+    traceback of the former too.
+    """
+    if ASK in sys.argv:
+        sys.argv.remove(ASK)
+        os.environ[TRACEBACK] = "1"
     _replace_closed_streams()
     handler = AboveBars(sys.stderr)
     handler.setFormatter(_OneLine("%(levelname)s %(message)s"))
@@ -110,12 +124,18 @@ def run_cli(main: Callable[[], None]) -> None:
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         _drop_output()
         raise SystemExit(128 + signal.SIGPIPE) from None
-    except (ValueError, OSError) as error:
-        _say(f"error: {_reason(error)}")
+    except (UserError, OSError) as error:
+        if os.environ.get(TRACEBACK) == "1":
+            traceback.print_exc()
+        _say(f"{_rank()}error: {_reason(error)}")
         raise SystemExit(EXIT_BAD_INPUT) from None
     except KeyboardInterrupt:
         _say("stopped")
         raise SystemExit(130) from None
+    except Exception:  # a mistake of ours: Python prints where it arose and exits with 1
+        if rank := _rank():
+            _say(f"{rank}failed:")
+        raise
 
 
 def _replace_closed_streams() -> None:
@@ -142,6 +162,12 @@ def _say(line: str) -> None:
         _drop_output()
     with suppress(OSError):
         print(visible(line), file=sys.stderr, flush=True)
+
+
+def _rank() -> str:
+    """Name this process among those of one run, as launchers number them; "" if it is alone."""
+    num = os.environ.get("WORLD_SIZE", "1")
+    return "" if num == "1" else f"rank {os.environ.get('RANK', '?')} of {num}: "
 
 
 def _drop_output() -> None:

@@ -31,6 +31,7 @@ from safetensors.numpy import save_file
 from turngraph.configs.models import cache_folder, local_folder
 from turngraph.configs.progress import progress
 from turngraph.configs.schema import EDGE_TYPES, DataConfig
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.chooser import Chosen
 from turngraph.data.chosen_questions import choose_questions
@@ -108,7 +109,7 @@ def load_examples(
         from_tables: generate ``num`` questions from the file's tables instead of using its own.
 
     Raises:
-        ValueError: the file is invalid or has no question to use, or a worker was killed.
+        UserError: the file is invalid or has no question to use, or a worker was killed.
     """
     began = time.monotonic()
     conversations = complete_entities(read_conversations(path))
@@ -118,8 +119,8 @@ def load_examples(
             chosen = choose_questions(conversations, None, True, seed)
         else:
             chosen = choose_questions(conversations, num, data.single_answers_only, seed)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     key = cache_key(builder, path, chosen, (num, seed) if from_tables else ())
     file = cache_folder() / "examples" / f"{Path(path).stem}-{key[:16]}.safetensors"
     stored, how = read_cache(file, key), "read from"
@@ -262,7 +263,7 @@ def build(
                 counts += counted
                 bar.update(len(found))
     except BrokenProcessPool as error:
-        raise ValueError(
+        raise UserError(
             f"config field data.num_workers: {num_workers} given; a worker was killed, perhaps "
             "because memory ran out: try fewer"
         ) from error

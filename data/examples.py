@@ -239,7 +239,7 @@ class ExampleBuilder:
         """The index of ``evidence.corpus``; None if there is none.
 
         Raises:
-            ValueError: the corpus cannot be opened, or its vectors are of another encoder.
+            UserError: the corpus cannot be opened, or its vectors are of another encoder.
         """
         config = self.config
         if config.corpus is None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.warned import reading_logger
 
 logger = reading_logger(__name__)
@@ -37,19 +38,19 @@ class Location:
             return Location(self.path, self.line, f"{self.field}[{part}]")
         return Location(self.path, self.line, f"{self.field}.{part}" if self.field else part)
 
-    def error(self, message: str) -> ValueError:
+    def error(self, message: str) -> UserError:
         """Return the error that a user sees: ``FILE, line N, field F: message``."""
         parts = [str(self.path)]
         parts += [f"line {self.line}"] if self.line is not None else []
         parts += [f"field {self.field}"] if self.field else []
-        return ValueError(f"{', '.join(parts)}: {message}")
+        return UserError(f"{', '.join(parts)}: {message}")
 
 
 def iter_lines(path: str | Path) -> Iterator[tuple[Location, Json]]:
     """Yield each non-blank line of a JSON Lines file as an object, with its location.
 
     Raises:
-        ValueError: the file is missing, or a line is not UTF-8 or not a JSON object; the message
+        UserError: the file is missing, or a line is not UTF-8 or not a JSON object; the message
             names file, line and, for bad JSON, column.
     """
     for location, raw in raw_lines(path):
@@ -61,7 +62,7 @@ class UnknownFields:
     """Collects fields that a format does not have, to warn of each once for a file."""
 
     def __init__(self) -> None:
-        self._first: dict[str, ValueError] = {}
+        self._first: dict[str, UserError] = {}
         self._counts: Counter[str] = Counter()
 
     def add(self, record: Json, known: Collection[str], location: Location) -> None:
@@ -91,7 +92,7 @@ def filled(
     """Yield what was read of a file.
 
     Raises:
-        ValueError: it is nothing; the message names the file.
+        UserError: it is nothing; the message names the file.
     """
     is_empty = True
     for one in read:
@@ -105,11 +106,11 @@ def raw_lines(path: str | Path) -> Iterator[tuple[Location, bytes]]:
     """Yield each line of a file unparsed, with its location.
 
     Raises:
-        ValueError: the file is missing.
+        UserError: the file is missing.
     """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"{path}: " + ("a folder, no file" if path.is_dir() else "no such file"))
+        raise UserError(f"{path}: " + ("a folder, no file" if path.is_dir() else "no such file"))
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
             yield Location(path, number), raw
@@ -119,7 +120,7 @@ def parse_line(raw: bytes, location: Location) -> Json | None:
     """Parse a line into an object; return None if it is blank.
 
     Raises:
-        ValueError: as ``iter_lines``.
+        UserError: as ``iter_lines``.
     """
     text = decoded(raw, location)
     if not text.strip():
@@ -134,7 +135,7 @@ def decoded(raw: bytes, location: Location) -> str:
     """Return a line of UTF-8 as text, without the line break.
 
     Raises:
-        ValueError: it is not UTF-8.
+        UserError: it is not UTF-8.
     """
     try:
         return raw.decode("utf-8-sig" if location.line == 1 else "utf-8").rstrip("\r\n")
@@ -146,7 +147,7 @@ def parse_json(text: str, location: Location) -> Any:
     """Parse a JSON value, of a line or of a whole file (``location`` then names no line).
 
     Raises:
-        ValueError: it is not JSON, which has no NaN and no Infinity either, or a number is larger
+        UserError: it is not JSON, which has no NaN and no Infinity either, or a number is larger
             than Python's; the message names file, line and, for bad JSON, column.
     """
     try:
@@ -199,7 +200,7 @@ def field(record: Json, name: str, kind: type, location: Location, default: Any 
         default: returned if the field is missing or null; without it the field is required.
 
     Raises:
-        ValueError: the field is missing or of another type.
+        UserError: the field is missing or of another type.
     """
     value = record.get(name)
     if value is None:
@@ -227,7 +228,7 @@ def records(record: Json, name: str, location: Location) -> Iterator[tuple[Locat
     """Yield the objects of a list field with their locations; none if the field is missing.
 
     Raises:
-        ValueError: the field is not a list of objects.
+        UserError: the field is not a list of objects.
     """
     for index, value in enumerate(field(record, name, list, location, [])):
         if not isinstance(value, dict):

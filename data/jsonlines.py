@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.json_fields import (
     Json,
@@ -68,7 +69,7 @@ def read_conversations(
         bad_lines: list that receives the lines that cannot be read; None: they raise.
 
     Raises:
-        ValueError: a line, field or pool name is wrong; the message names file, line and field.
+        UserError: a line, field or pool name is wrong; the message names file, line and field.
     """
     pools: dict[str, tuple[Evidence, ...]] = {}
     conversations: list[Conversation] = []
@@ -83,14 +84,14 @@ def read_conversations(
                 pools[field(record, "pool", str, location)] = parse_pool(record, location)
             else:
                 conversations.append(_parse_conversation(record, location, pools))
-        except ValueError as error:
+        except UserError as error:
             if bad_lines is None:
                 raise
             logger.warning("%s", error)
             bad = {"line": location.line, "error": str(error)}
             bad_lines.append(BadLine(len(conversations), bad, record))
     if not conversations and not bad_lines:
-        raise ValueError(f"{path}: no conversation in it")
+        raise UserError(f"{path}: no conversation in it")
     unknown.warn()
     bare = sum(not c.evidence and not any(t.evidence for t in c.turns) for c in conversations)
     if bare:
@@ -219,7 +220,7 @@ def parse_pool(record: Json, location: Location) -> tuple[Evidence, ...]:
     """Parse the field ``evidence`` of a record; a passage without id gets its position.
 
     Raises:
-        ValueError: a passage has no text, an unknown source or a malformed entity.
+        UserError: a passage has no text, an unknown source or a malformed entity.
     """
     return _pool(records(record, "evidence", location), location.path)
 
@@ -237,7 +238,7 @@ def parse_evidence(record: Json, location: Location, default_id: str) -> Evidenc
     """Parse one passage; an entity without id is known by its label.
 
     Raises:
-        ValueError: text or source is missing or wrong, or an entity is malformed.
+        UserError: text or source is missing or wrong, or an entity is malformed.
     """
     name = field(record, "source", str, location, "text")
     source = next((known for known in SOURCES if known == name), None)
@@ -277,7 +278,7 @@ def read_pool(path: str | Path) -> tuple[Evidence, ...]:
     """Read an evidence pool from a file with one passage a line.
 
     Raises:
-        ValueError: a line or field is wrong; the message names file, line and field.
+        UserError: a line or field is wrong; the message names file, line and field.
     """
     unknown = UnknownFields()
 
@@ -314,7 +315,7 @@ def write_conversations(
         private: only its owner may read a new file.
 
     Raises:
-        ValueError: the file cannot be written; no partial file is left.
+        UserError: the file cannot be written; no partial file is left.
     """
     conversations = list(conversations)
     users: dict[int, int] = {}

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import IO
 
+from turngraph.configs.user_error import UserError
+
 STANDARD = (1, 2)
 """File descriptors of standard output and standard error."""
 Noting = Callable[[Path], AbstractContextManager[None]]
@@ -53,7 +55,7 @@ def whole_file(
         noting: entered with the name of the partial file before that is made.
 
     Raises:
-        ValueError: the path is a folder or cannot be written.
+        UserError: the path is a folder or cannot be written.
     """
     path = Path(path)
     with ExitStack() as notes:
@@ -87,7 +89,7 @@ def partial_of(path: Path) -> Path:
 
 @contextmanager
 def writing(path: str | Path, inside: bool = False) -> Iterator[None]:
-    """Turn what the system says of a file that is written into a ValueError that names it.
+    """Turn what the system says of a file that is written into a UserError that names it.
 
     Args:
         path: of the file.
@@ -101,7 +103,7 @@ def writing(path: str | Path, inside: bool = False) -> Iterator[None]:
         own = error.filename is None or str(error.filename).endswith(".partial")
         if inside and not own:
             raise
-        raise ValueError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def is_stream(path: str | Path) -> bool:

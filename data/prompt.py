@@ -19,6 +19,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.graph.chain_graph import TokenisedPassage
 from turngraph.data.types import Interaction
 
@@ -59,13 +60,13 @@ class Prompt:
         end_text: text of the chat template after the answer.
 
     Raises:
-        ValueError: the tokenizer is not a fast one (offsets are needed), its template drops the
+        UserError: the tokenizer is not a fast one (offsets are needed), its template drops the
             content of a message, or it has no end token.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         if not tokenizer.is_fast:
-            raise ValueError(f"tokenizer of {tokenizer.name_or_path}: a fast tokenizer is needed")
+            raise UserError(f"tokenizer of {tokenizer.name_or_path}: a fast tokenizer is needed")
         self.tokenizer = tokenizer
         # a copy that encodes special tokens as text; a switch would not be safe between threads
         self._plain_backend = deepcopy(tokenizer.backend_tokenizer)
@@ -79,7 +80,7 @@ class Prompt:
         self._middle_ids = self._encode(middle.rstrip(" "), special=True)
         end_ids = self._encode(self.end_text, special=True)
         if not end_ids and tokenizer.eos_token_id is None:
-            raise ValueError(f"tokenizer of {tokenizer.name_or_path}: no end-of-turn token")
+            raise UserError(f"tokenizer of {tokenizer.name_or_path}: no end-of-turn token")
         self.end_id: int = end_ids[0] if end_ids else tokenizer.eos_token_id
 
     def _template(self) -> tuple[str, str, str]:
@@ -100,7 +101,7 @@ class Prompt:
         closed = render(messages, tokenize=False)
         parts = re.split(f"{_EVIDENCE}|{_DIALOGUE}", text)
         if len(parts) != 3 or parts[2] or _DIALOGUE not in closed:
-            raise ValueError(
+            raise UserError(
                 f"chat template of {self.tokenizer.name_or_path}: it does not keep the content of "
                 "a user's and an assistant's message, or cannot be continued in the last one"
             )

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 
 Made = TypeVar("Made")
 Task = TypeVar("Task")
@@ -44,7 +45,7 @@ def map_on_ray(
         num_gpus: GPUs that a process needs; one core is needed in any case.
 
     Raises:
-        ValueError: Ray is not installed, or the cluster cannot be reached, has no such resources,
+        UserError: Ray is not installed, or the cluster cannot be reached, has no such resources,
             or its processes died again and again.
     """
     with extra("ray", "--ray needs"):
@@ -89,7 +90,7 @@ class _cluster:
             ray.init(**settings)
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise ValueError(f"--ray {self.address}: cannot be reached: {reason}") from None
+            raise UserError(f"--ray {self.address}: cannot be reached: {reason}") from None
 
     def __exit__(self, *_: object) -> None:
         import ray
@@ -104,7 +105,7 @@ def _room(num_gpus: float) -> int:
 
     resources = ray.cluster_resources()
     if num_gpus and resources.get("GPU", 0) < num_gpus:
-        raise ValueError(f"--ray: the cluster has no GPU, and {num_gpus:g} are needed")
+        raise UserError(f"--ray: the cluster has no GPU, and {num_gpus:g} are needed")
     at_once = resources.get("GPU", 0) / num_gpus if num_gpus else resources.get("CPU", 1)
     return max(int(at_once * WAITING), 1)
 
@@ -123,7 +124,7 @@ def _result(reference: Any) -> Any:
     """Wait for a result; an exception of the task is raised as it was.
 
     Raises:
-        ValueError: the task's processes died again and again.
+        UserError: the task's processes died again and again.
     """
     import ray
     from ray.exceptions import RayError, RayTaskError
@@ -134,4 +135,4 @@ def _result(reference: Any) -> Any:
         raise error.cause from None
     except RayError as error:
         reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"--ray: a task was lost {RETRIES + 1} times: {reason}") from None
+        raise UserError(f"--ray: a task was lost {RETRIES + 1} times: {reason}") from None

@@ -10,6 +10,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import ExampleBuilder
@@ -37,13 +38,13 @@ def answer_file(job: AnswerJob) -> None:
     """Write predictions for a file of conversations, in its order, with any number of processes.
 
     Raises:
-        ValueError: input, output, checkpoint or device cannot be used.
+        UserError: input, output, checkpoint or device cannot be used.
         SystemExit: with ``EXIT_GO_ON`` after a request to stop, with ``EXIT_ERRORS`` if some
             lines of the predictions are errors.
     """
     state = PartialState(cpu=job.ray is not None or device_of(job.loading.device) == "cpu")
     if job.ray is not None and state.num_processes > 1:
-        raise ValueError("--ray: start one process, without accelerate")
+        raise UserError("--ray: start one process, without accelerate")
     with process_group_ended():
         if not state.is_main_process:
             logging.disable(logging.INFO)
@@ -99,12 +100,12 @@ def check_proposed(questions: Questions, choice: Choice) -> None:
     """Check that every question has a proposal.
 
     Raises:
-        ValueError: a question has none; the message names conversation and turn.
+        UserError: a question has none; the message names conversation and turn.
     """
     for index, turn in questions.lines:
         conversation = questions.conversations[index]
         if missing := choice.missing(conversation, turn):
-            raise ValueError(unanswered(conversation, turn, missing))
+            raise UserError(unanswered(conversation, turn, missing))
 
 
 def answer_all(

@@ -14,6 +14,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import Batch, candidate_entities, collate
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json
@@ -108,7 +109,7 @@ def answer_together(
     The answers are chosen from ``choice``; None: the LM writes them.
 
     Raises:
-        ValueError: a prompt is too long for the model, or a batch too large for the memory.
+        UserError: a prompt is too long for the model, or a batch too large for the memory.
     """
     if batch_size is None and batch_tokens is None:
         batch_tokens = ANSWER_TOKENS
@@ -144,7 +145,7 @@ def answer_batches(
         known: indices of examples that need no answer; a batch of such examples is skipped.
 
     Raises:
-        ValueError: a prompt is too long for the model, a batch too large for the memory, or a
+        UserError: a prompt is too long for the model, a batch too large for the memory, or a
             question has no proposal, and ``batching.keep_going`` is not set.
     """
     refused = unanswerable(model, examples, batching)
@@ -175,7 +176,7 @@ def unanswerable(
     Either the model has too few positions for the prompt, or the question has no proposal.
 
     Raises:
-        ValueError: there is such an example, and ``batching.keep_going`` is not set.
+        UserError: there is such an example, and ``batching.keep_going`` is not set.
     """
     refused = {}
     for index, example in enumerate(examples):
@@ -226,19 +227,19 @@ def check_lengths(model: GraphLM, examples: Sequence[Example], max_new_tokens: i
         max_new_tokens: length of the longest answer; None: each example's target.
 
     Raises:
-        ValueError: one does not fit; the message names its conversation and turn.
+        UserError: one does not fit; the message names its conversation and turn.
     """
     for example in examples:
         new = len(example.target_ids) if max_new_tokens is None else max_new_tokens
         if lengths := lengths_beyond(model, example, new):
             location = "conversation {}, turn {}".format(*example.key)
-            raise ValueError(f"{location}: {lengths}; {SHORTER}")
+            raise UserError(f"{location}: {lengths}; {SHORTER}")
 
 
 def _failed(example: Example, message: str, batching: Batching) -> Json:
     """Return an error record, or raise the error."""
     if not batching.keep_going:
-        raise ValueError(unanswered(example.conversation, example.turn, message))
+        raise UserError(unanswered(example.conversation, example.turn, message))
     logger.warning("conversation %s, turn %s: %s", *example.key, message)
     return error_record(example, message)
 
@@ -255,7 +256,7 @@ def answer_safely(
     """Return the prediction records of one batch; if it exceeds the memory, one by one.
 
     Raises:
-        ValueError: out of memory, and ``batching.keep_going`` is not set.
+        UserError: out of memory, and ``batching.keep_going`` is not set.
     """
     if not examples:
         return []
@@ -277,7 +278,7 @@ def answer_safely(
     if len(examples) == 1:
         return [_failed(examples[0], message, batching)]
     if not batching.keep_going or is_sharded(model):  # the others would wait for this process
-        raise ValueError(f"{message}; give a smaller --batch_tokens")
+        raise UserError(f"{message}; give a smaller --batch_tokens")
     logger.warning("%s; its questions are answered one by one", message)
     if model.device.type == "cuda":
         torch.cuda.empty_cache()

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from dataclasses import dataclass
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.json_fields import Json
 from turngraph.data.outputs import is_stream
@@ -54,28 +55,28 @@ class AnswerJob:
         """Check that the options go together.
 
         Raises:
-            ValueError: they do not; the message names the option.
+            UserError: they do not; the message names the option.
         """
         for read in filter(None, (self.input, self.options.proposals)):
             if os.path.realpath(self.output) == os.path.realpath(read):
-                raise ValueError(f"--output: {self.output} is also the input")
+                raise UserError(f"--output: {self.output} is also the input")
         evidence = self.loading.applied(self.checkpoint.config.evidence)
         if self.options.evidence_of == "other" and evidence.corpus is not None:
-            raise ValueError("--evidence_of other: all conversations search the same corpus")
+            raise UserError("--evidence_of other: all conversations search the same corpus")
         if self.ray is not None and (self.explain or sharding_wanted()):
-            raise ValueError("--ray: remove --explain, and start one process without accelerate")
+            raise UserError("--ray: remove --explain, and start one process without accelerate")
         if not self.explain:
             return
         if is_stream(self.output):
-            raise ValueError(f"--explain reads the answers again, and {self.output} is no file")
+            raise UserError(f"--explain reads the answers again, and {self.output} is no file")
         if sharding_wanted():
-            raise ValueError(
+            raise UserError(
                 "--explain: not possible under FSDP; start one process, or do not shard"
             )
         if self.options.abstain_below is not None:
-            raise ValueError("--explain explains what the model wrote: remove --abstain_below")
+            raise UserError("--explain explains what the model wrote: remove --abstain_below")
         if self.options.cut_edges == "shuffle":
-            raise ValueError("--explain names the entities of edges: remove --cut_edges shuffle")
+            raise UserError("--explain names the entities of edges: remove --cut_edges shuffle")
 
     @property
     def _device(self) -> str:

@@ -61,7 +61,7 @@ def answer_lines(
         confidence: how sure answers have to be; None: nothing says how sure they are.
 
     Raises:
-        ValueError: a question cannot be answered, and ``keep_going`` is not set.
+        UserError: a question cannot be answered, and ``keep_going`` is not set.
     """
     batching = Batching(
         max_new_tokens=options.max_new_tokens or MAX_NEW_TOKENS,

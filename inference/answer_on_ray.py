@@ -35,7 +35,7 @@ class WindowAnswerer:
         job: whose checkpoint and input lie under the same paths on all nodes.
 
     Raises:
-        ValueError: model or questions cannot be loaded.
+        UserError: model or questions cannot be loaded.
     """
 
     def __init__(self, job: AnswerJob) -> None:
@@ -78,7 +78,7 @@ def answer_on_ray(
         stop: checked after every window.
 
     Raises:
-        ValueError: a question cannot be answered, or the cluster cannot be used.
+        UserError: a question cannot be answered, or the cluster cannot be used.
         SystemExit: a stop was requested.
     """
     num_gpus = 0 if job.loading.device == "cpu" else 1

@@ -73,7 +73,7 @@ def load(
         token: for a private repository; None: the one of ``hf auth login``.
 
     Raises:
-        ValueError: there is no whole checkpoint, or base model or device cannot be used.
+        UserError: there is no whole checkpoint, or base model or device cannot be used.
     """
     folder = find_checkpoint(checkpoint, revision=revision, token=token)
     options = LoadOptions(
@@ -99,7 +99,7 @@ class QA:
         builder: of the model's examples.
 
     Raises:
-        ValueError: base model or device cannot be used.
+        UserError: base model or device cannot be used.
     """
 
     def __init__(self, checkpoint: Checkpoint, loading: LoadOptions = LoadOptions()) -> None:
@@ -137,7 +137,7 @@ class QA:
             abstain_below: confidence below which "not in the evidence" is answered; None: never.
 
         Raises:
-            ValueError: evidence, proposals or memory graph cannot be read.
+            UserError: evidence, proposals or memory graph cannot be read.
         """
         options = ProposalOptions(proposals, num_proposals, proposal_weight)
         choice = read_choice(options, self.checkpoint, "a chat")
@@ -170,7 +170,7 @@ class QA:
             those before it are answered.
 
         Raises:
-            ValueError: the conversations cannot be read, or a question cannot be answered
+            UserError: the conversations cannot be read, or a question cannot be answered
                 (with ``keep_going`` it becomes a record with an ``error``).
         """
         options = AnswerOptions(**settings).resolved(self.config)
@@ -217,7 +217,7 @@ class QA:
             Prediction records; of a conversation those of all its turns, in order.
 
         Raises:
-            ValueError: evidence cannot be read, or a prompt is too long for the model.
+            UserError: evidence cannot be read, or a prompt is too long for the model.
         """
         conversations = []
         for index, (asked, items) in enumerate(zip(questions, evidence, strict=True)):
@@ -230,7 +230,7 @@ class QA:
         """Write what answering needs to a new folder, with a model card.
 
         Raises:
-            ValueError: the folder holds something already, or cannot be written.
+            UserError: the folder holds something already, or cannot be written.
         """
         return save_checkpoint_files(self.checkpoint, Path(folder))
 
@@ -256,7 +256,7 @@ class QA:
             The address of the commit.
 
         Raises:
-            ValueError: the hub cannot be reached or refuses.
+            UserError: the hub cannot be reached or refuses.
         """
         return push_checkpoint(
             self.checkpoint,

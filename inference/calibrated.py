@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.scoring.confidence import Calibration, Confidence
 from turngraph.inference.choose import Choice
 from turngraph.model.checkpoint import METRICS, Checkpoint
@@ -19,18 +20,18 @@ def read_confidence(
             calibrated.
 
     Raises:
-        ValueError: answers are to be withheld, and there is no calibration for them.
+        UserError: answers are to be withheld, and there is no calibration for them.
     """
     if choice is not None and choice.path is not None:
         if abstain_below is not None:
-            raise ValueError("--abstain_below: confidence is not calibrated with --proposals")
+            raise UserError("--abstain_below: confidence is not calibrated with --proposals")
         return None
     where = str(checkpoint.folder / METRICS)
     calibration = Calibration.from_json(checkpoint.metrics.get("confidence"), where)
     if calibration is not None:
         return Confidence(calibration, abstain_below)
     if abstain_below is not None:
-        raise ValueError(
+        raise UserError(
             f"--abstain_below: {checkpoint.folder} has no calibrated confidence; training fits it "
             "on data.tune, from 10 right and 10 wrong answers on"
         )

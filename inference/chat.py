@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import visible
 from turngraph.data.scoring.console import PipedConsole
@@ -53,7 +54,7 @@ def chat(session: Session, evidence: Sequence[str], memory: str | None, num_pass
         num_passages: number of passages that are printed below an answer.
 
     Raises:
-        ValueError: the memory graph cannot be written.
+        UserError: the memory graph cannot be written.
         SystemExit: with ``EXIT_ERRORS`` if a line from a pipe failed.
     """
     for stream in (sys.stdin, sys.stdout):
@@ -129,7 +130,7 @@ class TerminalChat:
                 if (line := self.read_line()) is None:
                     return
                 self.take(line)
-            except ValueError as error:
+            except UserError as error:
                 self.num_errors += 1
                 self.say("error: " + " ".join(str(error).split()), "red")
             except KeyboardInterrupt:
@@ -141,7 +142,7 @@ class TerminalChat:
         """Return the next line that is not blank; None at the end of the input or at ``/quit``.
 
         Raises:
-            ValueError: the line is not UTF-8.
+            UserError: the line is not UTF-8.
         """
         try:
             while not (line := input("> " if self.interactive else "").strip()):
@@ -151,7 +152,7 @@ class TerminalChat:
                 self.console.out()
             return None
         if any("\ud800" <= char <= "\udfff" for char in line):
-            raise ValueError("not UTF-8: this line is skipped")
+            raise UserError("not UTF-8: this line is skipped")
         if line == "/quit":
             return None
         if not self.interactive:
@@ -162,7 +163,7 @@ class TerminalChat:
         """Answer a question or run a command.
 
         Raises:
-            ValueError: it failed; the message says what has changed, if anything.
+            UserError: it failed; the message says what has changed, if anything.
         """
         if line.startswith("//"):
             self.answer(line[1:])
@@ -176,13 +177,13 @@ class TerminalChat:
         """Print the answer to a question, word by word, and its evidence below.
 
         Raises:
-            ValueError: the question cannot be answered and is not part of the conversation, or it
+            UserError: the question cannot be answered and is not part of the conversation, or it
                 was answered and cannot be stored in the memory graph yet.
         """
         stream = AnswerStream(self.console, self.session.builder.prompt, self.session.may_withhold)
         try:
             turn = self.session.ask(question, stream.add)
-        except ValueError:
+        except UserError:
             stream.end(None)
             raise
         except KeyboardInterrupt:
@@ -196,23 +197,23 @@ class TerminalChat:
         show_passages(self.console, turn.record, turn.shown, self.num_passages)
         try:
             self.session.remember()
-        except ValueError as error:
-            raise ValueError(f"not remembered yet, the next turn retries: {error}") from error
+        except UserError as error:
+            raise UserError(f"not remembered yet, the next turn retries: {error}") from error
 
     def obey(self, name: str, argument: str) -> None:
         """Run a command.
 
         Raises:
-            ValueError: there is no such command, or it failed.
+            UserError: there is no such command, or it failed.
         """
         if name not in COMMANDS | {"/save!": ""}:
             near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
             hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
-            raise ValueError(
+            raise UserError(
                 f"no command {name}: {hint} (begin with // to ask a question that begins with /)"
             )
         if argument and name not in WITH_ARGUMENT:
-            raise ValueError(f"{name} takes no argument")
+            raise UserError(f"{name} takes no argument")
         if name == "/evidence":
             show_evidence(self.console, self.session.last().shown, argument)
         elif name == "/why":
@@ -248,11 +249,11 @@ class TerminalChat:
         """Print the steps of the last question to the memory graph.
 
         Raises:
-            ValueError: there were none.
+            UserError: there were none.
         """
         planned: PlanTrace | None = getattr(self.session.memory.graph, "planned", None)
         if planned is None:
-            raise ValueError("no plan: begin with --memory and --plan, and ask a question")
+            raise UserError("no plan: begin with --memory and --plan, and ask a question")
         subs = planned.subs
         rows = []
         for index, sub in enumerate(subs, 1):
@@ -265,9 +266,9 @@ class TerminalChat:
         """Write the conversation to a file.
 
         Raises:
-            ValueError: no file is named, or it exists already or cannot be written.
+            UserError: no file is named, or it exists already or cannot be written.
         """
         if not name:
-            raise ValueError("/save needs the name of a file")
+            raise UserError("/save needs the name of a file")
         path = self.session.save(name, overwrite)
         self.say(f"saved: {path}, {plural(len(self.session.turns), 'turn')}")

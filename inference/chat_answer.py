@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.scoring.explanation import ExplainedTurn
@@ -91,7 +92,7 @@ class ChatAnswer:
         """Return the share of each passage and entity in the answer, by gradient x input.
 
         Raises:
-            ValueError: out of memory.
+            UserError: out of memory.
         """
         return self.explain(self)
 
@@ -100,7 +101,7 @@ def explain(model: GraphLM, builder: ExampleBuilder, answer: ChatAnswer) -> Expl
     """Return the share of each passage and entity in an answer of a model.
 
     Raises:
-        ValueError: out of memory.
+        UserError: out of memory.
     """
     from turngraph.inference.explain import why  # slow to import, seldom needed
 
@@ -110,7 +111,7 @@ def explain(model: GraphLM, builder: ExampleBuilder, answer: ChatAnswer) -> Expl
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise ValueError("out of memory: an explanation takes more than an answer") from error
+        raise UserError("out of memory: an explanation takes more than an answer") from error
 
 
 def explain_fitted(

@@ -20,7 +20,7 @@ def open_memory(builder: ExampleBuilder, options: MemoryOptions, device: str) ->
     """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
 
     Raises:
-        ValueError: it cannot be opened, the LM that plans cannot be loaded, or the extra ``memory``
+        UserError: it cannot be opened, the LM that plans cannot be loaded, or the extra ``memory``
             is not installed.
     """
     from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra

@@ -60,7 +60,7 @@ class Choice:
         """Read the proposals from the predictions file.
 
         Raises:
-            ValueError: as ``read_proposals``.
+            UserError: as ``read_proposals``.
         """
         assert self.path is not None, "examples have the proposals"
         self.proposed.update(read_proposals(self.path, self.num))

@@ -51,7 +51,7 @@ def computing(options: AskOptions) -> Computing | None:
     """Return what computes answers; None: nothing is computed.
 
     Raises:
-        ValueError: an option lacks another that it needs, or is wrong.
+        UserError: an option lacks another that it needs, or is wrong.
     """
     if not options.compute:
         return None

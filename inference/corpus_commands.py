@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, CommandParser, StopRequest, visible
 from turngraph.data.corpus.build import Changes, CorpusBuilder, OnRay
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Keep a corpus of passages on disk, which questions search without reading it into memory.
 
     Raises:
-        ValueError: an input, the corpus or an option is wrong; the message names it.
+        UserError: an input, the corpus or an option is wrong; the message names it.
     """
     args = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], None] = args.run
@@ -104,7 +105,7 @@ def encoder_of(name: str | None) -> Encoder | None:
     """Return the sentence encoder of a corpus by its name; None for no vectors.
 
     Raises:
-        ValueError: there is no such model.
+        UserError: there is no such model.
     """
     if name is None:
         return None
@@ -179,7 +180,7 @@ def _said(changes: Changes) -> str:
 def search(args: argparse.Namespace) -> None:
     """Find the best passages for a question."""
     if args.top_k < 1:
-        raise ValueError(f"--top_k {args.top_k}: must be at least 1")
+        raise UserError(f"--top_k {args.top_k}: must be at least 1")
     corpus = Corpus(args.corpus, args.version)
     embedder = corpus.version.embedder
     needs = args.retriever != "bm25" and embedder is not None

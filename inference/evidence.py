@@ -24,7 +24,7 @@ def read_evidence(items: Iterable[Item]) -> tuple[Evidence, ...]:
             space and ends like one (a slash, or the suffix of a file that can be read).
 
     Raises:
-        ValueError: a file cannot be read; the message names file, line and field.
+        UserError: a file cannot be read; the message names file, line and field.
     """
     pools: list[Sequence[Evidence]] = []
     texts: list[Evidence] = []

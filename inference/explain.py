@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import candidate_entities, collate
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
@@ -83,7 +84,7 @@ def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example, an
         answer: its text; where nodes answer, the label of an entity, or "" if there is none.
 
     Raises:
-        ValueError: nodes answer, and no entity of the evidence has this label.
+        UserError: nodes answer, and no entity of the evidence has this label.
     """
     prompt, entities = builder.prompt, list[int]()
     if model.scorer is not None:
@@ -92,7 +93,7 @@ def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example, an
         if not known and not answer:
             return _no_parts(len(example.evidence))
         if not entities:
-            raise ValueError(f"no entity of the evidence is named {answer!r}: nothing to explain")
+            raise UserError(f"no entity of the evidence is named {answer!r}: nothing to explain")
     target = prompt.target_ids(answer) if answer else [prompt.end_id]  # an empty answer only ends
     batch = collate([replace(example, target_ids=target)], "right", with_target=True)
     found = attribute(model, batch.to(model.device), entities)
@@ -141,7 +142,7 @@ def why(
         dropped: passages that were retrieved and not given to the model, for the record.
 
     Raises:
-        ValueError: as ``evidence_parts``.
+        UserError: as ``evidence_parts``.
     """
     parts = evidence_parts(model, builder, example, answer)
     texts, tokens = builder.tokenise([item.evidence for item in example.evidence])

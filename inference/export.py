@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from turngraph.configs.progress import library_bars, track
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder
@@ -60,7 +61,7 @@ class ExportJob:
         loading: how the checkpoint is loaded; ``quantization`` must be "none".
 
     Raises:
-        ValueError: neither output is given, the options contradict each other, or a folder exists.
+        UserError: neither output is given, the options contradict each other, or a folder exists.
     """
 
     checkpoint: Checkpoint
@@ -72,15 +73,15 @@ class ExportJob:
 
     def __post_init__(self) -> None:
         if not self.output and not self.prompts:
-            raise ValueError("export needs --output or --prompts, or both")
+            raise UserError("export needs --output or --prompts, or both")
         if bool(self.prompts) != bool(self.input):
-            raise ValueError("--prompts needs --input, and --input is read for --prompts only")
+            raise UserError("--prompts needs --input, and --input is read for --prompts only")
         for folder in filter(None, (self.output, self.prompts)):
             check_free(Path(folder))
         if self.output and self.prompts:
             one, other = (Path(os.path.realpath(folder)) for folder in (self.output, self.prompts))
             if one.is_relative_to(other) or other.is_relative_to(one):
-                raise ValueError(f"--prompts {self.prompts}: needs a folder outside --output's")
+                raise UserError(f"--prompts {self.prompts}: needs a folder outside --output's")
         self.checkpoint.check_writes()
 
 
@@ -88,7 +89,7 @@ def export(job: ExportJob) -> None:
     """Write the merged LM, the prompts of a file of conversations, or both.
 
     Raises:
-        ValueError: the input, the device or the base model cannot be used, or a folder cannot be
+        UserError: the input, the device or the base model cannot be used, or a folder cannot be
             written.
     """
     device_of(job.loading.device)
@@ -204,10 +205,10 @@ def check_free(folder: Path) -> None:
     """Check that a folder is missing or empty, so that nothing is overwritten.
 
     Raises:
-        ValueError: it is a file, or is not empty.
+        UserError: it is a file, or is not empty.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ValueError(f"{folder}: exists already, give the name of a new folder")
+        raise UserError(f"{folder}: exists already, give the name of a new folder")
 
 
 @contextmanager
@@ -215,7 +216,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that is renamed to ``folder`` when it is complete.
 
     Raises:
-        ValueError: the folder cannot be written.
+        UserError: the folder cannot be written.
     """
     folder = folder.absolute()
     partial = folder.with_name(f".{folder.name}.partial{os.getpid()}")
@@ -224,6 +225,6 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         yield partial
         os.rename(partial, folder)
     except (OSError, SafetensorError) as error:
-        raise ValueError(f"{folder}: cannot be written: {error}") from error
+        raise UserError(f"{folder}: cannot be written: {error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -12,6 +12,7 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from turngraph.configs.parse import write_config
+from turngraph.configs.user_error import UserError
 from turngraph.model.checkpoint import CARD, CONFIG, MANIFEST, METRICS, Checkpoint, hashes
 
 TRAINER_STATE = "trainer_state"
@@ -42,20 +43,20 @@ def find_checkpoint(
         token: None: the one of ``hf auth login``.
 
     Raises:
-        ValueError: there is no such folder, and the hub has no such repository or is out of reach.
+        UserError: there is no such folder, and the hub has no such repository or is out of reach.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
         if revision is not None:
-            raise ValueError(f"revision {revision!r}: {folder} is a local folder and has none")
+            raise UserError(f"revision {revision!r}: {folder} is a local folder and has none")
         return folder
     if isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ValueError(f"{name}: no such folder")
+        raise UserError(f"{name}: no such folder")
     try:
         found = snapshot_download(name, revision=revision, token=token, allow_patterns=list(FILES))
     except _FAILURES as error:
         reason = str(error).strip().split("\n")[0]
-        raise ValueError(
+        raise UserError(
             f"{name}: looked for a folder {folder.absolute()} and on the hub: {reason}"
         ) from error
     return Path(found)
@@ -65,10 +66,10 @@ def save_checkpoint_files(checkpoint: Checkpoint, folder: Path) -> Path:
     """Write what answering needs of a checkpoint to a new folder, with a model card.
 
     Raises:
-        ValueError: the folder holds something already, or cannot be written.
+        UserError: the folder holds something already, or cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder}: exists already, give the name of a new folder")
+        raise UserError(f"{folder}: exists already, give the name of a new folder")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(
@@ -81,7 +82,7 @@ def save_checkpoint_files(checkpoint: Checkpoint, folder: Path) -> Path:
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         (folder / CARD).write_text(model_card(checkpoint), encoding="utf-8")
     except (OSError, shutil.Error) as error:
-        raise ValueError(f"{folder}: checkpoint cannot be written: {error}") from error
+        raise UserError(f"{folder}: checkpoint cannot be written: {error}") from error
     return folder
 
 
@@ -97,7 +98,7 @@ def push_checkpoint(
     """Upload a checkpoint and its model card; return the address of the commit.
 
     Raises:
-        ValueError: the hub cannot be reached or refuses.
+        UserError: the hub cannot be reached or refuses.
     """
     api = HfApi(token=token)
     with tempfile.TemporaryDirectory() as parent:
@@ -115,7 +116,7 @@ def push_checkpoint(
             )
         except _FAILURES as error:
             reason = str(error).strip().split("\n")[0]
-            raise ValueError(f"{repo_id}: cannot be uploaded to the hub: {reason}") from error
+            raise UserError(f"{repo_id}: cannot be uploaded to the hub: {reason}") from error
     return str(done.commit_url)
 
 

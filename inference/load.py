@@ -18,6 +18,7 @@ from turngraph.configs.models import (
     where_looked,
 )
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.embedding import cached
 from turngraph.data.examples import ExampleBuilder
@@ -44,7 +45,7 @@ def load(
             them from its memory.
 
     Raises:
-        ValueError: base model, tokenizer or device cannot be used.
+        UserError: base model, tokenizer or device cannot be used.
     """
     device = device_of(options.device)
     trusted = options.trust_remote_code
@@ -56,7 +57,7 @@ def load(
     try:
         place(model, torch.device(device))
     except RuntimeError as error:
-        raise ValueError(f"--device {device!r}: {error}") from None
+        raise UserError(f"--device {device!r}: {error}") from None
     logger.info("checkpoint %s on %s", checkpoint.folder, device)
     config = replace(checkpoint.config, evidence=options.applied(checkpoint.config.evidence))
     builder = load_builder(config, options.base_model, options.device, trusted)
@@ -76,10 +77,10 @@ def own_chooser(checkpoint: Checkpoint, options: LoadOptions, lm: GraphLM) -> Pa
         lm: the LM.
 
     Raises:
-        ValueError: they cannot be loaded.
+        UserError: they cannot be loaded.
     """
     if sharding_wanted():
-        raise ValueError(f"{checkpoint.folder}: nodes that choose are not possible under FSDP")
+        raise UserError(f"{checkpoint.folder}: nodes that choose are not possible under FSDP")
     nodes = read_checkpoint(checkpoint.folder / NODES)
     its, own = nodes.config.model, checkpoint.config.model
     moved = options.base_model if its.base_model == own.base_model else None
@@ -123,7 +124,7 @@ def device_of(device: str | None) -> str:
     """Return the device that was asked for, else ``cuda`` where there is a GPU, else ``cpu``.
 
     Raises:
-        ValueError: the device that was asked for is not there.
+        UserError: the device that was asked for is not there.
     """
     if not device:
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -131,9 +132,9 @@ def device_of(device: str | None) -> str:
         found = torch.device(device)
         devices = torch.get_device_module(found)
     except RuntimeError as error:
-        raise ValueError(f"--device {device!r}: {error}") from None
+        raise UserError(f"--device {device!r}: {error}") from None
     if not devices.is_available() or (found.index or 0) >= devices.device_count():
-        raise ValueError(f"--device {device!r}: this machine or this PyTorch has none")
+        raise UserError(f"--device {device!r}: this machine or this PyTorch has none")
     return device
 
 
@@ -152,7 +153,7 @@ def load_builder(
         trusted: names of models whose own Python code may run.
 
     Raises:
-        ValueError: the tokenizer cannot be found, or needs Python code that is not trusted.
+        UserError: the tokenizer cannot be found, or needs Python code that is not trusted.
     """
     name = base_model or config.model.base_model
     path = resolve_model(name)
@@ -161,7 +162,7 @@ def load_builder(
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=name in trusted)
     except (OSError, ValueError) as error:
         reason = f"{error}{code_hint(name, error)}"
-        raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}: {reason}") from error
+        raise UserError(f"tokenizer of {name!r}: {where_looked(name)}: {reason}") from error
     builder = ExampleBuilder(
         Prompt(tokenizer),
         config.evidence,

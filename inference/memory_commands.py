@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.json_fields import Location, well_formed
@@ -147,7 +148,7 @@ def plan_asker(options: AskOptions) -> Callable[[MemoryGraph], Callable[[str], R
     """Load what plans and reads; return a function that makes an open graph's planned asking.
 
     Raises:
-        ValueError: an option of a model is missing or wrong, or the reader cannot be loaded.
+        UserError: an option of a model is missing or wrong, or the reader cannot be loaded.
     """
     settings, models = options.planning(), options.models
     make_planner, read = None, None
@@ -170,7 +171,7 @@ def read_questions() -> Iterator[str]:
     """Yield the lines of standard input that are not blank.
 
     Raises:
-        ValueError: a line is not UTF-8.
+        UserError: a line is not UTF-8.
     """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
@@ -260,10 +261,10 @@ def forget(
     """List what would be deleted and what would be left, ask for confirmation, delete it.
 
     Raises:
-        ValueError: nobody can be asked and ``yes`` is not given, or ``wide`` without an entity.
+        UserError: nobody can be asked and ``yes`` is not given, or ``wide`` without an entity.
     """
     if wide and entity is None:
-        raise ValueError("--wide: given without --entity")
+        raise UserError("--wide: given without --entity")
     with MemoryGraph.open(db) as graph:
         chosen = partial(graph.forget, episode=episode, entity=entity, source=source, wide=wide)
         _print_mentions([] if entity is None else graph.other_mentions(entity), wide)
@@ -273,7 +274,7 @@ def forget(
             _print_listed(listed, counts.episodes)
             print_rows(("to forget", ""), _counts(counts))
             if not sys.stdin.isatty():
-                raise ValueError("nothing was forgotten: give --yes where nobody can be asked")
+                raise UserError("nothing was forgotten: give --yes where nobody can be asked")
             if input("Forget this permanently? [y/N] ").strip().lower() not in ("y", "yes"):
                 print("nothing was forgotten")
                 return
@@ -354,7 +355,7 @@ def import_file(
         import_rdf(db=db, path=rdf, ontology=ontology, alone=alone)
         return
     if ontology is not None or alone:
-        raise ValueError("--ontology and --alone need --rdf")
+        raise UserError("--ontology and --alone need --rdf")
     from turngraph.data.memory_graph.upkeep.transfer import import_jsonl
 
     with MemoryGraph.open(db) as graph:
@@ -390,9 +391,9 @@ def export(
         return
     typed = classes or question is not None
     if base is not None or (not typed and (ontology is not None or alone)):
-        raise ValueError("--base, --ontology and --alone need --trig or --shacl")
+        raise UserError("--base, --ontology and --alone need --trig or --shacl")
     if typed and html is None:
-        raise ValueError("--classes and --question need --html")
+        raise UserError("--classes and --question need --html")
     with MemoryGraph.open(db, read_only=True) as graph:
         if html is not None:
             from turngraph.data.memory_graph.upkeep.html_page import export_html

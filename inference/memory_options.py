@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.times import parse_time
 from turngraph.inference.model_options import EMBEDDER, check_model_options
 
@@ -86,7 +87,7 @@ class AskOptions:
             ``SERVER_OPTIONS``; None: not given.
 
     Raises:
-        ValueError: options exclude each other, or one lacks another that it needs.
+        UserError: options exclude each other, or one lacks another that it needs.
     """
 
     as_of: str | None = None
@@ -122,24 +123,24 @@ class AskOptions:
     def __post_init__(self) -> None:
         walks = self.mixture != MIXTURE
         if sum((self.themes, self.compute, self.plan is not None)) > 1:
-            raise ValueError("--plan, --themes and --compute: give one of them")
+            raise UserError("--plan, --themes and --compute: give one of them")
         if self.over is not None and (self.themes or self.compute):
-            raise ValueError("--over is not for --themes and --compute")
+            raise UserError("--over is not for --themes and --compute")
         if self.plan is None and self.limits:
-            raise ValueError("--steps and --clues need --plan")
+            raise UserError("--steps and --clues need --plan")
         if self.themes and (self.forbidden or walks):
-            raise ValueError(
+            raise UserError(
                 "--themes: walks no triplets, so --mixture and --forbidden are not for it"
             )
         if self.over == "episodes" and walks:
-            raise ValueError("--over episodes: ranks by ppr, so --mixture is not for it")
+            raise UserError("--over episodes: ranks by ppr, so --mixture is not for it")
         if self.mode == "episodes" and self.min_similarity:
-            raise ValueError(
+            raise UserError(
                 "--over episodes: ranks by no cosine, so --min_similarity is not for it"
             )
         computing = self.compute_by, self.endpoint, self.base, self.ontology
         if not self.compute and (self.show_sparql or self.alone or any(computing)):
-            raise ValueError(
+            raise UserError(
                 "--show_sparql, --ontology, --alone, --compute_by, --endpoint and --base need "
                 "--compute"
             )

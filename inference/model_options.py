@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from turngraph.configs.user_error import UserError
+
 if TYPE_CHECKING:  # it needs an extra, and takes long to import
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
@@ -70,14 +72,14 @@ def check_model_options(
         compute_by: what plans computed answers; it has no reader.
 
     Raises:
-        ValueError: one does not; the message names it.
+        UserError: one does not; the message names it.
     """
     for name, value in options.items():
         used = {*USED.get(plan or "", ()), *USED.get(compute_by or "", ())[1:]}
         if value is not None and name not in used:
             plans = " or ".join(plan for plan, used in USED.items() if name in used)
             by = "" if name == "reader" else f", or --compute_by {plans}"
-            raise ValueError(f"--{name} needs --plan {plans}{by}")
+            raise UserError(f"--{name} needs --plan {plans}{by}")
 
 
 def model_and_rest(
@@ -104,14 +106,14 @@ def server_settings(
         defaults: settings in place of those that are not given.
 
     Raises:
-        ValueError: an option is missing or wrong.
+        UserError: an option is missing or wrong.
     """
     from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name in ("base_url", "model"):
         if not (given | {"model": model}).get(name):
-            raise ValueError(f"{option} needs --{name}")
+            raise UserError(f"{option} needs --{name}")
     return EndpointSettings(model=model or "", **{**(defaults or {}), **given})
 
 
@@ -140,7 +142,7 @@ def server_extractor(
         relations: the only ones of its triplets; (): any.
 
     Raises:
-        ValueError: an option is missing or wrong.
+        UserError: an option is missing or wrong.
     """
     from turngraph.data.memory_graph.extract.endpoint import EndpointExtractor
 

@@ -7,6 +7,7 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.inference.memory_options import add_db
 from turngraph.inference.memory_printing import (
@@ -65,11 +66,11 @@ def typed_terms(typed: bool, ontology: str | None, alone: bool) -> TypedTerms | 
     """Return the ontology of what is remembered; None: none is used.
 
     Raises:
-        ValueError: an ontology is chosen and not used, or it is wrong.
+        UserError: an ontology is chosen and not used, or it is wrong.
     """
     if not typed:
         if ontology is not None or alone:
-            raise ValueError("--ontology and --alone need --typed")
+            raise UserError("--ontology and --alone need --typed")
         return None
     chosen = chosen_ontology(ontology, alone)
     from turngraph.data.memory_graph.ontology.typed_extractor import relations_of
@@ -127,11 +128,11 @@ def pushed_graph(
     """Return the copy on a server that is asked; None: no copy is asked.
 
     Raises:
-        ValueError: the URL is wrong, or a base is given without one.
+        UserError: the URL is wrong, or a base is given without one.
     """
     if endpoint is None:
         if base is not None:
-            raise ValueError("--base needs --endpoint")
+            raise UserError("--base needs --endpoint")
         return None
     from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
     from turngraph.data.memory_graph.ontology.ontology import TG
@@ -185,12 +186,12 @@ def chosen_ontology(path: str | None, alone: bool) -> Ontology:
     """Read the ontology of a command.
 
     Raises:
-        ValueError: the file is wrong, or ``alone`` is given without one.
+        UserError: the file is wrong, or ``alone`` is given without one.
     """
     from turngraph.data.memory_graph.ontology.ontology import load_ontology
 
     if alone and path is None:
-        raise ValueError("--alone: given without --ontology")
+        raise UserError("--alone: given without --ontology")
     return load_ontology(path, alone)
 
 
@@ -217,7 +218,7 @@ def sparql(
     """Print the rows of a SPARQL query, or its answer, or its triples.
 
     Raises:
-        ValueError: an option is wrong or not for an endpoint, or the query is refused.
+        UserError: an option is wrong or not for an endpoint, or the query is refused.
     """
     from turngraph.data.memory_graph.ontology.ontology import short
     from turngraph.data.memory_graph.ontology.rdf import ask_sparql
@@ -228,9 +229,7 @@ def sparql(
         found = ask_sparql(db, query, as_of, ontology, alone, seconds)
     else:
         if as_of is not None or ontology is not None:
-            raise ValueError(
-                "--as_of and --ontology are not for --endpoint: it has what was pushed"
-            )
+            raise UserError("--as_of and --ontology are not for --endpoint: it has what was pushed")
         from turngraph.data.memory_graph.record.open_store import open_store
 
         with open_store(db, read_only=True) as store:
@@ -295,7 +294,7 @@ def export_rdf(
         print_line(f"{count} written to {trig}", trig)
     if shacl is not None:
         if base is not None:
-            raise ValueError("--base needs --trig")
+            raise UserError("--base needs --trig")
         print_line(f"{plural(export_shacl(chosen, shacl), 'line')} written to {shacl}", shacl)
 
 
@@ -311,7 +310,7 @@ def typed_page(
         ontology, alone: as in ``chosen_ontology``.
 
     Raises:
-        ValueError: the question is not computed; says why.
+        UserError: the question is not computed; says why.
     """
     if not classes and question is None:
         return {}
@@ -325,7 +324,7 @@ def typed_page(
         try:
             found = compute(lens, question)
         except NoPlan as reason:
-            raise ValueError(f"--question: not computed: {reason}") from None
+            raise UserError(f"--question: not computed: {reason}") from None
         added["computed"] = {
             "question": question, "answer": found.answer, "operation": found.operation,
             "note": found.note, "plan": found.plan, "sparql": found.queries,
@@ -365,7 +364,7 @@ def push(
     from turngraph.data.memory_graph.record.open_store import open_store
 
     if timeout <= 0:
-        raise ValueError(f"--timeout: {timeout:g} given, must be above 0")
+        raise UserError(f"--timeout: {timeout:g} given, must be above 0")
     chosen = chosen_ontology(ontology, alone)
     with open_store(db, read_only=True) as store:
         count, removed = push_quads(store, chosen, endpoint, update, base or TG, timeout)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from turngraph.configs.schema import Config, EvidenceConfig
+from turngraph.configs.user_error import UserError
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 
@@ -55,7 +56,7 @@ class MemoryOptions:
             what the rules cannot) or not (``none``); None: as trained.
 
     Raises:
-        ValueError: an option lacks another that it needs.
+        UserError: an option lacks another that it needs.
     """
 
     path: str | Path
@@ -67,9 +68,9 @@ class MemoryOptions:
 
     def __post_init__(self) -> None:
         if self.plan_model is not None and "lm" not in (self.plan, self.compute):
-            raise ValueError("--plan_model needs --plan lm or --compute lm")
+            raise UserError("--plan_model needs --plan lm or --compute lm")
         if self.plan_reader and self.plan in (None, "none"):
-            raise ValueError("--plan_reader needs --plan rules or lm")
+            raise UserError("--plan_reader needs --plan rules or lm")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class ProposalOptions:
             else 1.
 
     Raises:
-        ValueError: a number is out of range.
+        UserError: a number is out of range.
     """
 
     proposals: str | None = None
@@ -95,9 +96,9 @@ class ProposalOptions:
     def __post_init__(self) -> None:
         num, weight = self.num_proposals, self.proposal_weight
         if num is not None and not 1 <= num <= NUM_PROPOSALS:
-            raise ValueError(f"--num_proposals: {num} given, there are up to {NUM_PROPOSALS}")
+            raise UserError(f"--num_proposals: {num} given, there are up to {NUM_PROPOSALS}")
         if weight is not None and not 0 <= weight < math.inf:
-            raise ValueError(f"--proposal_weight: {weight} given, must be a number from 0")
+            raise UserError(f"--proposal_weight: {weight} given, must be a number from 0")
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class AnswerOptions(ProposalOptions):
         abstain_below: confidence below which "not in the evidence" is answered; None: never.
 
     Raises:
-        ValueError: a number is out of range.
+        UserError: a number is out of range.
     """
 
     history: Literal["gold", "predicted"] = "gold"
@@ -136,7 +137,7 @@ class AnswerOptions(ProposalOptions):
         for name in ("max_questions", "max_new_tokens", "batch_tokens", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"--{name}: {value} given, must be at least 1")
+                raise UserError(f"--{name}: {value} given, must be at least 1")
         check_share("abstain_below", self.abstain_below)
         chosen: dict[str, tuple[str, ...]] = {
             "history": ("gold", "predicted"),
@@ -146,9 +147,9 @@ class AnswerOptions(ProposalOptions):
         for name, known in chosen.items():
             if getattr(self, name) not in known:
                 given = getattr(self, name)
-                raise ValueError(f"--{name}: {given!r} given, must be one of {', '.join(known)}")
+                raise UserError(f"--{name}: {given!r} given, must be one of {', '.join(known)}")
         if self.history == "predicted" and (self.max_questions or self.single_answers_only):
-            raise ValueError(
+            raise UserError(
                 "--history predicted answers every turn: remove --max_questions "
                 "and --single_answers_only"
             )
@@ -157,10 +158,10 @@ class AnswerOptions(ProposalOptions):
         """Return the options with the length of answers that a checkpoint was trained with.
 
         Raises:
-            ValueError: edges are cut that the checkpoint does not have.
+            UserError: edges are cut that the checkpoint does not have.
         """
         if self.cut_edges != "nothing" and config.evidence.edges == "none":
-            raise ValueError(
+            raise UserError(
                 f"--cut_edges {self.cut_edges}: the checkpoint has evidence.edges: none"
             )
         limit = self.max_new_tokens or config.training.max_new_tokens or MAX_NEW_TOKENS
@@ -171,7 +172,7 @@ def check_share(name: str, value: float | None) -> None:
     """Check that an option is a number from 0 to 1, or not given.
 
     Raises:
-        ValueError: it is not.
+        UserError: it is not.
     """
     if value is not None and not 0 <= value <= 1:
-        raise ValueError(f"--{name}: {value} given, must be from 0 to 1")
+        raise UserError(f"--{name}: {value} given, must be from 0 to 1")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from turngraph.configs.json_files import read_json_object
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json, Location, decoded, parse_json
 from turngraph.data.jsonlines import dump
 from turngraph.data.outputs import is_stream, open_stream, whole_file, writing
@@ -33,7 +34,7 @@ class AnswerFile:
         fresh: discard existing answers.
 
     Raises:
-        ValueError: the file cannot be written, another run is writing it, or its answers were made
+        UserError: the file cannot be written, another run is writing it, or its answers were made
             with other settings.
     """
 
@@ -66,7 +67,7 @@ class AnswerFile:
             try:
                 fcntl.flock(self._files[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ValueError(f"{self.path}: another run is writing it") from None
+                raise UserError(f"{self.path}: another run is writing it") from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,7 +82,7 @@ class AnswerFile:
         """Return whether there are answers of an earlier run with the same settings.
 
         Raises:
-            ValueError: they were made with other settings, or ``FILE.run.json`` is missing or
+            UserError: they were made with other settings, or ``FILE.run.json`` is missing or
                 corrupt.
         """
         hint = "give the same options, another --output, or --fresh to start over"
@@ -91,15 +92,15 @@ class AnswerFile:
         if not self.run.is_file():
             if begun:  # stopped before its first answer
                 return False
-            raise ValueError(f"{self.path}: exists already, without {self.run.name}: {hint}")
+            raise UserError(f"{self.path}: exists already, without {self.run.name}: {hint}")
         try:
             before = read_json_object(self.run)
-        except ValueError as error:
-            raise ValueError(f"{error}; --fresh starts over") from None
+        except UserError as error:
+            raise UserError(f"{error}; --fresh starts over") from None
         for name in before | self.settings:
             old, new = before.get(name), self.settings.get(name)
             if old != new:
-                raise ValueError(f"{self.path}: begun with {name} {old!r}, not {new!r}: {hint}")
+                raise UserError(f"{self.path}: begun with {name} {old!r}, not {new!r}: {hint}")
         return True
 
     def begin(self) -> None:

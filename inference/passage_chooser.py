@@ -14,6 +14,7 @@ from threading import Lock
 import torch
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.chooser import Choice, LoadExamples
 from turngraph.data.examples import Example, ExampleBuilder
@@ -64,7 +65,7 @@ class PassageChooser:
         """Return a part's model and its builder; it is loaded once.
 
         Raises:
-            ValueError: it cannot be loaded.
+            UserError: it cannot be loaded.
         """
         if index not in self._loaded:
             self._loaded[index] = self._loads[index]()
@@ -91,7 +92,7 @@ class PassageChooser:
             cut: edges that are left out or drawn at random, a control.
 
         Raises:
-            ValueError: a passage is too long for the model, or it cannot be loaded.
+            UserError: a passage is too long for the model, or it cannot be loaded.
         """
         with self._lock:
             model, builder = self.loaded(self._part(conversation))
@@ -113,7 +114,7 @@ class PassageChooser:
                 the cache.
 
         Raises:
-            ValueError: a passage is too long for the model, or it cannot be loaded.
+            UserError: a passage is too long for the model, or it cannot be loaded.
         """
         examples: list[Example] = load(self.loaded(0)[1], make_builder=self._make_builder)
         chosen: dict[Key, Choice] = {}
@@ -138,7 +139,7 @@ def _choices(model: GraphLM, examples: Sequence[Example]) -> Iterator[tuple[Key,
     for example in examples:
         if lengths := lengths_beyond(model, example, 0):
             where = f"conversation {example.key[0]}, turn {example.key[1]}"
-            raise ValueError(f"{where}: {lengths}")
+            raise UserError(f"{where}: {lengths}")
     batch = collate(examples, "left", with_target=False).to(model.device)
     for example, entities in zip(
         examples, ranked_entities(model, batch, examples, None), strict=True

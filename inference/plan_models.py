@@ -37,7 +37,7 @@ def chosen_models(
         options: ``reader``, ``model``, ``device`` and those of ``SERVER_OPTIONS``; None: not given.
 
     Raises:
-        ValueError: an option is missing or wrong, or the reader cannot be loaded.
+        UserError: an option is missing or wrong, or the reader cannot be loaded.
     """
     make = None if plan == "rules" else planner_maker(plan, limits, options)
     reader = options.get("reader")
@@ -54,7 +54,7 @@ def planner_maker(
         limits, options: as in ``chosen_models``.
 
     Raises:
-        ValueError: an option is missing or wrong.
+        UserError: an option is missing or wrong.
     """
     model, server = model_and_rest(options)
     if plan == "lm":
@@ -71,7 +71,7 @@ def load_reader(checkpoint: str) -> PlanReader:
         checkpoint: a folder, or a repository's name on the hub.
 
     Raises:
-        ValueError: it cannot be loaded.
+        UserError: it cannot be loaded.
     """
     from turngraph.inference.hub import find_checkpoint
     from turngraph.inference.load import load
@@ -91,7 +91,7 @@ def plans_maker(
         options: as in ``chosen_models``.
 
     Raises:
-        ValueError: an option is missing or wrong.
+        UserError: an option is missing or wrong.
     """
     from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
 
@@ -110,7 +110,7 @@ def load_plans(model: str, device: str, cache: ReplyCache | None = None) -> Mode
         model, device, cache: as in ``load_planner``.
 
     Raises:
-        ValueError: the model cannot be loaded.
+        UserError: the model cannot be loaded.
     """
     from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
     from turngraph.model.constrained import ConstrainedLM
@@ -131,7 +131,7 @@ def load_planner(
         cache: keeps its replies.
 
     Raises:
-        ValueError: the model cannot be loaded.
+        UserError: the model cannot be loaded.
     """
     from turngraph.model.constrained import ConstrainedLM
 

@@ -40,7 +40,7 @@ class PlanReader:
         """Return the answer of each step that has facts, all generated together.
 
         Raises:
-            ValueError: a prompt is too long for the model, or a batch too large for the memory.
+            UserError: a prompt is too long for the model, or a batch too large for the memory.
         """
         read = [_facts(step.found) for step in steps]
         asked = [i for i, facts in enumerate(read) if facts]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.data.outputs import whole_file
 from turngraph.data.sources.pool import make_pool, pool_parser
 from turngraph.data.types import Evidence
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Make an evidence pool from a folder, and a page of its themes if ``--themes`` is given.
 
     Raises:
-        ValueError: the folder cannot be read, or with ``--strict`` a file in it; no file has as
+        UserError: the folder cannot be read, or with ``--strict`` a file in it; no file has as
             many passages as themes need.
     """
     parser = pool_parser()
@@ -67,7 +68,7 @@ def write_themes_page(pool: Sequence[Evidence], path: str | Path, embed: Embed, 
         title: of the page.
 
     Raises:
-        ValueError: there are no themes, or the file cannot be written.
+        UserError: there are no themes, or the file cannot be written.
     """
     from turngraph.data.eigen.eigen_index import EigenIndex
     from turngraph.data.memory_graph.upkeep.html_page import MAX_NODES, page
@@ -75,7 +76,7 @@ def write_themes_page(pool: Sequence[Evidence], path: str | Path, embed: Embed, 
     sources = [file_of(passage) for passage in pool]
     index = EigenIndex(pool, reporting(embed), sources, num_questions=0)
     if not index.themes:
-        raise ValueError(f"{path}: no themes: no file has 8 passages or more")
+        raise UserError(f"{path}: no themes: no file has 8 passages or more")
     data = page_data(index, sources, title, MAX_NODES)
     with whole_file(path, True) as file:
         file.write(page(data))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.memory_graph.record.place import is_url, shown
 from turngraph.inference.memory_printing import print_line
@@ -37,12 +38,12 @@ def migrate(*, url: str, to: int | None, yes: bool, grant: str | None) -> None:
     """Change the version of a database's schema, and let a role use it.
 
     Raises:
-        ValueError: it is no URL, there is no such version or role, the server refuses, ``to`` is
+        UserError: it is no URL, there is no such version or role, the server refuses, ``to`` is
             below the present version without ``yes``, or another one than ``grant`` needs.
     """
     _check(url)
     if grant is not None and to is not None:
-        raise ValueError(f"--grant {grant}: needs this program's version, leave out --to {to}")
+        raise UserError(f"--grant {grant}: needs this program's version, leave out --to {to}")
     from turngraph.data.memory_graph.record import postgres_schema as schema
     from turngraph.data.memory_graph.record.postgres_store import administering
 
@@ -50,7 +51,7 @@ def migrate(*, url: str, to: int | None, yes: bool, grant: str | None) -> None:
     with administering(url) as db:
         found = schema.found_version(db)
         if wanted < found and not yes:
-            raise ValueError(
+            raise UserError(
                 f"--to {wanted}: below version {found}, deletes what that brought; --yes does it"
             )
         begun = schema.migrate(db, wanted)
@@ -63,11 +64,11 @@ def tenants(*, url: str, add: str | None, drop: str | None) -> None:
     """Print the tenants of a database, make or delete one.
 
     Raises:
-        ValueError: it is no URL, there is no such tenant, or the server refuses.
+        UserError: it is no URL, there is no such tenant, or the server refuses.
     """
     _check(url)
     if add is not None and not add.strip():
-        raise ValueError("--add: a tenant needs a name")
+        raise UserError("--add: a tenant needs a name")
     from turngraph.data.memory_graph.record import postgres_schema as schema
     from turngraph.data.memory_graph.record.postgres_store import administering, require_version
 
@@ -83,9 +84,9 @@ def tenants(*, url: str, add: str | None, drop: str | None) -> None:
         elif schema.drop_tenant(db, drop):
             print_line(f"{drop}: deleted")
         else:
-            raise ValueError(f"{shown(url)}: no tenant {drop!r}")
+            raise UserError(f"{shown(url)}: no tenant {drop!r}")
 
 
 def _check(url: str) -> None:
     if not is_url(url):
-        raise ValueError("--url: must begin with postgresql://")
+        raise UserError("--url: must begin with postgresql://")

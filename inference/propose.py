@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.json_fields import Json, Location
@@ -43,7 +44,7 @@ class Proposer:
             batching: sizes.
 
         Raises:
-            ValueError: a batch does not fit into memory, and ``batching.keep_going`` is not set.
+            UserError: a batch does not fit into memory, and ``batching.keep_going`` is not set.
         """
         prompt, alone = self.builder.prompt, replace(batching, choice=None)
         for found in answer_batches(self.model, prompt, examples, alone):
@@ -77,32 +78,30 @@ def read_choice(
         needed_by: an option that needs the proposing checkpoint itself, not its predictions.
 
     Raises:
-        ValueError: a file of proposals is malformed, or a checkpoint cannot propose or choose.
+        UserError: a file of proposals is malformed, or a checkpoint cannot propose or choose.
     """
     path, own = options.proposals, checkpoint.config.proposer
     if own is not None:
         if path is not None:
             where = f"the nodes in {checkpoint.folder} propose"
-            raise ValueError(f"--proposals {path}: {where}, so that none are needed")
+            raise UserError(f"--proposals {path}: {where}, so that none are needed")
         return own_choice(checkpoint.config, options)
     if path is None:
         if (options.proposal_weight, options.num_proposals) != (None, None):
-            raise ValueError("--proposal_weight and --num_proposals need --proposals")
+            raise UserError("--proposal_weight and --num_proposals need --proposals")
         return None
     checkpoint.check_writes()
     if sharding_wanted():
-        raise ValueError("--proposals: not possible under FSDP; start one process, or do not shard")
+        raise UserError("--proposals: not possible under FSDP; start one process, or do not shard")
     weight = 1.0 if options.proposal_weight is None else options.proposal_weight
     proposing = read_checkpoint(path) if Path(path).is_dir() else None
     choice = Choice(path, weight, options.num_proposals or NUM_PROPOSALS, proposing)
     if proposing is None:
         if needed_by is not None:
-            raise ValueError(
-                f"--proposals {path}: {needed_by} needs the checkpoint that makes them"
-            )
+            raise UserError(f"--proposals {path}: {needed_by} needs the checkpoint that makes them")
         choice.read()
     elif proposing.config.model.answers != "nodes":
-        raise ValueError(f"--proposals {path}: its model.answers is text, so it proposes nothing")
+        raise UserError(f"--proposals {path}: its model.answers is text, so it proposes nothing")
     return choice
 
 
@@ -132,7 +131,7 @@ def load_proposer(
         cut: edges that are left out of the proposing model's graphs.
 
     Raises:
-        ValueError: it cannot be loaded.
+        UserError: it cannot be loaded.
     """
     if choice is None or choice.checkpoint is None:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.entities import complete_entities
 from turngraph.data.json_fields import Json
@@ -40,7 +41,7 @@ class Questions:
         """Read a file of conversations and choose its questions.
 
         Raises:
-            ValueError: a line is wrong and ``keep_going`` is not set, no question is left, or the
+            UserError: a line is wrong and ``keep_going`` is not set, no question is left, or the
                 options do not go together; the message names file, line and field.
         """
         bad_lines: list[BadLine] | None = [] if options.keep_going else None
@@ -48,7 +49,7 @@ class Questions:
         try:
             return cls.of(conversations, options, bad_lines or ())
         except NoQuestionsError as error:
-            raise ValueError(f"{path}: {error}") from None
+            raise UserError(f"{path}: {error}") from None
 
     @classmethod
     def of(
@@ -61,7 +62,7 @@ class Questions:
 
         Raises:
             NoQuestionsError: no question is left.
-            ValueError: the conversations do not suit the options.
+            UserError: the conversations do not suit the options.
         """
         found = complete_entities(conversations)
         chosen = chosen_turns(found, options) if found else {}
@@ -114,7 +115,7 @@ def lines_of(
     return lines, errors
 
 
-class NoQuestionsError(ValueError):
+class NoQuestionsError(UserError):
     """No question of the conversations is left to answer."""
 
 
@@ -132,7 +133,7 @@ def chosen_turns(
         return choose_questions(
             conversations, options.max_questions, options.single_answers_only, DRAW_SEED
         )
-    except ValueError as error:
+    except UserError as error:
         raise NoQuestionsError(str(error)) from None
 
 
@@ -140,7 +141,7 @@ def other_pools(conversations: Sequence[Conversation]) -> list[tuple[Evidence, .
     """Return for each conversation the evidence of the next one that has another pool.
 
     Raises:
-        ValueError: all conversations share one pool.
+        UserError: all conversations share one pool.
     """
     own = [join_pools(c.evidence, *(t.evidence for t in c.turns)) for c in conversations]
     found = []
@@ -148,6 +149,6 @@ def other_pools(conversations: Sequence[Conversation]) -> list[tuple[Evidence, .
         later = own[index + 1 :] + own[:index]
         other = next((p for p in later if p is not pool and p != pool), None)
         if other is None:
-            raise ValueError("--evidence_of other: all conversations have the same evidence")
+            raise UserError("--evidence_of other: all conversations have the same evidence")
         found.append(other)
     return found

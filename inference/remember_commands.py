@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, CommandParser, StopRequest, visible
 from turngraph.data.memory_graph.record.place import is_url, of_tenant
@@ -158,7 +159,7 @@ def remember_all(
         **options: of ``remember``.
 
     Raises:
-        ValueError: two files have one name, or a file cannot be remembered.
+        UserError: two files have one name, or a file cannot be remembered.
         SystemExit: stopped early, with ``EXIT_GO_ON``.
     """
     tasks = tasks_of(db_dir, inputs)
@@ -185,14 +186,14 @@ def tasks_of(db_dir: str, inputs: Sequence[str]) -> list[Task]:
     """Return the graph of each file.
 
     Raises:
-        ValueError: two files have one name, or a URL names a tenant.
+        UserError: two files have one name, or a URL names a tenant.
     """
     found: dict[str, str] = {}
     for path in inputs:
         name = Path(path).stem
         place = of_tenant(db_dir, name) if is_url(db_dir) else Path(db_dir, f"{name}.db")
         if other := found.get(str(place)):
-            raise ValueError(f"{other} and {path} would both be remembered in {shown_place(place)}")
+            raise UserError(f"{other} and {path} would both be remembered in {shown_place(place)}")
         found[str(place)] = path
     return list(found.items())
 

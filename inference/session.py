@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
@@ -69,7 +70,7 @@ class Session:
         check: called between the steps before an answer; what it raises ends the question.
 
     Raises:
-        ValueError: the memory graph cannot be opened, or the LM cannot be loaded.
+        UserError: the memory graph cannot be opened, or the LM cannot be loaded.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Session:
         """Begin a new conversation over the same evidence and persistent memory graph.
 
         Raises:
-            ValueError: the last turn cannot be stored in the memory graph yet.
+            UserError: the last turn cannot be stored in the memory graph yet.
         """
         if self.persistent is not None:
             if self.memories:
@@ -157,7 +158,7 @@ class Session:
             on_token: called with each id of the answer, [1].
 
         Raises:
-            ValueError: the prompt is too long for the model, the question has no proposal, or the
+            UserError: the prompt is too long for the model, the question has no proposal, or the
                 memory graph cannot be read.
         """
         with self._turn(question) as (examples, finish):
@@ -173,7 +174,7 @@ class Session:
             question: not blank.
 
         Raises:
-            ValueError: as ``ask``.
+            UserError: as ``ask``.
         """
         text = TextStream(self.builder.prompt, self.may_withhold)
         arrived: Queue[str | None] = Queue()
@@ -252,7 +253,7 @@ class Session:
             The examples of the builders, and a function that takes the answer's record.
         """
         if not question.strip():
-            raise ValueError("a question must not be blank")
+            raise UserError("a question must not be blank")
         index = len(self.turns)
         turns = (*self.conversation.turns, Turn(str(index), question))
         conversation = replace(self.conversation, turns=turns)
@@ -316,12 +317,12 @@ class Session:
         is_of_nodes = self.model.lm is None
         hint = "a shorter question" if is_of_nodes else "a smaller --max_new_tokens"
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
-            raise ValueError(f"{lengths}; {hint} leaves more room")
+            raise UserError(f"{lengths}; {hint} leaves more room")
         try:
             if self.proposer is not None:
                 self.proposer.propose_alone(*proposing)
             if choice and (missing := choice.missing(example.conversation, example.turn)):
-                raise ValueError(missing)
+                raise UserError(missing)
             with self._shared() if is_of_nodes else nullcontext():  # they are not batched
                 return answer_batch(
                     *(self.model, self.builder.prompt, [example], self.max_new_tokens, on_token),
@@ -330,13 +331,13 @@ class Session:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise ValueError(f"out of memory; /undo removes turns, {hint} helps") from error
+            raise UserError(f"out of memory; /undo removes turns, {hint} helps") from error
 
     def remember(self) -> None:
         """Store the finished turns in the memory graph.
 
         Raises:
-            ValueError: it cannot be written; the next call tries again.
+            UserError: it cannot be written; the next call tries again.
         """
         if self.memory.graph is not None:
             with suppress(KeyboardInterrupt), held_interrupts():
@@ -346,7 +347,7 @@ class Session:
         """Remove the last turns, also from the memory graph; return the first one's question.
 
         Raises:
-            ValueError: there is none, or the memory graph cannot be written.
+            UserError: there is none, or the memory graph cannot be written.
         """
         first, *_ = self.turns[-num:] or [self.last()]  # which raises the error
         with suppress(KeyboardInterrupt), held_interrupts():
@@ -360,17 +361,17 @@ class Session:
         """Return the last turn.
 
         Raises:
-            ValueError: there is none.
+            UserError: there is none.
         """
         if not self.turns:
-            raise ValueError("no question was answered yet")
+            raise UserError("no question was answered yet")
         return self.turns[-1]
 
     def why(self) -> ExplainedTurn:
         """Return the share of each passage and entity in the last answer.
 
         Raises:
-            ValueError: there is no answer, or out of memory.
+            UserError: there is no answer, or out of memory.
         """
         return self.last().why()
 
@@ -384,20 +385,20 @@ class Session:
             overwrite: replace an existing file.
 
         Raises:
-            ValueError: no question was answered yet, or the file exists or cannot be written.
+            UserError: no question was answered yet, or the file exists or cannot be written.
         """
         self.last()
         try:
             path = Path(path).expanduser()
             if not overwrite and path.exists():
-                raise ValueError(f"{path} exists already; /save! {path} replaces it")
+                raise UserError(f"{path} exists already; /save! {path} replaces it")
             turns = tuple(_saved(turn) for turn in self.turns)
             private = self.persistent is not None  # its passages are what a person has said
             write_conversations(path, [Conversation(path.stem, "", turns)], private)
         except OSError as error:  # a name too long to look for
-            raise ValueError(f"{path}: {error.strerror}") from None
+            raise UserError(f"{path}: {error.strerror}") from None
         except RuntimeError as error:  # ~ of an unknown user
-            raise ValueError(f"{path}: {error}") from None
+            raise UserError(f"{path}: {error}") from None
         return path
 
     def close(self) -> None:

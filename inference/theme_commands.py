@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.memory_graph.graph import MemoryGraph
@@ -94,13 +95,13 @@ def themes(
         as_json: print the themes as one JSON object.
 
     Raises:
-        ValueError: summaries are wanted with questions by rules.
+        UserError: summaries are wanted with questions by rules.
         SystemExit: stopped early, with ``EXIT_GO_ON``.
     """
     with StopRequest(max_minutes) as stop, MemoryGraph.open(db, embed) as graph:
         maker = _maker(graph, questions, model, default_model)
         if maker == "rules" and summaries is not None:
-            raise ValueError("--summaries lm: given without --questions lm")
+            raise UserError("--summaries lm: given without --questions lm")
         lm = None if maker == "rules" else _lm(maker, language_model, summaries is not None)
         made = graph.make_themes(lm, lambda: bool(stop))
         shown = graph.themes()

@@ -25,6 +25,7 @@ from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_availa
 from turngraph.configs.models import LOADING, code_hint, find_on_hub, resolve_model, where_looked
 from turngraph.configs.progress import library_bars
 from turngraph.configs.schema import LoraConfig, ModelConfig
+from turngraph.configs.user_error import UserError
 
 FINGERPRINT_SAMPLES = 256
 """Number of values of each weight in the fingerprint."""
@@ -54,7 +55,7 @@ _UNREADABLE = (
 """Exceptions that transformers raises for files that are not a model, or a damaged one."""
 
 
-class NoAttentionError(ValueError):
+class NoAttentionError(UserError):
     """Raised if an attention implementation is not installed, or the model does not support it."""
 
 
@@ -76,7 +77,7 @@ def load_base_model(
         trusted: names of models whose own Python code may run.
 
     Raises:
-        ValueError: the model cannot be found (the message says where it was searched for) or read,
+        UserError: the model cannot be found (the message says where it was searched for) or read,
             needs Python code that is not trusted, or attention or quantization are not available.
     """
     path = resolve_model(name)
@@ -113,7 +114,7 @@ def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> Pr
         trusted: names of models whose own Python code may run.
 
     Raises:
-        ValueError: the model's config cannot be found or read, or the hub cannot be reached.
+        UserError: the model's config cannot be found or read, or the hub cannot be reached.
     """
     path, trust = resolve_model(name), name in trusted
     find_on_hub(name)
@@ -127,7 +128,7 @@ def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> Pr
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Turn a library's exception for an unreadable model into a ValueError that names the model.
+    """Turn a library's exception for an unreadable model into a UserError that names the model.
 
     One thread at a time is inside.
     """
@@ -136,21 +137,21 @@ def _reading(name: str) -> Iterator[None]:
             yield
     except _UNREADABLE as error:
         reason = f"{_first_line(error)}{code_hint(name, error)}"
-        raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}") from error
+        raise UserError(f"model {name!r}: {where_looked(name)}: {reason}") from error
 
 
 def four_bit(dtype: str) -> BitsAndBytesConfig:
     """Return QLoRA's quantization settings.
 
     Raises:
-        ValueError: bitsandbytes is not installed, or there is no GPU.
+        UserError: bitsandbytes is not installed, or there is no GPU.
     """
     field = "config field model.quantization: '4bit' given"
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise ValueError(f"{field}, it needs bitsandbytes: pip install 'turngraph[qlora]'")
+        raise UserError(f"{field}, it needs bitsandbytes: pip install 'turngraph[qlora]'")
     if not torch.cuda.is_available():
         # on CPUs with AVX512-BF16, bitsandbytes loses gradients after the model has generated
-        raise ValueError(f"{field}, it needs a GPU, and torch finds none here")
+        raise UserError(f"{field}, it needs a GPU, and torch finds none here")
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -171,7 +172,7 @@ def check_device(config: ModelConfig, device: torch.device) -> None:
     """Check that a device can train with the config's dtype and attention.
 
     Raises:
-        ValueError: bfloat16 on a GPU that only emulates it, or flex attention on a CPU.
+        UserError: bfloat16 on a GPU that only emulates it, or flex attention on a CPU.
     """
     if config.attn_implementation == "flex_attention" and device.type == "cpu":
         raise _no_attention("flex_attention", "it has no gradients on a CPU; sdpa has")
@@ -180,7 +181,7 @@ def check_device(config: ModelConfig, device: torch.device) -> None:
     with torch.cuda.device(device):
         if not torch.cuda.is_bf16_supported(including_emulation=False):
             name = torch.cuda.get_device_name(device)
-            raise ValueError(
+            raise UserError(
                 f"config field model.dtype: 'bfloat16' given, {name} has no bf16; set it to float32"
             )
 
@@ -200,7 +201,7 @@ def recompute_layers(base: PreTrainedModel) -> None:
     """Recompute the activations of decoder layers in the backward pass instead of keeping them.
 
     Raises:
-        ValueError: the model does not support it.
+        UserError: the model does not support it.
     """
     # the method's name in transformers before 5.23
     older = base.gradient_checkpointing_enable
@@ -210,19 +211,19 @@ def recompute_layers(base: PreTrainedModel) -> None:
         enable({"use_reentrant": False})
     except ValueError as error:
         field = "config field model.gradient_checkpointing"
-        raise ValueError(f"{field}: true given, {_first_line(error)}") from error
+        raise UserError(f"{field}: true given, {_first_line(error)}") from error
 
 
 def decoder_layers(lm: PreTrainedModel) -> list[nn.Module]:
     """Return the decoder layers of a transformers LM, found by its ``_no_split_modules``.
 
     Raises:
-        ValueError: none are found.
+        UserError: none are found.
     """
     kinds = set(lm._no_split_modules or ())
     layers = [module for module in lm.modules() if type(module).__name__ in kinds]
     if not layers:
-        raise ValueError(f"config field model.base_model: no decoder layers found among {kinds}")
+        raise UserError(f"config field model.base_model: no decoder layers found among {kinds}")
     return layers
 
 
@@ -254,14 +255,14 @@ def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
     first.
 
     Raises:
-        ValueError: a name in ``target_modules`` is no linear layer; the message lists the layers.
+        UserError: a name in ``target_modules`` is no linear layer; the message lists the layers.
     """
     kinds = nn.Linear, Conv1D  # GPT-2's linear layers are Conv1D
     linear = {name for name, module in base.named_modules() if isinstance(module, kinds)}
     endings = {name.rpartition(".")[2] for name in linear}
     for name in config.target_modules:
         if name not in linear and not any(layer.endswith("." + name) for layer in linear):
-            raise ValueError(
+            raise UserError(
                 f"config field model.lora.target_modules: the model has no linear layer {name!r}; "
                 f"it has {', '.join(sorted(endings))}"
             )

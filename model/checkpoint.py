@@ -27,6 +27,7 @@ from turngraph.configs.json_files import read_json_object
 from turngraph.configs.models import LOADING
 from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config, ModelConfig
+from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import LORA, NoAttentionError, empty_base_model, same_base
 from turngraph.model.distributed import gather, placed_like
 from turngraph.model.graph_lm import GraphLM
@@ -107,7 +108,7 @@ def save_checkpoint(
         make_room: called before the complete folder gets its name.
 
     Raises:
-        ValueError: the checkpoint cannot be written; an earlier one of that name is kept.
+        UserError: the checkpoint cannot be written; an earlier one of that name is kept.
     """
     partial = _new_folder(folder)
     try:
@@ -121,7 +122,7 @@ def save_checkpoint(
             make_room()
         replace_folder(partial, folder)
     except (OSError, SafetensorError) as error:
-        raise ValueError(f"{folder}: checkpoint cannot be written: {error}") from error
+        raise UserError(f"{folder}: checkpoint cannot be written: {error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -131,7 +132,7 @@ def _new_folder(folder: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        raise ValueError(f"{folder}: checkpoint cannot be written: {error}") from None
+        raise UserError(f"{folder}: checkpoint cannot be written: {error}") from None
     partial.chmod(0o755)
     return partial
 
@@ -230,10 +231,10 @@ class Checkpoint:
         """Check that the checkpoint generates its answers as text.
 
         Raises:
-            ValueError: ``model.answers`` is ``nodes``.
+            UserError: ``model.answers`` is ``nodes``.
         """
         if self.config.model.answers == "nodes":
-            raise ValueError(
+            raise UserError(
                 f"{self.folder}: model.answers is nodes, so that no text is generated; "
                 "`turngraph answer`, chat and serve can use it, answer and chat also as "
                 "--proposals of an LM"
@@ -244,7 +245,7 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     """Read a checkpoint folder: manifest, hashes of all files, config.
 
     Raises:
-        ValueError: the folder holds no complete checkpoint; the message names file and field.
+        UserError: the folder holds no complete checkpoint; the message names file and field.
     """
     folder = Path(folder)
     return Checkpoint(folder, check_manifest(folder), checkpoint_config(folder))
@@ -284,37 +285,37 @@ def check_manifest(folder: Path) -> dict[str, Any]:
     """Read a checkpoint's manifest, and check that every file is present and unchanged.
 
     Raises:
-        ValueError: the folder is no checkpoint, a file is missing or has changed, or the format is
+        UserError: the folder is no checkpoint, a file is missing or has changed, or the format is
             unknown.
     """
     path = folder / MANIFEST
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder")
+        raise UserError(f"{folder}: no such folder")
     if not path.is_file():
         inside = [entry.parent.name for entry in sorted(folder.glob(f"*/{MANIFEST}"))]
         hint = f"; did you mean {folder / inside[0]}?" if inside else ""
-        raise ValueError(f"{folder}: not a checkpoint, it has no {MANIFEST}{hint}")
+        raise UserError(f"{folder}: not a checkpoint, it has no {MANIFEST}{hint}")
     manifest = read_json_object(path)
     files, version = manifest.get("files"), manifest.get("format")
     if version is None or not isinstance(files, dict):
-        raise ValueError(f"{path}: damaged, not a manifest of a checkpoint")
+        raise UserError(f"{path}: damaged, not a manifest of a checkpoint")
     if isinstance(version, int) and version in SINCE:
-        raise ValueError(
+        raise UserError(
             f"{path}, field format: {version}, this version reads {FORMAT}: {SINCE[version]} "
             "(CHANGELOG.md); train the checkpoint again"
         )
     if version != FORMAT:
-        raise ValueError(f"{path}, field format: {version!r}, this version reads {FORMAT}")
+        raise UserError(f"{path}, field format: {version!r}, this version reads {FORMAT}")
     if not isinstance(manifest.get("base_model_fingerprint"), str):
-        raise ValueError(f"{path}, field base_model_fingerprint: must be a string")
+        raise UserError(f"{path}, field base_model_fingerprint: must be a string")
     _check_listed(folder, files, CONFIG, METRICS)
     for name, expected in files.items():
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ValueError(f"{path}, field files: {name!r} is not inside the checkpoint")
+            raise UserError(f"{path}, field files: {name!r} is not inside the checkpoint")
         if not (folder / name).is_file():
-            raise ValueError(f"{folder / name}: missing from the checkpoint")
+            raise UserError(f"{folder / name}: missing from the checkpoint")
         if file_hash(folder / name) != expected:
-            raise ValueError(f"{folder / name}: changed or truncated since it was saved (SHA-256)")
+            raise UserError(f"{folder / name}: changed or truncated since it was saved (SHA-256)")
     return manifest
 
 
@@ -322,7 +323,7 @@ def _check_listed(folder: Path, files: Collection[str], *names: str) -> None:
     """Check that the manifest has hashes of the named files."""
     for name in names:
         if name not in files:
-            raise ValueError(f"{folder / MANIFEST}, field files: {name} is missing")
+            raise UserError(f"{folder / MANIFEST}, field files: {name} is missing")
 
 
 def checkpoint_config(folder: str | Path) -> Config:
@@ -347,7 +348,7 @@ def load_checkpoint(
             setting is ignored.
 
     Raises:
-        ValueError: a file is missing or changed (by hash), or the base model's weights are
+        UserError: a file is missing or changed (by hash), or the base model's weights are
             others than in training (by fingerprint).
     """
     if not isinstance(checkpoint, Checkpoint):
@@ -375,7 +376,7 @@ def _check_shapes(config: ModelConfig, checkpoint: Checkpoint) -> None:
     """Check names, shapes and types of a checkpoint's tensors before any is allocated.
 
     Raises:
-        ValueError: the files hold other tensors than the config implies, or its sizes are too
+        UserError: the files hold other tensors than the config implies, or its sizes are too
             large for any tensor.
     """
     folder = checkpoint.folder
@@ -385,7 +386,7 @@ def _check_shapes(config: ModelConfig, checkpoint: Checkpoint) -> None:
         with LOADING, torch.device("meta"):
             model = GraphLM(plain, base)
     except (OverflowError, RuntimeError, TypeError) as error:  # sizes that no tensor can have
-        raise ValueError(f"{folder / CONFIG}: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{folder / CONFIG}: {str(error).splitlines()[0]}") from error
     for path, tensors in _expected(model, folder).items():
         _check_listed(folder, checkpoint.manifest["files"], path.relative_to(folder).as_posix())
         check_tensors(path, tensors)
@@ -408,12 +409,12 @@ def check_base(model: GraphLM, folder: Path) -> None:
     """Check that a checkpoint was trained on the model's base model.
 
     Raises:
-        ValueError: it was trained on another one.
+        UserError: it was trained on another one.
     """
     manifest = read_json_object(folder / MANIFEST)
     found, trained_on = model.base_fingerprint, manifest["base_model_fingerprint"]
     if not same_base(found, trained_on):
-        raise ValueError(
+        raise UserError(
             f"{folder}: trained on another base model than {model.config.base_model!r} "
             f"(fingerprint {trained_on[:12]}, this one has {found[:12]})"
         )
@@ -424,7 +425,7 @@ def load_weights(model: GraphLM, folder: Path) -> None:
     """Fill a model's trained weights, sharded or not, from a checkpoint folder.
 
     Raises:
-        ValueError: a file has other tensors than the model, or values that are not finite.
+        UserError: a file has other tensors than the model, or values that are not finite.
     """
     for path, own in _expected(model, folder).items():
         state = read_tensors(path, own)

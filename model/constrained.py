@@ -21,6 +21,7 @@ from transformers import (
 from turngraph.configs.extras import extra
 from turngraph.configs.models import resolve_model
 from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import load_base_model
 
 with extra("memory", "--extractor lm needs"):
@@ -48,7 +49,7 @@ class ConstrainedLM:
         batch_size: number of prompts in one batch.
 
     Raises:
-        ValueError: the model cannot be loaded or has no fast tokenizer, or the device is not
+        UserError: the model cannot be loaded or has no fast tokenizer, or the device is not
             available.
     """
 
@@ -65,10 +66,10 @@ class ConstrainedLM:
         try:
             nn.Module.to(self.lm, torch.device(device))
         except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
-            raise ValueError(f"device {device!r}: {error}") from None
+            raise UserError(f"device {device!r}: {error}") from None
         tokenizer = AutoTokenizer.from_pretrained(resolve_model(name), trust_remote_code=False)
         if not isinstance(tokenizer, PreTrainedTokenizerFast):
-            raise ValueError(f"model {name!r}: {type(tokenizer).__name__} is not a fast tokenizer")
+            raise UserError(f"model {name!r}: {type(tokenizer).__name__} is not a fast tokenizer")
         self.tokenizer = tokenizer
         if self.tokenizer.pad_token is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
@@ -87,14 +88,14 @@ class ConstrainedLM:
             (otherwise it was closed).
 
         Raises:
-            ValueError: a prompt is too long for the model, the schema is not supported, or its
+            UserError: a prompt is too long for the model, the schema is not supported, or its
                 smallest value is longer than ``max_new_tokens``.
         """
         texts = [self._chat(prompt) for prompt in prompts]
         # closing then takes at most the tokens that are left, as every token has at least a byte
         close_at = self.max_new_tokens - len(json.dumps(smallest_value(schema))) - SLACK
         if close_at < 0:
-            raise ValueError(f"max_new_tokens: {self.max_new_tokens} given, {-close_at} too few")
+            raise UserError(f"max_new_tokens: {self.max_new_tokens} given, {-close_at} too few")
         lengths = [len(self._encode([text]).input_ids[0]) for text in texts]
         self._check_lengths(lengths)
         grammar = self._grammar(schema)
@@ -127,7 +128,7 @@ class ConstrainedLM:
         limit = getattr(self.lm.config.get_text_config(), "max_position_embeddings", None)
         longest = max(lengths, default=0) + self.max_new_tokens
         if limit is not None and longest > limit:
-            raise ValueError(
+            raise UserError(
                 f"a prompt and its reply take up to {longest} tokens, the model has {limit}"
             )
 
@@ -137,7 +138,7 @@ class ConstrainedLM:
             schema, overrides={"whitespace_flexible": False}
         )
         if problem := LLMatcher.validate_grammar(grammar, self.grammar_tokens):
-            raise ValueError(f"JSON schema: {problem}")
+            raise UserError(f"JSON schema: {problem}")
         return LLMatcher(self.grammar_tokens, grammar)
 
     @torch.no_grad()
@@ -189,13 +190,13 @@ class Constraint(LogitsProcessor):
         """Advance the matcher by a reply's last token; return which tokens may follow, [V].
 
         Raises:
-            ValueError: the schema is too large for the matcher.
+            UserError: the schema is too large for the matcher.
         """
         matcher = self.matchers[row]
         if written and not matcher.is_stopped():
             matcher.consume_token(int(ids[-1]))
         if matcher.is_error():
-            raise ValueError(f"JSON schema: {matcher.get_error()}")
+            raise UserError(f"JSON schema: {matcher.get_error()}")
         if matcher.is_stopped():
             return self._only(self.tokens.eos_token)
         if written >= self.close_at:

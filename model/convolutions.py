@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from turngraph.configs.schema import EDGE_TYPES, EncoderConfig
+from turngraph.configs.user_error import UserError
 from turngraph.model.gatv2 import GATv2Layer
 
 
@@ -23,7 +24,7 @@ def make_convolution(width: int, config: EncoderConfig) -> nn.Module:
         config: ``conv``, heads, dropout, edge types.
 
     Raises:
-        ValueError: PyTorch Geometric has no such convolution, or it needs other arguments.
+        UserError: PyTorch Geometric has no such convolution, or it needs other arguments.
     """
     if config.conv == "gatv2":
         return GATv2Layer(
@@ -48,7 +49,7 @@ class PygConvolution(nn.Module):
         config: ``conv``, heads, dropout, edge types.
 
     Raises:
-        ValueError: there is no such convolution, it needs other arguments, or ``edge_types`` is
+        UserError: there is no such convolution, it needs other arguments, or ``edge_types`` is
             true and it takes no edge features.
     """
 
@@ -65,7 +66,7 @@ class PygConvolution(nn.Module):
         self.edge_features: nn.Embedding | None = None
         if config.edge_types:
             if "edge_dim" not in taken:
-                raise ValueError(
+                raise UserError(
                     f"config field model.encoder.edge_types: true given, {name} takes no edge "
                     "features"
                 )
@@ -79,7 +80,7 @@ class PygConvolution(nn.Module):
             and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         }
         if missing := sorted(required - settings.keys() - {"self"}):
-            raise ValueError(
+            raise UserError(
                 f"config field model.encoder.conv: {name!r} given, it needs {', '.join(missing)} "
                 "in addition to channels, heads and dropout"
             )
@@ -115,7 +116,7 @@ def _class_of(name: str) -> Any:
     names = [n for n in dir(pyg) if n.endswith("Conv")]
     near = difflib.get_close_matches(name, ["gatv2", *names], 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(
+    raise UserError(
         f"config field model.encoder.conv: {name!r} given, must be gatv2 or a convolution of "
         f"torch_geometric.nn such as TransformerConv{hint}"
     )
@@ -129,11 +130,11 @@ def check_attention(layers: nn.ModuleList, needed_by: str) -> None:
         needed_by: what needs the weights, for the message.
 
     Raises:
-        ValueError: a layer is a convolution of PyTorch Geometric.
+        UserError: a layer is a convolution of PyTorch Geometric.
     """
     for layer in layers:
         if not isinstance(layer, GATv2Layer):
             name = type(layer.conv).__name__ if isinstance(layer, PygConvolution) else type(layer)
-            raise ValueError(
+            raise UserError(
                 f"model.encoder.conv {name}: {needed_by} needs the attention weights of gatv2"
             )

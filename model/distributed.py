@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import decoder_layers, has_bfloat16
 from turngraph.model.graph_lm import GraphLM
 
@@ -51,19 +52,19 @@ def sharding_wanted() -> bool:
     """Tell whether the launcher asks for FSDP: ``distributed_type: FSDP`` in accelerate's config.
 
     Raises:
-        ValueError: it asks for FSDP's first version, sets an option of ``REFUSED``, or started a
+        UserError: it asks for FSDP's first version, sets an option of ``REFUSED``, or started a
             single process without a process group.
     """
     if not _is_true("ACCELERATE_USE_FSDP"):
         return False
     version = os.environ.get("FSDP_VERSION", "1")
     if version != "2":
-        raise ValueError(_wrong_setting("FSDP_VERSION", version, "must be 2"))
+        raise UserError(_wrong_setting("FSDP_VERSION", version, "must be 2"))
     for name, reason in REFUSED.items():
         if _is_true(name):
-            raise ValueError(_wrong_setting(name, "true", f"must be false: {reason}"))
+            raise UserError(_wrong_setting(name, "true", f"must be false: {reason}"))
     if not distributed.is_initialized():
-        raise ValueError(
+        raise UserError(
             "ACCELERATE_USE_FSDP: set, but there is no process group; start with accelerate launch"
         )
     return True
@@ -83,7 +84,7 @@ def place(model: GraphLM, device: torch.device) -> GraphLM:
     On a CPU without bfloat16 a bfloat16 model computes in float32, and a log line says so.
 
     Raises:
-        ValueError: as ``sharding_wanted`` and ``shard``.
+        UserError: as ``sharding_wanted`` and ``shard``.
     """
     if model.config.dtype == "bfloat16" and not has_bfloat16(device):
         logger.info("this CPU has no bfloat16 instructions: computing in float32, much faster here")
@@ -99,10 +100,10 @@ def shard(model: GraphLM, device: torch.device) -> GraphLM:
     Parts are moved to the device one by one, so that no device ever holds the full model.
 
     Raises:
-        ValueError: the base model is quantized, or its decoder layers are not found.
+        UserError: the base model is quantized, or its decoder layers are not found.
     """
     if model.config.quantization != "none":
-        raise ValueError(
+        raise UserError(
             f"config field model.quantization: {model.config.quantization!r} given, must be none "
             "under FSDP; use data parallelism without sharding"
         )

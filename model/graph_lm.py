@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from turngraph.configs.schema import ModelConfig
+from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import (
     LORA,
     add_lora,
@@ -79,7 +80,7 @@ class GraphLM(nn.Module):
         base: the base model, loaded as the config says; None loads it by its name.
 
     Raises:
-        ValueError: the base model cannot be found or loaded as configured, or LoRA names layers
+        UserError: the base model cannot be found or loaded as configured, or LoRA names layers
             that it does not have.
     """
 
@@ -129,14 +130,14 @@ class GraphLM(nn.Module):
             folder: gets a folder for each base model, type and layer; None: they are not kept.
 
         Raises:
-            ValueError: the scorer reads no states, or those of layers that are trained.
+            UserError: the scorer reads no states, or those of layers that are trained.
         """
         if folder is None:
             return
         reader = None if self.scorer is None else self.scorer.reader
         if reader is None or reader.is_trained:
             must = "must be null unless nodes answer from states of a frozen layer above 0"
-            raise ValueError(f"config field training.state_folder: {folder!r} given, {must}")
+            raise UserError(f"config field training.state_folder: {folder!r} given, {must}")
         model = self.base_fingerprint.partition("/")[0][:12]
         name = f"{model}_{self.config.quantization}_{self.config.dtype}_{self.config.scorer.layer}"
         reader.folder = Path(folder) / name
@@ -202,7 +203,7 @@ class GraphLM(nn.Module):
             [B, T, V], or [A, V] for the A kept positions, row after row.
 
         Raises:
-            ValueError: the batch is packed, and the LM lets packed examples see each other.
+            UserError: the batch is packed, and the LM lets packed examples see each other.
         """
         mask = batch.attention_mask
         # every release of transformers takes one list of columns, K of them, for all rows
@@ -237,7 +238,7 @@ class GraphLM(nn.Module):
         divides by the answer tokens of the whole step.
 
         Raises:
-            ValueError: the device does not support the config's dtype or attention, or packed
+            UserError: the device does not support the config's dtype or attention, or packed
                 examples would see each other.
         """
         check_device(self.config, self.device)

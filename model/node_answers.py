@@ -51,7 +51,7 @@ class NodeAnswers(nn.Module):
         config: the LM's layer; number of layers, width, heads, dropout.
 
     Raises:
-        ValueError: the LM has fewer layers than ``config.layer``.
+        UserError: the LM has fewer layers than ``config.layer``.
     """
 
     def __init__(self, base: PreTrainedModel, config: ScorerConfig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedModel
 
+from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import embedding_table
 
 PROBE_TOKENS = 8
@@ -24,7 +25,7 @@ def check_packing(lm: PreTrainedModel) -> None:
         lm: the base model, with or without adapters.
 
     Raises:
-        ValueError: an example's logits depend on the example before it.
+        UserError: an example's logits depend on the example before it.
     """
     table = embedding_table(lm)
     device, num = table.weight.device, table.num_embeddings
@@ -43,7 +44,7 @@ def check_packing(lm: PreTrainedModel) -> None:
     second, first = second[0, PROBE_TOKENS:], first[0, :PROBE_TOKENS]
     difference = float(((second - first).norm(dim=1) / first.norm(dim=1)).max())
     if difference > TOLERANCE:
-        raise ValueError(
+        raise UserError(
             f"config field training.packing: true given, but {lm.config.model_type} with "
             f"model.attn_implementation {lm.config._attn_implementation!r} lets packed examples "
             f"see each other (logits change by {difference:.0%}); set it to false"

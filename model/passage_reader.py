@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
+from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import LORA, decoder_layers
 from turngraph.model.generation import rows_of
 
@@ -60,7 +61,7 @@ class PassageReader(nn.Module):
             after the other, instead of kept.
 
     Raises:
-        ValueError: the LM has fewer layers.
+        UserError: the LM has fewer layers.
     """
 
     def __init__(self, base: PreTrainedModel, layer: int) -> None:
@@ -69,7 +70,7 @@ class PassageReader(nn.Module):
         self.recomputes = False
         layers = decoder_layers(base)
         if layer > len(layers):
-            raise ValueError(
+            raise UserError(
                 f"config field model.scorer.layer: {layer} given, the LM has {len(layers)} layers"
             )
         self.config = base.config.get_text_config()
@@ -120,7 +121,7 @@ class PassageReader(nn.Module):
             questions: index of each example's question, its last segment, [B].
 
         Raises:
-            ValueError: the folder cannot be read or written.
+            UserError: the folder cannot be read or written.
         """
         segments = list(node_ids.split(sizes.tolist()))
         asked, first = list[Asked](), 0
@@ -160,7 +161,7 @@ class PassageReader(nn.Module):
                 save_file({"states": states[path].cpu()}, partial)
                 os.replace(partial, path)
         except (OSError, SafetensorError) as error:
-            raise ValueError(f"config field training.state_folder: {path}: {error}") from error
+            raise UserError(f"config field training.state_folder: {path}: {error}") from error
         return [states[path] for path in paths]
 
     def _compute(self, asked: Sequence[Asked]) -> list[Tensor]:

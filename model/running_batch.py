@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
+from turngraph.configs.user_error import UserError
 from turngraph.model.generation import (
     ATTENTION,
     Past,
@@ -131,7 +132,7 @@ class RunningBatch:
         rows: the unfinished rows.
 
     Raises:
-        ValueError: the LM has other layers than attention.
+        UserError: the LM has other layers than attention.
     """
 
     def __init__(self, model: GraphLM, end_id: int) -> None:
@@ -139,7 +140,7 @@ class RunningBatch:
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"]) - ATTENTION
         if kinds or model.causal_lm._is_stateful:
             named = ", ".join(sorted(kinds)) or config.model_type
-            raise ValueError(f"answers are not batched for an LM with layers of type {named}")
+            raise UserError(f"answers are not batched for an LM with layers of type {named}")
         self.model, self.rows = model, list[Row]()
         self._ends = set(model.end_ids(end_id))
         self._cache = Cache(layers=[JoinedLayer() for _ in range(config.num_hidden_layers)])

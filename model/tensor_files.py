@@ -10,6 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from turngraph.configs.user_error import UserError
+
 TYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
 """Data types as safetensors writes them."""
 
@@ -23,7 +25,7 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor]) -> None:
             the meta device.
 
     Raises:
-        ValueError: the file is damaged, or has other names, shapes or types.
+        UserError: the file is damaged, or has other names, shapes or types.
     """
     try:
         with safe_open(path, "pt") as file:
@@ -31,17 +33,17 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor]) -> None:
             slices = {name: file.get_slice(name) for name in names & expected.keys()}
             found = {name: (tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
     except SafetensorError as error:
-        raise ValueError(f"{path}: damaged: {error}") from None
+        raise UserError(f"{path}: damaged: {error}") from None
     if names != expected.keys():
         other = sorted(names ^ expected.keys())
-        raise ValueError(
+        raise UserError(
             f"{path}: it has {len(names)} tensors and the model {len(expected)}; in only one of "
             f"the two are {', '.join(map(repr, other[:3]))}"
         )
     for name, tensor in expected.items():
         shape, kind = tuple(tensor.shape), TYPES[tensor.dtype]
         if found[name] != (shape, kind):
-            raise ValueError(
+            raise UserError(
                 f"{path}, tensor {name}: it has shape {list(found[name][0])} and type "
                 f"{found[name][1]}, the config makes it {list(shape)} and {kind}"
             )
@@ -51,11 +53,11 @@ def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor
     """Read a safetensors file whose tensors must match the expected ones.
 
     Raises:
-        ValueError: as ``check_tensors``, or a value is not finite.
+        UserError: as ``check_tensors``, or a value is not finite.
     """
     check_tensors(path, expected)
     state = load_file(path)
     for name, tensor in state.items():
         if not tensor.isfinite().all():
-            raise ValueError(f"{path}, tensor {name}: a value is not finite")
+            raise UserError(f"{path}, tensor {name}: a value is not finite")
     return state

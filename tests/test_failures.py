@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,18 @@ import pytest
 from turngraph import memory
 from turngraph.configs.json_files import read_json_object
 from turngraph.configs.parse import load_config
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser, run_cli, visible
 from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.console import PipedConsole
 from turngraph.inference.memory_printing import print_json
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def check_shapes(num: int) -> None:
+    """Fail as a library does."""
+    raise ValueError(f"shapes: {num}")
 
 
 def failing(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
@@ -49,12 +56,52 @@ def test_an_error_of_the_system_is_one_line(
     assert failing(OSError(number, reason, b"caf\xe9"), capsys) == f"error: caf\ufffd: {reason}"
 
 
-def test_errors_of_libraries_are_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_user_can_mend_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert failing(OSError("no such\nmodel"), capsys) == "error: no such model"
     assert failing(ConnectionError("refused"), capsys) == "error: refused"
-    assert failing(ValueError("\x1b[2Jbad\x9b name \u202e"), capsys) == (
+    assert failing(UserError("\x1b[2Jbad\x9b name \u202e"), capsys) == (
         "error: \u241b[2Jbad\ufffd name \ufffd"
     )
+
+
+@pytest.mark.parametrize("error", [ValueError("shapes"), KeyError("x"), AssertionError("no")])
+def test_a_mistake_of_ours_is_not_caught(error: Exception) -> None:
+    def main() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:  # Python prints it with its traceback, and exits 1
+        run_cli(main)
+    assert raised.value is error
+
+
+def test_a_traceback_is_shown_where_one_is_asked_for() -> None:
+    bad = ["-m", "turngraph", "train", "--config", "none.yaml"]
+    plain = subprocess.run([sys.executable, *bad], check=False, capture_output=True, text=True)
+    assert plain.returncode == 2
+    [line] = plain.stderr.splitlines()
+    for more, variables in ((["--traceback"], {}), ([], {"TURNGRAPH_TRACEBACK": "1"})):
+        shown = subprocess.run(
+            [sys.executable, *bad, *more],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | variables,
+        )
+        assert shown.returncode == 2
+        head, *_, last = shown.stderr.splitlines()
+        assert head.startswith("Traceback")
+        assert last == line
+
+
+def test_of_several_processes_the_one_that_fails_says_which(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "2")
+    assert failing(UserError("bad"), capsys) == "rank 2 of 4: error: bad"
+    with pytest.raises(ValueError, match="shapes"):
+        run_cli(partial(check_shapes, 2))
+    assert capsys.readouterr().err == "rank 2 of 4: failed:\n"
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from turngraph.configs.user_error import UserError
 from turngraph.model.device_memory import device_memory, is_out_of_memory, peak_memory
 from turngraph.model.distributed import gather
 from turngraph.model.graph_lm import BatchLike, GraphLM
@@ -66,7 +67,7 @@ def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
         largest: tokens, padding included, of the largest batch that fitted so far; 0 if none.
 
     Raises:
-        ValueError: memory ran out.
+        UserError: memory ran out.
     """
     try:
         yield
@@ -78,7 +79,7 @@ def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
             rows = max(int((batch.position_ids == 0).sum()), 1)
             length = -(-length // rows)
         reason = str(error).strip().split("\n")[0]
-        raise ValueError(f"out of memory: {_advice(rows, length, largest)} ({reason})") from error
+        raise UserError(f"out of memory: {_advice(rows, length, largest)} ({reason})") from error
 
 
 def _advice(rows: int, length: int, largest: int) -> str:

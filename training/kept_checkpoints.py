@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.model.checkpoint import MANIFEST, OLD, check_manifest, is_replaceable, replace_folder
 from turngraph.training.trainer_state import read_progress
 
@@ -21,11 +22,11 @@ def check_ours(output: Path) -> None:
     """Check that what has the name of a checkpoint is one; nothing else is replaced or removed.
 
     Raises:
-        ValueError: a folder or file is something else.
+        UserError: a folder or file is something else.
     """
     for name in ("best", "last"):
         if not is_replaceable(output / name):
-            raise ValueError(
+            raise UserError(
                 f"{output / name}: no checkpoint of a run, and a run's checkpoints need this name;"
                 " move it, or train elsewhere"
             )
@@ -75,7 +76,7 @@ def newest_checkpoint(output: Path) -> Path | None:
     A damaged one is passed over, with a warning, for an older one that is intact.
 
     Raises:
-        ValueError: all are damaged. A run that started at step 0 would replace what is left of
+        UserError: all are damaged. A run that started at step 0 would replace what is left of
             them.
     """
     found, damage = [], list[str]()
@@ -90,7 +91,7 @@ def newest_checkpoint(output: Path) -> Path | None:
             if progress is not None:
                 found.append((progress["step"], name == "last", folder))
     if damage and not found:
-        raise ValueError(
+        raise UserError(
             f"{'; '.join(damage)}. No checkpoint to resume from is intact, and nothing has been "
             "changed: --fresh starts over; --training.start_from CHECKPOINT with another "
             f"training.output starts from the weights of one, such as {output / 'best'}"

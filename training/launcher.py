@@ -10,6 +10,7 @@ from accelerate import Accelerator, InitProcessGroupKwargs
 
 from turngraph.configs.parse import write_config
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.model.checkpoint import commit
 
@@ -23,7 +24,7 @@ def make_accelerator() -> Accelerator:
     """Make the accelerator of the launched processes, or of this one alone; on GPUs if available.
 
     Raises:
-        ValueError: the launcher sets mixed precision or accumulation, which are config fields.
+        UserError: the launcher sets mixed precision or accumulation, which are config fields.
     """
     accelerator = Accelerator(
         cpu=not torch.accelerator.is_available(),  # else torchrun selects a GPU
@@ -39,7 +40,7 @@ def make_accelerator() -> Accelerator:
         ),
     ):
         if given != must:
-            raise ValueError(
+            raise UserError(
                 f"accelerate config field {name}: {given!r} given, must be {must!r}: the config "
                 f"field is {field}"
             )

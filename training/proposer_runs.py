@@ -15,6 +15,7 @@ from pathlib import Path
 from turngraph.configs.kinds import FieldError
 from turngraph.configs.parse import read_config
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.data.examples import Example
 from turngraph.data.types import Conversation
 from turngraph.model.checkpoint import NODES
@@ -39,12 +40,12 @@ class ProposerRun:
         """Return the examples that it trains on.
 
         Raises:
-            ValueError: none is left.
+            UserError: none is left.
         """
         left_out, folds = self.left_out, self.folds
         kept = [e for e in examples if part_of(e.conversation, folds) != left_out]
         if not kept:
-            raise ValueError(
+            raise UserError(
                 f"config field proposer.folds: {self.config.data.train}: all questions have the "
                 "same passages, so that there is none to train the nodes on that choose for the "
                 "others"
@@ -69,7 +70,7 @@ def proposer_runs(config: Config) -> list[ProposerRun]:
     """Return the runs of a config's proposer, that on all questions last; none without one.
 
     Raises:
-        ValueError: a config of nodes cannot be read, or is not one of nodes that can propose.
+        UserError: a config of nodes cannot be read, or is not one of nodes that can propose.
     """
     if config.proposer is None:
         return []
@@ -117,12 +118,12 @@ def config_of_nodes(name: str, field: str) -> Config:
         field: the config field that names it, for messages.
 
     Raises:
-        ValueError: it cannot be read, or is not one of nodes that can propose.
+        UserError: it cannot be read, or is not one of nodes that can propose.
     """
     try:
         own = read_config(name)
-    except ValueError as error:
-        raise ValueError(f"config field {field}: {error}") from None
+    except UserError as error:
+        raise UserError(f"config field {field}: {error}") from None
     wanted = {
         "model.answers": (own.model.answers, "nodes"),
         "evidence.memory": (own.evidence.memory, "none"),

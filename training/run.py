@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.batches.prefetch import Step
 from turngraph.data.batches.schedule import BatchSchedule
@@ -98,7 +99,7 @@ class Run:
             anyway: also resume if the config differs in the fields of ``ON_REQUEST``.
 
         Raises:
-            ValueError: the checkpoint has another config or other data, or is damaged.
+            UserError: the checkpoint has another config or other data, or is damaged.
         """
         found: list[Any] = [None]
         if self.accelerator.is_main_process:
@@ -201,7 +202,7 @@ class Run:
         is not finite. Every process must call it.
 
         Raises:
-            ValueError: always; names the batches, the report and what can be resumed.
+            UserError: always; names the batches, the report and what can be resumed.
         """
         keys = [[example.key for example in batch] for batch in step.examples]
         batches = [batch.to(self.accelerator.device) for batch in step.batches]
@@ -213,7 +214,7 @@ class Run:
         if not report["not_finite_weights"]:
             self.save_last()
             kept = f"the weights before it are in {self.output / 'last'}"
-        raise ValueError(
+        raise UserError(
             f"step {step.index + 1}: loss {loss}, gradient norm {norm}; {kept}, "
             f"batches {keys}, statistics in {self.output / name}"
         )

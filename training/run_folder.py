@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from turngraph.configs.parse import differences
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.model.checkpoint import (
     NODES,
@@ -125,18 +126,18 @@ def locked(output: Path) -> Iterator[None]:
     """Lock a folder against other runs.
 
     Raises:
-        ValueError: another run has locked it, or it cannot be written.
+        UserError: another run has locked it, or it cannot be written.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
         lock = FileLock(output / ".lock", timeout=0)
         lock.acquire()
     except Timeout:
-        raise ValueError(
+        raise UserError(
             f"config field training.output: {output} is in use by another run"
         ) from None
     except OSError as error:
-        raise ValueError(f"config field training.output: {output}: {error.strerror}") from None
+        raise UserError(f"config field training.output: {output}: {error.strerror}") from None
     try:
         yield
     finally:
@@ -147,7 +148,7 @@ def start_afresh(output: Path) -> None:
     """Remove the checkpoints and logs of earlier runs, and nothing else.
 
     Raises:
-        ValueError: something else has the name of a checkpoint or of the log.
+        UserError: something else has the name of a checkpoint or of the log.
     """
     undo_killed_save(output)
     check_ours(output)
@@ -172,7 +173,7 @@ def find_resumable(
         anyway: allow the fields of ``ON_REQUEST`` to differ.
 
     Raises:
-        ValueError: the checkpoint has another config or other data; names the fields. Or what has
+        UserError: the checkpoint has another config or other data; names the fields. Or what has
             the name of a checkpoint or of the log is something else. Or no checkpoint is intact.
     """
     undo_killed_save(output)
@@ -186,15 +187,15 @@ def find_resumable(
     try:
         progress = Progress(**saved)
     except TypeError:
-        raise ValueError(f"{folder}: damaged, its progress has other fields") from None
+        raise UserError(f"{folder}: damaged, its progress has other fields") from None
     changed = differences(checkpoint_config(folder), config)
     conflicts = {n: pair for n, pair in changed.items() if n not in FREE}
     if anyway:
         conflicts = {n: pair for n, pair in conflicts.items() if n not in ON_REQUEST}
     if conflicts:
-        raise ValueError(_conflict_message(folder, conflicts))
+        raise UserError(_conflict_message(folder, conflicts))
     if progress.data != data:
-        raise ValueError(
+        raise UserError(
             f"{folder}: trained on other data: the examples of data.train have changed since, or "
             "data.draw_seed; --fresh starts over, another training.output keeps both"
         )
@@ -246,7 +247,7 @@ def save_resumable(
         nodes: checkpoint of the proposer, which becomes part of this one; None: there is none.
 
     Raises:
-        ValueError: the checkpoint cannot be written; earlier checkpoints are kept.
+        UserError: the checkpoint cannot be written; earlier checkpoints are kept.
     """
     weights = trained_weights(model)
     tensors = {} if optimizer is None else optimizer_tensors(model, optimizer)
@@ -275,14 +276,14 @@ def load_start(folder: Path, model: GraphLM) -> None:
     """Load the trained weights of a checkpoint that a run starts from.
 
     Raises:
-        ValueError: it is no intact checkpoint of this model.
+        UserError: it is no intact checkpoint of this model.
     """
     try:
         check_manifest(folder)
         check_base(model, folder)
         load_weights(model, folder)
     except ValueError as error:
-        raise ValueError(f"config field training.start_from: {error}") from None
+        raise UserError(f"config field training.start_from: {error}") from None
     logger.info("starts from the weights of %s", folder)
 
 
@@ -294,7 +295,7 @@ def load_resumable(
     With another number of processes the order of the data is the same, but dropout differs.
 
     Raises:
-        ValueError: the checkpoint was trained on another base model.
+        UserError: the checkpoint was trained on another base model.
     """
     check_base(model, folder)
     load_weights(model, folder)

@@ -33,7 +33,7 @@ class RunLog:
         config: config of the run, for Weights & Biases.
 
     Raises:
-        ValueError: log.jsonl cannot be read or written, or is no log of a run; or Weights & Biases
+        UserError: log.jsonl cannot be read or written, or is no log of a run; or Weights & Biases
             is configured and not installed.
     """
 
@@ -61,7 +61,7 @@ class RunLog:
             values: values by name.
 
         Raises:
-            ValueError: log.jsonl cannot be written.
+            UserError: log.jsonl cannot be written.
         """
         for name, value in values.items():
             self.tensorboard.add_scalar(name, value, step)
@@ -84,7 +84,7 @@ def check_log(path: Path) -> None:
     """Check that a file, if it is there, is the log of a run, which a run may cut or remove.
 
     Raises:
-        ValueError: it is something else.
+        UserError: it is something else.
     """
     if not os.path.lexists(path):
         return

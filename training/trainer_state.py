@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from turngraph.configs.json_files import read_json_object
+from turngraph.configs.user_error import UserError
 from turngraph.model.distributed import gather, placed_like
 
 FOLDER = "trainer_state"
@@ -39,7 +40,7 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, folder: Path) -> None
     """Load the state of ``optimizer_tensors`` from a checkpoint folder into an optimizer.
 
     Raises:
-        ValueError: a tensor belongs to no trained parameter, or is not finite.
+        UserError: a tensor belongs to no trained parameter, or is not finite.
     """
     path = folder / FOLDER / OPTIMIZER
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -47,9 +48,9 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, folder: Path) -> None
         name, _, key = full_name.rpartition("/")
         parameter = trained.get(name)
         if parameter is None or (value.dim() and value.shape != parameter.shape):
-            raise ValueError(f"{path}, tensor {full_name}: belongs to no trained parameter")
+            raise UserError(f"{path}, tensor {full_name}: belongs to no trained parameter")
         if not (value.is_floating_point() and value.isfinite().all()):
-            raise ValueError(f"{path}, tensor {full_name}: a value is not finite")
+            raise UserError(f"{path}, tensor {full_name}: a value is not finite")
         # Adam's fused step counts are on the parameter's device, as scalars
         placed = placed_like(value, parameter) if value.dim() else value.to(parameter.device)
         optimizer.state[parameter][key] = placed
@@ -110,14 +111,14 @@ def read_progress(folder: Path) -> dict[str, Any] | None:
     """Read ``progress.json`` of a checkpoint; None if it has no trainer state.
 
     Raises:
-        ValueError: the file is damaged.
+        UserError: the file is damaged.
     """
     path = folder / FOLDER / PROGRESS
     if not path.is_file():
         return None
     progress = read_json_object(path)
     if not isinstance(progress.get("step"), int):
-        raise ValueError(f"{path}, field step: must be a whole number")
+        raise UserError(f"{path}, field step: must be a whole number")
     return progress
 
 
@@ -125,7 +126,7 @@ def load_random(folder: Path, rank: int) -> None:
     """Restore one process's random states; do nothing if the run had fewer processes.
 
     Raises:
-        ValueError: the file is damaged.
+        UserError: the file is damaged.
     """
     path, prefix = folder / FOLDER / RANDOM, f"{rank}/"
     found = _tensors(path).items()
@@ -133,11 +134,11 @@ def load_random(folder: Path, rank: int) -> None:
         try:
             set_random_states(states)
         except (KeyError, OverflowError, RuntimeError, TypeError, ValueError):
-            raise ValueError(f"{path}: damaged, not states of random number generators") from None
+            raise UserError(f"{path}: damaged, not states of random number generators") from None
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{path}: damaged: {error}") from None
+        raise UserError(f"{path}: damaged: {error}") from None

@@ -29,6 +29,7 @@ from trl import SFTConfig, SFTTrainer
 
 from turngraph.configs.progress import track
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
@@ -54,13 +55,13 @@ def train_with_trl(
         stop: checked after every step.
 
     Raises:
-        ValueError: several processes were started, TRL would average the loss of this base model
+        UserError: several processes were started, TRL would average the loss of this base model
             differently, or a loss is not finite.
         SystemExit: a stop was requested; nothing is saved.
     """
     config = replace(run.config, model=run.model.config)  # its dtype is the device's
     if run.accelerator.num_processes > 1:
-        raise ValueError(
+        raise UserError(
             f"config field training.loop: 'trl' given, which trains with one process, not "
             f"{run.accelerator.num_processes}"
         )
@@ -82,7 +83,7 @@ def train_with_trl(
         run.progress.step = int(entry["step"])
         run.log(values)
         if not (math.isfinite(values["loss"]) and math.isfinite(values["gradient_norm"])):
-            raise ValueError(f"step {entry['step']}: {values}; no checkpoint is written")
+            raise UserError(f"step {entry['step']}: {values}; no checkpoint is written")
     if trainer.state.global_step < schedule.num_steps:
         logger.warning(
             "stopped at step %d (%s); a run with TRL cannot resume, the same command starts over",
@@ -158,7 +159,7 @@ def make_trainer(
     """Make TRL's trainer over our LM, optimizer and schedule.
 
     Raises:
-        ValueError: TRL would average the loss of this base model differently.
+        UserError: TRL would average the loss of this base model differently.
     """
     constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its developers
     model.to(args.device)
@@ -176,7 +177,7 @@ def make_trainer(
         optimizers=(optimizer, scheduler),
     )
     if not trainer.model_accepts_loss_kwargs:  # needed to divide by the step's answer tokens
-        raise ValueError(
+        raise UserError(
             f"config field model.base_model: {config.model.base_model!r} given, TRL averages its "
             "loss within each forward pass and not over the whole step"
         )

@@ -13,6 +13,7 @@ python -m turngraph.benchmarks.memory_graph postgres_speed --url URL [--tenants 
 
 import sys
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 
 
@@ -20,7 +21,7 @@ def main() -> None:
     """Run one benchmark, which may need the extra ``memory``.
 
     Raises:
-        ValueError: there is no such benchmark, or a library is not installed.
+        UserError: there is no such benchmark, or a library is not installed.
     """
     command, *argv = sys.argv[1:] or ["--help"]
     if command == "retrieval":
@@ -64,7 +65,7 @@ def main() -> None:
     else:
         known = "retrieval, plan, themes, ontology, speed, start, extraction, postgres_recall or "
         known += "postgres_speed"
-        raise ValueError(f"{command!r} given, must be {known}")
+        raise UserError(f"{command!r} given, must be {known}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser
 from turngraph.data.memory_graph.graph import MemoryGraph
 
@@ -54,7 +55,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args(argv).rounds
     if rounds < 1:
-        raise ValueError(f"--rounds: {rounds} given, must be at least 1")
+        raise UserError(f"--rounds: {rounds} given, must be at least 1")
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "my.db"
         with MemoryGraph.open(db) as graph:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.data import json_fields
 from turngraph.data.json_fields import Location
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
@@ -119,7 +120,7 @@ def main(argv: Sequence[str]) -> None:
     counts = measure(read_cases(args.input))
     for half in args.show:
         if half not in counts:
-            raise ValueError(f"--show {half} given, must be one of {', '.join(counts)}")
+            raise UserError(f"--show {half} given, must be one of {', '.join(counts)}")
     print(markdown(counts))
     for half in args.show:
         print("\n".join(["", f"### Failures, {half}", "", *counts[half].failures]))
@@ -139,7 +140,7 @@ def read_cases(path: str | Path) -> list[Case]:
     """Return the cases of a file; its line with ``about`` is skipped.
 
     Raises:
-        ValueError: a line is malformed; the message names file, line and field.
+        UserError: a line is malformed; the message names file, line and field.
     """
     cases = []
     for location, row in json_fields.iter_lines(path):

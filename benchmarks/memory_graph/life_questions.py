@@ -13,6 +13,7 @@ from typing import Any, Literal
 from turngraph.benchmarks.memory_graph import synthetic_life as sl
 from turngraph.benchmarks.memory_graph.life_wordings import halved, unseen_questions, wordings_of
 from turngraph.benchmarks.memory_graph.synthetic_life import Life, Told
+from turngraph.configs.user_error import UserError
 from turngraph.data.normalise import MONTHS
 
 PER_OPERATION = 20
@@ -56,7 +57,7 @@ def questions(life: Life, part: str, seed: int) -> list[Question]:
     """
     if part.startswith("unseen"):
         if life.seed != 0:
-            raise ValueError(f"--seed {life.seed}: the wordings {part!r} ask about seed 0")
+            raise UserError(f"--seed {life.seed}: the wordings {part!r} ask about seed 0")
         return [Question(**one) for one in unseen_questions(part)]
     rng = random.Random(seed)
     wordings = wordings_of(part)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngraph.benchmarks.memory_graph.retrieval_data import NEVER_SAID, Question, read
+from turngraph.configs.user_error import UserError
 from turngraph.data.entities import FUNCTION_WORDS
 from turngraph.data.json_fields import Json
 from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
@@ -58,7 +59,7 @@ def measure_locomo(folder: Path, seed: int) -> Json:
     """
     path = next(iter(sorted(folder.rglob("locomo_3.json"))), None)
     if path is None:
-        raise ValueError(f"{folder}: no locomo_3.json")
+        raise UserError(f"{folder}: no locomo_3.json")
     counts, rng = _Counts(), random.Random(seed)
     items = json.loads(path.read_text(encoding="utf-8"))
     for item, collection in zip(items, read("locomo", folder), strict=True):

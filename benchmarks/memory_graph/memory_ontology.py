@@ -39,6 +39,7 @@ from turngraph.benchmarks.memory_graph.synthetic_life import (
     make_life,
     shuffled_dates,
 )
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
 from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
@@ -71,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
         from turngraph.benchmarks.memory_graph.locomo_computed import measure_locomo
 
         if args.data is None:
-            raise ValueError("--data: locomo needs the folder with its files")
+            raise UserError("--data: locomo needs the folder with its files")
         report["locomo"] = measure_locomo(Path(args.data), args.seed)
     if "reader" in args.parts:
         report["reader"] = measure_lm(args.seed, args.model, args.num_asked)

@@ -54,6 +54,7 @@ from turngraph.benchmarks.memory_graph.retrieval_data import (
 )
 from turngraph.benchmarks.memory_graph.retrievers import fill
 from turngraph.configs.models import cache_folder, sentence_encoder
+from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
@@ -151,14 +152,14 @@ def open_graph(collection: Collection, path: Path, embed: Embed) -> MemoryGraph:
     """Open the memory graph of a collection, and fill it unless an earlier run has.
 
     Raises:
-        ValueError: the file is a graph that an interrupted run left unfinished.
+        UserError: the file is a graph that an interrupted run left unfinished.
     """
     if path.exists():
         graph = MemoryGraph.open(path, embed, RulesExtractor(), read_only=True)
         [(num,)] = graph.store.db.execute("SELECT count(*) FROM episodes")
         if num != len(collection.episodes):
             graph.close()
-            raise ValueError(f"{path}: {num} of {len(collection.episodes)} passages; delete it")
+            raise UserError(f"{path}: {num} of {len(collection.episodes)} passages; delete it")
         return graph
     return fill(collection, "rules", path, embed)
 

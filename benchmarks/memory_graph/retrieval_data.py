@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.nouns import MAX_WORDS
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
 
@@ -68,7 +69,7 @@ def read(benchmark: str, folder: Path) -> list[Collection]:
         folder: folder with the files, at any depth.
 
     Raises:
-        ValueError: a file is missing.
+        UserError: a file is missing.
     """
     paths = [find_file(folder, name) for name in FILES[benchmark]]
     if benchmark == "hotpotqa":
@@ -81,11 +82,11 @@ def find_file(folder: Path, name: str) -> Path:
     """Return the path of a file in a folder, at any depth.
 
     Raises:
-        ValueError: the file is missing.
+        UserError: the file is missing.
     """
     found = sorted(folder.rglob(name))
     if not found:
-        raise ValueError(f"--data {folder}: no {name} in it")
+        raise UserError(f"--data {folder}: no {name} in it")
     return found[0]
 
 

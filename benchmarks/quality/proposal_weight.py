@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.scoring.metrics import hit
@@ -54,7 +55,7 @@ def read_questions(path: str) -> list[Question]:
     """Read the questions that have proposals.
 
     Raises:
-        ValueError: a line is malformed, or its answer was not chosen by an LM; names the line.
+        UserError: a line is malformed, or its answer was not chosen by an LM; names the line.
     """
     gold = {(one.conversation, one.turn): one.gold for one in read_predictions(path)}
     found = []
@@ -69,7 +70,7 @@ def read_questions(path: str) -> list[Question]:
         written = [one["written"] for one in candidates]
         found.append((proposals, written, gold[record["conversation"], record["turn"]]))
     if not found:
-        raise ValueError(f"{path}: all its lines are errors")
+        raise UserError(f"{path}: all its lines are errors")
     return found
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.jsonlines import dump
 
@@ -24,7 +25,7 @@ def open_records(path: str | Path, settings: Json) -> Iterator[tuple[list[Json],
         settings: settings that all records of the file share.
 
     Raises:
-        ValueError: the file was written with other settings.
+        UserError: the file was written with other settings.
     """
     path, settings = Path(path), json.loads(json.dumps(settings))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +34,7 @@ def open_records(path: str | Path, settings: Json) -> Iterator[tuple[list[Json],
     head, *done = (record for _, record in iter_lines(path))
     for name, value in settings.items():
         if (was := head["settings"].get(name)) != value:
-            raise ValueError(f"{path}: measured with {name}={was}, now {value}: take another file")
+            raise UserError(f"{path}: measured with {name}={was}, now {value}: take another file")
     with path.open("a", encoding="utf-8") as file:
         yield done, file
 

@@ -13,6 +13,7 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.scoring.confidence import expected_error, risk_coverage
@@ -54,7 +55,7 @@ def read_records(path: str) -> list[Json]:
     """Read the answered questions with gold answers.
 
     Raises:
-        ValueError: there is none, or an answer has no confidence or was withheld; names the line.
+        UserError: there is none, or an answer has no confidence or was withheld; names the line.
     """
     found = []
     for location, record in iter_lines(path):
@@ -64,7 +65,7 @@ def read_records(path: str) -> list[Json]:
             raise location.error("no calibrated confidence, or the answer was withheld")
         found.append(record)
     if not found:
-        raise ValueError(f"{path}: no answer to a question with a gold answer")
+        raise UserError(f"{path}: no answer to a question with a gold answer")
     return found
 
 

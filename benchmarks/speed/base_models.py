@@ -18,6 +18,7 @@ from transformers import (
 
 from turngraph.configs.models import resolve_model
 from turngraph.configs.schema import ModelConfig
+from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import load_base_model, recompute_layers
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -63,11 +64,11 @@ def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
     """Build a model with random weights and the sizes of the named one.
 
     Raises:
-        ValueError: the config asks for quantization.
+        UserError: the config asks for quantization.
     """
     if model.quantization != "none":
         given = model.quantization
-        raise ValueError(f"config field model.quantization: {given!r} with --random_weights")
+        raise UserError(f"config field model.quantization: {given!r} with --random_weights")
     if model.base_model in ARCHITECTURES:
         config = MistralConfig(**ARCHITECTURES[model.base_model])
     else:

@@ -25,6 +25,7 @@ from torch_geometric.nn import GATv2Conv
 from tqdm import tqdm
 
 from turngraph.benchmarks.speed.operations import clock, peak_bytes
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.model.gatv2 import GATv2Layer
 
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output_json", help="file for the table's numbers")
     args = parser.parse_args(argv)
     if min(args.nodes, args.heads, args.width) < 1 or min(args.rounds, args.edges) < 0:
-        raise ValueError("--nodes, --heads, --width must be at least 1, --rounds and --edges 0")
+        raise UserError("--nodes, --heads, --width must be at least 1, --rounds and --edges 0")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     rows = measure(args)

@@ -50,6 +50,7 @@ from turngraph.benchmarks.speed.train_speed import (
 )
 from turngraph.configs.models import sentence_encoder
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.embedding import cached
 from turngraph.data.examples import Example, ExampleBuilder
@@ -80,7 +81,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the options, and the rest, which are config fields.
 
     Raises:
-        ValueError: there is no GPU.
+        UserError: there is no GPU.
     """
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -130,7 +131,7 @@ class Run:
         """Build the examples; only the sentence encoder has been loaded before.
 
         Raises:
-            ValueError: there are fewer questions than --num_questions.
+            UserError: there are fewer questions than --num_questions.
         """
         rerank = self.config.evidence.memory == "rerank"
         embed = cached(self.embed) if rerank else None
@@ -138,7 +139,7 @@ class Run:
         examples = build_examples(builder, self.conversations, self.chosen)
         if len(examples) < self.args.num_questions:
             given = self.args.num_questions
-            raise ValueError(f"--num_questions {given}: there are only {len(examples)}")
+            raise UserError(f"--num_questions {given}: there are only {len(examples)}")
         return examples
 
     def fit_together(self) -> bool:

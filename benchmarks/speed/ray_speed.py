@@ -90,7 +90,7 @@ def compare(
         rounds: runs of each way.
 
     Raises:
-        ValueError: the two have written something else.
+        AssertionError: the two have written something else.
     """
     seconds: dict[tuple[str, ...], list[float]] = {(): [], RAY: []}
     for _ in range(rounds):
@@ -101,11 +101,11 @@ def compare(
                 argv = [sys.executable, "-m", "turngraph", *command, str(output), *ray]
                 done = subprocess.run(argv, check=False, capture_output=True, text=True)
                 if done.returncode:
-                    raise ValueError(f"{' '.join(argv[:5])}: {done.stderr.strip()[-500:]}")
+                    raise RuntimeError(f"{' '.join(argv[:5])}: {done.stderr.strip()[-500:]}")
                 taken.append(time.perf_counter() - begun)
                 results.append(written(output))
         if results[0] != results[1]:
-            raise ValueError(f"{name}: with Ray something else was written")
+            raise AssertionError(f"{name}: with Ray something else was written")
     alone, together = map(median, seconds.values())
     print(f"| {name} | {alone:.1f} | {together:.1f} | {alone / together:.2f} |", flush=True)
 

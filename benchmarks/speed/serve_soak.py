@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the clients, and print what they have found.
 
     Raises:
-        ValueError: something was lost, mixed up or answered wrongly.
+        AssertionError: something was lost, mixed up or answered wrongly.
     """
     args = parse(argv)
     conversations = [c for c in read_conversations(args.input) if c.turns][: args.scripts]
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(", ".join(f"{what} {num}" for what, num in sorted(world.counts.items())))
     print(f"wrong: {len(world.wrong)}")
     if world.wrong:
-        raise ValueError("\n".join(["the server is not right:", *world.wrong[:20]]))
+        raise AssertionError("\n".join(["the server is not right:", *world.wrong[:20]]))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -53,6 +53,7 @@ from turngraph.benchmarks.speed.serving import (
     watch,
 )
 from turngraph.configs.models import resolve_model
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
@@ -273,7 +274,7 @@ async def ask(client: httpx2.AsyncClient, body: Json, load: Load) -> None:
     """Ask one question, and note when its first and its last token came.
 
     Raises:
-        ValueError: the server answers with an error.
+        UserError: the server answers with an error.
     """
     body = body | {"stream": True, "stream_options": {"include_usage": True}}
     began, first = time.monotonic(), None
@@ -284,13 +285,13 @@ async def ask(client: httpx2.AsyncClient, body: Json, load: Load) -> None:
             load.num_refused += 1
             return
         if reply.status_code != 200:
-            raise ValueError(f"the server answers {reply.status_code}: {await reply.aread()!r}")
+            raise UserError(f"the server answers {reply.status_code}: {await reply.aread()!r}")
         async for line in reply.aiter_lines():
             if not line.startswith("data: {"):
                 continue
             chunk = json.loads(line[6:])
             if "error" in chunk:
-                raise ValueError(f"the server: {chunk['error']['message']}")
+                raise UserError(f"the server: {chunk['error']['message']}")
             if usage := chunk.get("usage"):
                 load.tokens_in.append(usage["prompt_tokens"])
                 load.tokens_out.append(usage["completion_tokens"])

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import httpx2
 import psutil
 
+from turngraph.configs.user_error import UserError
+
 START_SECONDS = 300
 """Seconds in which a server has to be ready."""
 BLOCKS = 10
@@ -61,7 +63,7 @@ def serving(
         stop: signal that ends it.
 
     Raises:
-        ValueError: it ends, or is not ready in time.
+        UserError: it ends, or is not ready in time.
     """
     with subprocess.Popen(command) as process:
         try:
@@ -75,7 +77,7 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     """Wait for a server.
 
     Raises:
-        ValueError: it ends, or is not ready in time.
+        UserError: it ends, or is not ready in time.
     """
     end = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < end:
@@ -85,7 +87,7 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
         except httpx2.HTTPError:
             pass
         time.sleep(0.2)
-    raise ValueError("the server does not start")
+    raise UserError("the server does not start")
 
 
 def resident(process: psutil.Process) -> int:

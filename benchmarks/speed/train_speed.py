@@ -59,6 +59,7 @@ from turngraph.configs.models import sentence_encoder
 from turngraph.configs.parse import read_config
 from turngraph.configs.schema import Config, ModelConfig
 from turngraph.configs.shipped import find_config
+from turngraph.configs.user_error import UserError
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import run_cli
 from turngraph.data.embedding import cached
@@ -95,7 +96,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the options, and the rest, which are config fields.
 
     Raises:
-        ValueError: there is no GPU, or the last batch of a round would be smaller.
+        UserError: there is no GPU, or the last batch of a round would be smaller.
     """
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -110,7 +111,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     args, rest = parser.parse_known_args(argv)
     for size in args.batch_sizes:
         if args.num_questions % size:
-            raise ValueError(f"--num_questions {args.num_questions}: no multiple of {size}")
+            raise UserError(f"--num_questions {args.num_questions}: no multiple of {size}")
     check_device_option(args)
     return args, rest
 
@@ -142,10 +143,10 @@ def check_device_option(args: argparse.Namespace) -> None:
     """Check that the device exists.
 
     Raises:
-        ValueError: there is no GPU.
+        UserError: there is no GPU.
     """
     if args.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: torch finds no GPU")
+        raise UserError("--device cuda: torch finds no GPU")
 
 
 def load(args: argparse.Namespace, rest: Sequence[str]) -> Config:
@@ -163,14 +164,14 @@ def load_examples(args: argparse.Namespace, config: Config, prompt: Prompt) -> l
     """Build the examples of the config's data, or of the sample benchmark.
 
     Raises:
-        ValueError: there are fewer questions than --num_questions.
+        UserError: there are fewer questions than --num_questions.
     """
     conversations, chosen = load_questions(args, config)
     rerank = config.evidence.memory == "rerank"
     embed = cached(sentence_encoder(config.evidence.embedder)) if rerank else None
     examples = build_examples(ExampleBuilder(prompt, config.evidence, embed), conversations, chosen)
     if len(examples) < args.num_questions:
-        raise ValueError(f"--num_questions {args.num_questions}: there are only {len(examples)}")
+        raise UserError(f"--num_questions {args.num_questions}: there are only {len(examples)}")
     return examples
 
 

@@ -27,6 +27,7 @@ from turngraph.configs.parse import (
 )
 from turngraph.configs.schema import Config, DataConfig
 from turngraph.configs.shipped import find_config
+from turngraph.configs.user_error import UserError
 
 Trainer = Literal["train", "gretriever"]
 HERE = Path(__file__).resolve().parent
@@ -55,9 +56,9 @@ class Row:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9_]+", self.name):
-            raise ValueError(f"rows.name: {self.name!r} given, must be of a-z, 0-9 and _")
+            raise UserError(f"rows.name: {self.name!r} given, must be of a-z, 0-9 and _")
         if self.checkpoint_of is not None and (self.overrides or self.trainer != "train"):
-            raise ValueError(f"row {self.name}: with checkpoint_of, overrides have no effect")
+            raise UserError(f"row {self.name}: with checkpoint_of, overrides have no effect")
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,9 @@ class Size:
 
     def __post_init__(self) -> None:
         if self.num_questions is not None and self.num_questions < 1:
-            raise ValueError(f"num_questions: {self.num_questions} given, must be positive or null")
+            raise UserError(f"num_questions: {self.num_questions} given, must be positive or null")
         if self.num_seeds is not None and self.num_seeds < 1:
-            raise ValueError(f"num_seeds: {self.num_seeds} given, must be positive or null")
+            raise UserError(f"num_seeds: {self.num_seeds} given, must be positive or null")
 
 
 @dataclass(frozen=True)
@@ -154,14 +155,14 @@ class Study:
 
 def _check(holds: bool, name: str, wrong: str) -> None:
     if not holds:
-        raise ValueError(f"field {name}: {wrong}")
+        raise UserError(f"field {name}: {wrong}")
 
 
 def read_study(name: str | Path) -> Study:
     """Read a study from a YAML file, or a shipped one by its name.
 
     Raises:
-        ValueError: the file is missing, is not YAML, or holds an unknown or wrong field; the
+        UserError: the file is missing, is not YAML, or holds an unknown or wrong field; the
             message names file, line and field.
     """
     path = find_config(name, HERE)
@@ -174,13 +175,13 @@ def read_study(name: str | Path) -> Study:
         study: Study = _read(Study, tree)
         return study
     except OSError as error:
-        raise ValueError(f"study {path}: {error.strerror}") from None
+        raise UserError(f"study {path}: {error.strerror}") from None
     except RecursionError:
-        raise ValueError(f"study {path}, {deep_place(text)}") from None
+        raise UserError(f"study {path}, {deep_place(text)}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"study {path}{not_yaml(error)}") from None
+        raise UserError(f"study {path}{not_yaml(error)}") from None
     except _WrongField as error:
-        raise ValueError(f"study {path}, {error}") from None
+        raise UserError(f"study {path}, {error}") from None
 
 
 class _WrongField(Exception):
@@ -233,7 +234,7 @@ def _read_fields(class_: Any, node: yaml.Node, place: str, inner: str) -> Any:
             raise _WrongField(f"{place}: field {inner}{each.name} is missing")
     try:
         return class_(**values)
-    except ValueError as error:
+    except UserError as error:
         raise _WrongField(f"{place}: {error}") from None
 
 
@@ -249,7 +250,7 @@ def row_config(study: Study, size: Size, row: Row, seed: int, more: Sequence[str
             come after them.
 
     Raises:
-        ValueError: the config of a row is invalid (the row is named), or ``more`` sets a field that
+        UserError: the config of a row is invalid (the row is named), or ``more`` sets a field that
             the study sets.
     """
     values = {
@@ -261,13 +262,13 @@ def row_config(study: Study, size: Size, row: Row, seed: int, more: Sequence[str
     }
     given = {word.partition("=")[0] for word in more}
     if taken := [name for name in values if f"--{name}" in given]:
-        raise ValueError(f"--{taken[0]}: the study sets it")
+        raise UserError(f"--{taken[0]}: the study sets it")
     first = [f"--{name}={_as_option(value)}" for name, value in (values | size.overrides).items()]
     last = [f"--{name}={_as_option(value)}" for name, value in row.overrides.items()]
     try:
         return read_config(find_config(study.config), *first, *more, *last)
-    except ValueError as error:
-        raise ValueError(f"row {row.name}: {error}") from None
+    except UserError as error:
+        raise UserError(f"row {row.name}: {error}") from None
 
 
 def _as_option(value: Any) -> str:

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Convert both parts, and run the study on them.
 
     Raises:
-        ValueError: a file is missing or malformed, or the study is invalid.
+        UserError: a file is missing or malformed, or the study is invalid.
     """
     parser = argparse.ArgumentParser(
         description=__doc__,

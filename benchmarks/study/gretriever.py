@@ -33,6 +33,7 @@ from turngraph.benchmarks.study.runs import PEER_WEIGHTS as WEIGHTS
 from turngraph.configs.models import sentence_encoder
 from turngraph.configs.parse import differences, read_config, write_config
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.prefetch import fingerprint
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.chosen_questions import choose_questions
@@ -123,7 +124,7 @@ def train(system: Pyg, config: Config, examples: Sequence[Example], stop: StopRe
     """Run the training loop: step, log, save, stop.
 
     Raises:
-        ValueError: the folder's checkpoint has other data or another config.
+        UserError: the folder's checkpoint has other data or another config.
     """
     settings, output = config.training, Path(config.training.output)
     schedule, optimizer = BatchSchedule(examples, settings), make_optimizer(system, config)
@@ -151,7 +152,7 @@ def take_step(
     """Take one optimizer step; batches are weighted by answer tokens, as in our loop.
 
     Raises:
-        ValueError: loss or gradient is not finite.
+        UserError: loss or gradient is not finite.
     """
     tokens = [sum(len(example.target_ids) for example in batch) for batch in batches]
     total = 0.0
@@ -169,7 +170,7 @@ def take_step(
         total += float(loss.detach()) * count / sum(tokens)
     norm = float(clip_grad_norm_(system.module.parameters(), max_norm))
     if not math.isfinite(total) or not math.isfinite(norm):
-        raise ValueError(f"loss {total}, gradient norm {norm}")
+        raise UserError(f"loss {total}, gradient norm {norm}")
     optimizer.step()
     optimizer.zero_grad()
     return total
@@ -200,10 +201,10 @@ def check_ours(folder: Path) -> None:
     """Check that a folder is a checkpoint of GRetriever or free; nothing else is replaced.
 
     Raises:
-        ValueError: a folder or file is something else.
+        UserError: a folder or file is something else.
     """
     if os.path.lexists(folder) and (folder.is_symlink() or not (folder / WEIGHTS).is_file()):
-        raise ValueError(
+        raise UserError(
             f"{folder}: no checkpoint of GRetriever, and one needs this name; move it, or train "
             "elsewhere"
         )
@@ -221,7 +222,7 @@ def resume(
     """Load the folder's checkpoint, and return its step; 0 if there is none.
 
     Raises:
-        ValueError: the checkpoint has another config or other data, or is incomplete, or what has
+        UserError: the checkpoint has another config or other data, or is incomplete, or what has
             its name is something else.
     """
     check_ours(output / "last")
@@ -230,12 +231,12 @@ def resume(
         return 0
     changed = differences(read_config(found[0] / "config.yaml"), config).keys() - FREE
     if changed:
-        raise ValueError(f"{found[0]}: a checkpoint of another config: {', '.join(changed)}")
+        raise UserError(f"{found[0]}: a checkpoint of another config: {', '.join(changed)}")
     progress = read_progress(found[0])
     if progress is None:
-        raise ValueError(f"{found[0]}: no trainer state to resume from")
+        raise UserError(f"{found[0]}: no trainer state to resume from")
     if progress["data"] != data:
-        raise ValueError(f"{found[0]}: trained on other data")
+        raise UserError(f"{found[0]}: trained on other data")
     load_weights(system, found[0])
     load_optimizer(system.module, optimizer, found[0])
     load_random(found[0], 0)
@@ -248,14 +249,14 @@ def load_weights(system: Pyg, folder: Path) -> None:
     missing, unknown = system.module.load_state_dict(weights, strict=False)
     trains = {name for name, p in system.module.named_parameters() if p.requires_grad}
     if unknown or trains & set(missing):
-        raise ValueError(f"{folder / WEIGHTS}: not the weights of this model")
+        raise UserError(f"{folder / WEIGHTS}: not the weights of this model")
 
 
 def answer_command(args: argparse.Namespace) -> None:
     """Answer the questions of a file that the output does not have yet.
 
     Raises:
-        ValueError: the output has another checkpoint, input or options, or cannot be written.
+        UserError: the output has another checkpoint, input or options, or cannot be written.
     """
     config = read_config(args.checkpoint / "config.yaml")
     builder = load_builder(config)

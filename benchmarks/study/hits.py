@@ -26,6 +26,7 @@ from turngraph.benchmarks.study.row_scores import (
     values_of,
 )
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.score import Estimate
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = read_hits(args.files)
     for name in (args.than, *(args.rows or ())):
         if name not in rows:
-            raise ValueError(f"{name!r} is not a row of {', '.join(args.files)}: {', '.join(rows)}")
+            raise UserError(f"{name!r} is not a row of {', '.join(args.files)}: {', '.join(rows)}")
     chosen = {name: rows[name] for name in args.rows or rows}
     if args.output is None:
         for line in table(chosen, rows[args.than], args.than):
@@ -91,7 +92,7 @@ def write_page(
         argv: arguments of the command, which the page names.
 
     Raises:
-        ValueError: matplotlib is not installed, or a file cannot be written.
+        UserError: matplotlib is not installed, or a file cannot be written.
     """
     with extra("bench", "the page's figure needs"):
         import turngraph.benchmarks.study.figures as draw
@@ -180,7 +181,7 @@ def read_hits(paths: Sequence[str]) -> Rows:
     """Read the rows of some files, by name and seed.
 
     Raises:
-        ValueError: a file is missing, a line is malformed, or two seeds of a row answer different
+        UserError: a file is missing, a line is malformed, or two seeds of a row answer different
             questions; the message names the file.
     """
     rows: Rows = {}
@@ -189,14 +190,14 @@ def read_hits(paths: Sequence[str]) -> Rows:
             with open(path, encoding="utf-8", newline="") as file:
                 lines = list(csv.reader(file))
         except OSError as error:
-            raise ValueError(f"{path}: {error.strerror}") from None
+            raise UserError(f"{path}: {error.strerror}") from None
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+            raise UserError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
         for name, seed, hits in _columns(path, lines):
             seeds = rows.setdefault(name, {})
             for other, known in seeds.items():
                 if known.keys() != hits.keys():
-                    raise ValueError(
+                    raise UserError(
                         f"{path}: {name}/{seed} has answered other questions ({len(hits)}) than "
                         f"{name}/{other} ({len(known)})"
                     )
@@ -209,11 +210,11 @@ def _columns(path: str, lines: Sequence[Sequence[str]]) -> list[tuple[str, str, 
     names = [column.rpartition("/") for column in head[2:]]
     are_rows = all(name and (seed == ANY or seed.isdigit()) for name, _, seed in names)
     if tuple(head[:2]) != QUESTION or not are_rows:
-        raise ValueError(f"{path}, line 1: must be {','.join(QUESTION)},ROW/SEED,...")
+        raise UserError(f"{path}, line 1: must be {','.join(QUESTION)},ROW/SEED,...")
     columns: list[tuple[str, str, Hits]] = [(name, seed, {}) for name, _, seed in names]
     for number, line in enumerate(lines[1:], 2):
         if len(line) != len(head) or not set(line[2:]) <= {*H_AT_1_AND_5, ""}:
-            raise ValueError(f"{path}, line {number}: must be {len(head)} fields, entries 1, 5, 0")
+            raise UserError(f"{path}, line {number}: must be {len(head)} fields, entries 1, 5, 0")
         for entry, (_, _, hits) in zip(line[2:], columns, strict=True):
             if entry:
                 hits[line[0], line[1]] = entry

@@ -23,6 +23,7 @@ from turngraph.benchmarks.study.row_scores import (
 from turngraph.benchmarks.study.runs import Json, Run
 from turngraph.configs.extras import extra
 from turngraph.configs.schema import Config
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import iter_lines
 from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.score import Estimate, group_of
@@ -188,7 +189,7 @@ def _figures(study: Study, rows: Rows, numbers: Json, output: Path) -> Iterator[
     try:
         with extra("bench", "the report has no figures, which need"):
             import turngraph.benchmarks.study.figures as draw
-    except ValueError as error:
+    except UserError as error:
         logger.warning("%s", error)
         return
 

@@ -37,6 +37,7 @@ from turngraph.benchmarks.study.runs import (
     missing_files,
     study_runs,
 )
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         study, size = study_and_size(args)
         output = Path(args.output or f"runs/study/{Path(args.config).stem}_{args.size}")
         if missing := missing_files(study):
-            raise ValueError("missing data; each file with its command: " + "; ".join(missing))
+            raise UserError("missing data; each file with its command: " + "; ".join(missing))
         all_runs = study_runs(study, size, output, more)
         check_finished(all_runs)
         runs = chosen_runs(all_runs, args.rows, args.seeds)
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 size, runs, all_runs, stop=stop, write=report, at_once=args.at_once
             )
     if failed:
-        raise ValueError(f"{plural(len(failed), 'run')} failed: " + "; ".join(failed))
+        raise UserError(f"{plural(len(failed), 'run')} failed: " + "; ".join(failed))
     if stopped:
         raise SystemExit(EXIT_GO_ON)
 
@@ -100,7 +101,7 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--seeds", nargs="+", type=int, default=[], help="only these seeds")
     args, more = parser.parse_known_args(argv)
     if args.at_once < 1:
-        raise ValueError(f"--at_once: {args.at_once} given, must be at least 1")
+        raise UserError(f"--at_once: {args.at_once} given, must be at least 1")
     return args, more
 
 
@@ -118,10 +119,10 @@ def study_and_size(args: argparse.Namespace) -> tuple[Study, Size]:
         study = replace(study, data=args.data)
     if args.size not in study.sizes:
         known = ", ".join(study.sizes)
-        raise ValueError(f"--size: {args.size!r} given, must be one of {known}")
+        raise UserError(f"--size: {args.size!r} given, must be one of {known}")
     if unknown := [name for name in study.by if name not in TITLES]:
         known = ", ".join(TITLES)
-        raise ValueError(f"study {args.config}, field by: {unknown[0]!r}, must be of {known}")
+        raise UserError(f"study {args.config}, field by: {unknown[0]!r}, must be of {known}")
     return study, study.sizes[args.size]
 
 
@@ -132,7 +133,7 @@ def locked(output: Path) -> FileLock:
     try:
         lock.acquire()
     except Timeout:
-        raise ValueError(f"--output: {output} is in use by another study") from None
+        raise UserError(f"--output: {output} is in use by another study") from None
     return lock
 
 
@@ -186,7 +187,7 @@ def run_all(
                 run = running.pop(future)
                 try:
                     outcome = future.result()
-                except ValueError as error:
+                except UserError as error:
                     failed[run.folder] = f"{run.name}: {error}"
                     continue
                 spent = run.state["seconds"] / 60
@@ -206,7 +207,7 @@ def _now(run_one: Callable[[Run, Size, StopRequest], Outcome], *given: Any) -> F
     future: Future[Outcome] = Future()
     try:
         future.set_result(run_one(*given))
-    except ValueError as error:
+    except UserError as error:
         future.set_exception(error)
     return future
 

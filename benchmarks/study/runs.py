@@ -33,6 +33,7 @@ from turngraph.configs.json_files import read_json_object
 from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.outputs import whole_file
 from turngraph.model.checkpoint import commit, file_hash, read_checkpoint
@@ -131,7 +132,7 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
         more: ``--field=value`` overrides of all rows.
 
     Raises:
-        ValueError: a row's config is invalid; names the row.
+        UserError: a row's config is invalid; names the row.
     """
     names = {row.name: row for row in study.rows}
     runs: list[Run] = []
@@ -147,7 +148,7 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
         training = trainings[trained.name, seed]
         proposals = answers[row.proposals_of, seed] if row.proposals_of is not None else None
         if proposals is not None and proposals.config.model.answers != "nodes":
-            raise ValueError(f"row {row.name}: proposals_of {row.proposals_of!r}: it has an LM")
+            raise UserError(f"row {row.name}: proposals_of {row.proposals_of!r}: it has an LM")
         answers[row.name, seed] = _answers(
             study, size, row, training=training, proposals=proposals, output=output, folders=folders
         )
@@ -166,7 +167,7 @@ def chosen_runs(runs: Sequence[Run], rows: Sequence[str], seeds: Sequence[int]) 
         seeds: random seeds; empty: all.
 
     Raises:
-        ValueError: a row or seed is unknown, or a row does not run with any of the seeds.
+        UserError: a row or seed is unknown, or a row does not run with any of the seeds.
     """
     answers = [run for run in runs if run.kind == "answer"]
     for option, given, known in (
@@ -175,13 +176,13 @@ def chosen_runs(runs: Sequence[Run], rows: Sequence[str], seeds: Sequence[int]) 
     ):
         if wrong := [value for value in given if value not in known]:
             names = ", ".join(map(str, known))
-            raise ValueError(f"{option}: {wrong[0]!r} given, must be of {names}")
+            raise UserError(f"{option}: {wrong[0]!r} given, must be of {names}")
     kept = [r for r in answers if (not rows or r.row.name in rows)]
     for name in rows:
         own = [run.seed for run in kept if run.row.name == name]
         if seeds and not set(own) & set(seeds):
             only = " and ".join(map(str, own))
-            raise ValueError(f"--seeds: row {name!r} runs with seed {only} alone")
+            raise UserError(f"--seeds: row {name!r} runs with seed {only} alone")
     kept = [r for r in kept if not seeds or r.seed in seeds]
     proposing = {run.proposals for run in kept}
     kept += [run for run in answers if run.folder in proposing]
@@ -278,7 +279,7 @@ def check_finished(runs: Sequence[Run]) -> None:
     """Check that finished runs are the ones that the study would make now.
 
     Raises:
-        ValueError: a default has changed since a training, or answers were made from another
+        UserError: a default has changed since a training, or answers were made from another
             checkpoint or other proposals than the present ones; names the folder.
     """
     for run in runs:
@@ -290,7 +291,7 @@ def _check_config(run: Run) -> None:
     path = run.folder / "config.yaml"
     before = changed_fields(read_config(path), leave_out=NOT_IN_HASH)
     if json.dumps(before, default=str) != json.dumps(run.identity["config"], default=str):
-        raise ValueError(f"{path}: a default has changed since the run began: move its folder away")
+        raise UserError(f"{path}: a default has changed since the run began: move its folder away")
 
 
 def _check_made_from(run: Run) -> None:
@@ -306,7 +307,7 @@ def _check_made_from(run: Run) -> None:
         now["proposals"] = file_hash(run.proposals / PREDICTIONS)
     for name, found in now.items():
         if name in before and before[name] != found:
-            raise ValueError(
+            raise UserError(
                 f"{run.folder}: answers of another {name} than the present one: delete the folder"
             )
 
@@ -321,7 +322,7 @@ def execute(run: Run, size: Size, stop: StopRequest) -> Outcome:
     """Start or resume a run, and wait until it is done, stopped or failed.
 
     Raises:
-        ValueError: a default has changed since it began.
+        UserError: a default has changed since it began.
     """
     run.folder.mkdir(parents=True, exist_ok=True)
     if run.kind == "train":

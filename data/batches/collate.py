@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from turngraph.configs.schema import PASSAGE_FEATURES
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
@@ -132,7 +133,7 @@ def collate(
         packed: concatenate the examples in one row, without padding; for training only.
 
     Raises:
-        ValueError: an example has no gold answer to train on.
+        UserError: an example has no gold answer to train on.
     """
     lengths = [e.num_tokens - (0 if with_target else len(e.target_ids)) for e in examples]
     shape = (1, sum(lengths)) if packed else (len(examples), max(lengths))
@@ -240,12 +241,12 @@ def with_gold_candidates(examples: Sequence[Example], path: str | None) -> list[
         path: file that they come from, for messages.
 
     Raises:
-        ValueError: no example is left.
+        UserError: no example is left.
     """
     kept = [example for example in examples if _gold(example).any()]
     left_out = len(examples) - len(kept)
     if not kept:
-        raise ValueError(
+        raise UserError(
             f"config field data.train: {path}: none of {plural(left_out, 'question')} has a gold "
             "answer among the entities of its passages, so that nodes cannot learn from them"
         )
@@ -275,5 +276,5 @@ def _gold(example: Example) -> np.ndarray:
 
 def _target(example: Example) -> list[int]:
     if not example.target_ids:
-        raise ValueError(f"conversation {example.key[0]}, turn {example.key[1]}: no gold answer")
+        raise UserError(f"conversation {example.key[0]}, turn {example.key[1]}: no gold answer")
     return example.target_ids

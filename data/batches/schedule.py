@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from turngraph.configs.schema import TrainingConfig
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.examples import Example
 
@@ -37,7 +38,7 @@ class BatchSchedule:
         num_processes: number of processes that share the batches of every step.
 
     Raises:
-        ValueError: an example is longer than ``batch_tokens``, or ``num_processes`` does not divide
+        UserError: an example is longer than ``batch_tokens``, or ``num_processes`` does not divide
             ``batches_per_step``.
     """
 
@@ -163,14 +164,14 @@ def check_shared_evenly(batches_per_step: int, num_processes: int) -> None:
     """Check that the processes can share the batches of a step evenly.
 
     Raises:
-        ValueError: the processes would get different numbers of batches.
+        UserError: the processes would get different numbers of batches.
     """
     if batches_per_step % num_processes == 0:
         return
     below = batches_per_step // num_processes * num_processes
     above = below + num_processes
     nearest = below if below and batches_per_step - below <= above - batches_per_step else above
-    raise ValueError(
+    raise UserError(
         f"config field training.batches_per_step: {batches_per_step} given, which {num_processes} "
         f"processes cannot share evenly; the nearest value that they can is {nearest}"
     )
@@ -180,14 +181,14 @@ def check_lengths(examples: Sequence[Example], batch_tokens: int) -> None:
     """Check that every example fits into a batch.
 
     Raises:
-        ValueError: an example is longer than ``batch_tokens``.
+        UserError: an example is longer than ``batch_tokens``.
     """
     longest = max(examples, key=lambda example: example.num_tokens)
     if longest.num_tokens <= batch_tokens:
         return
     num = sum(example.num_tokens > batch_tokens for example in examples)
     conversation, turn = longest.key
-    raise ValueError(
+    raise UserError(
         f"config field training.batch_tokens: {batch_tokens} given, but {num} examples are longer; "
         f"conversation {conversation}, turn {turn}, the longest, has {longest.num_tokens} tokens: "
         "give at least as many, or limit the evidence with evidence.max_nodes"

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import StopRequest
 from turngraph.data.corpus.files import only_writer
 from turngraph.data.corpus.segment_writer import (
@@ -120,7 +121,7 @@ class CorpusBuilder:
             strict: raise at the first document that cannot be read; else it is skipped.
 
         Raises:
-            ValueError: a line is wrong, nothing can be read, a document of the current version
+            UserError: a line is wrong, nothing can be read, a document of the current version
                 cannot be read any more, or another process builds this corpus. The current
                 version stays.
             Stopped: the stop was requested; finished segments stay.
@@ -135,13 +136,13 @@ class CorpusBuilder:
         """Make a version without some sources and switch to it.
 
         Raises:
-            ValueError: a name is not one of the corpus's sources, or none would be left.
+            UserError: a name is not one of the corpus's sources, or none would be left.
         """
         with only_writer(self.folder):
             old = self._current_sources()
             for name in names:
                 if name not in old:
-                    raise ValueError(f"{self.folder}: no source {name!r}")
+                    raise UserError(f"{self.folder}: no source {name!r}")
             return self._build([], old, {n: of for n, of in old.items() if n not in names}, True)
 
     def _build(
@@ -189,7 +190,7 @@ class CorpusBuilder:
         stored = stored_pieces(self.folder, self.embedder)
         result |= {name: stored[name, digest] for name, digest in new.items()}
         if not result:
-            raise skipped[0] if skipped else ValueError(f"{self.folder}: no source would be left")
+            raise skipped[0] if skipped else UserError(f"{self.folder}: no source would be left")
         removed = [name for name in old if name not in result]
         if new or removed or not (self.folder / CURRENT).is_file():
             self._finish(result)
@@ -220,7 +221,7 @@ class CorpusBuilder:
         """Return the pieces of the current version's sources.
 
         Raises:
-            ValueError: its vectors are of another sentence encoder.
+            UserError: its vectors are of another sentence encoder.
         """
         if not (self.folder / CURRENT).is_file():
             return {}
@@ -228,7 +229,7 @@ class CorpusBuilder:
         if version.embedder != self.embedder:
             of, wanted = version.embedder or "no vectors", self.embedder or "no vectors"
             hint = "build it in another folder"
-            raise ValueError(f"{self.folder}: made with {of}, not with {wanted}; {hint}")
+            raise UserError(f"{self.folder}: made with {of}, not with {wanted}; {hint}")
         stored = stored_pieces(self.folder, self.embedder, version.segments)
         return {name: stored[name, of["sha256"]] for name, of in version.sources.items()}
 
@@ -284,7 +285,7 @@ def read_all(writer: SegmentWriter, todo: Sequence[NewSource]) -> Iterator[Read]
     """Store the passages of sources in segments; yield each source, the last ones at the end.
 
     Raises:
-        ValueError: a line of a source is wrong; the sources before it are stored.
+        UserError: a line of a source is wrong; the sources before it are stored.
         Stopped: the stop was requested.
     """
     for new in todo:
@@ -292,7 +293,7 @@ def read_all(writer: SegmentWriter, todo: Sequence[NewSource]) -> Iterator[Read]
             writer.read(new)
         except Unreadable as error:
             yield new, error
-        except ValueError:
+        except UserError:
             writer.flush()
             raise
         else:

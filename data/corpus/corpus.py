@@ -9,6 +9,7 @@ from typing import Literal, overload
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.corpus.bm25_files import FOLDER, open_bm25
 from turngraph.data.corpus.files import array
 from turngraph.data.corpus.segment import Segment
@@ -63,7 +64,7 @@ class Corpus:
         hashes: check the hashes of all files, which reads them once.
 
     Raises:
-        ValueError: there is no such corpus or version, or a file of it is missing or was changed.
+        UserError: there is no such corpus or version, or a file of it is missing or was changed.
     """
 
     def __init__(self, folder: str | Path, number: int | None = None, hashes: bool = False) -> None:
@@ -104,15 +105,15 @@ class Corpus:
             embedder: its name, to be compared with theirs; None: it is known to be the same.
 
         Raises:
-            ValueError: the retriever needs vectors, and the corpus has none, or has those of
+            UserError: the retriever needs vectors, and the corpus has none, or has those of
                 another encoder.
         """
         if retriever != "bm25" and self.version.embedder is None:
             hint = "turngraph corpus build --vectors makes them"
-            raise ValueError(f"{self.folder}: no vectors, which {retriever} needs; {hint}")
+            raise UserError(f"{self.folder}: no vectors, which {retriever} needs; {hint}")
         if retriever != "bm25" and embedder not in (None, self.version.embedder):
             made = f"vectors by {self.version.embedder}, but evidence.embedder is {embedder}"
-            raise ValueError(f"{self.folder}: {made}")
+            raise UserError(f"{self.folder}: {made}")
         return CorpusIndex(self, retriever, embed)
 
 

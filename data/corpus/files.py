@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json, Location, parse_json
 from turngraph.data.outputs import to_disk, whole_file
 
@@ -67,18 +68,18 @@ def read_sealed(folder: Path, hashes: bool = False) -> Json:
         hashes: check the hash of every file, too, which reads them all.
 
     Raises:
-        ValueError: a file is missing or differs; the message names it.
+        UserError: a file is missing or differs; the message names it.
     """
     manifest = read_object(folder / SEAL)
     for name, expected in manifest["files"].items():
         path = folder / name
         if not path.is_file():
-            raise ValueError(f"{path}: missing; build the corpus again")
+            raise UserError(f"{path}: missing; build the corpus again")
         size = path.stat().st_size
         if size != expected["bytes"]:
-            raise ValueError(f"{path}: {size} bytes, not {expected['bytes']}; it was changed")
+            raise UserError(f"{path}: {size} bytes, not {expected['bytes']}; it was changed")
         if hashes and sha256(path) != expected["sha256"]:
-            raise ValueError(f"{path}: its hash differs from {SEAL}; it was changed")
+            raise UserError(f"{path}: its hash differs from {SEAL}; it was changed")
     return manifest
 
 
@@ -86,17 +87,17 @@ def read_object(path: Path) -> Json:
     """Read a JSON file that holds one object.
 
     Raises:
-        ValueError: it is missing, or holds something else.
+        UserError: it is missing, or holds something else.
     """
     try:
         text = path.read_text("utf-8")
     except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from None
+        raise UserError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: not UTF-8") from None
+        raise UserError(f"{path}: not UTF-8") from None
     value = parse_json(text, Location(path))
     if not isinstance(value, dict):
-        raise ValueError(f"{path}: must be a JSON object")
+        raise UserError(f"{path}: must be a JSON object")
     return value
 
 
@@ -113,7 +114,7 @@ def array(folder: Path, name: str) -> np.ndarray:
     try:  # an empty array cannot be mapped
         found: np.ndarray = np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}; build the corpus again") from None
+        raise UserError(f"{path}: {error}; build the corpus again") from None
     return found
 
 
@@ -122,12 +123,12 @@ def only_writer(folder: Path) -> Iterator[None]:
     """Hold the lock of a corpus while it is changed.
 
     Raises:
-        ValueError: another process holds it.
+        UserError: another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{folder}: another process is building this corpus") from None
+            raise UserError(f"{folder}: another process is building this corpus") from None
         yield

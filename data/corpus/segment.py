@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.corpus.files import array, read_sealed, sealed_folder
 from turngraph.data.json_fields import Json, Location, parse_json
 from turngraph.data.jsonlines import dump, parse_evidence, to_json
@@ -54,14 +55,14 @@ class Segment:
         hashes: check the hashes of its files.
 
     Raises:
-        ValueError: a file is missing or was changed.
+        UserError: a file is missing or was changed.
     """
 
     def __init__(self, folder: Path, hashes: bool = False) -> None:
         self.folder, self.name = folder, folder.name
         manifest = read_sealed(folder, hashes)
         if manifest.get("format") != FORMAT:
-            raise ValueError(f"{folder}: format {manifest.get('format')}, not {FORMAT}")
+            raise UserError(f"{folder}: format {manifest.get('format')}, not {FORMAT}")
         self.pieces = [Piece(**piece) for piece in manifest["pieces"]]
         self.embedder: str | None = manifest["embedder"]
 

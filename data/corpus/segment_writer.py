@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import StopRequest
 from turngraph.data.corpus.files import PARTIAL
 from turngraph.data.corpus.segment import Piece, Segment, write_segment
@@ -116,7 +117,7 @@ class SegmentWriter:
         """Add the passages of a source that no segment has yet.
 
         Raises:
-            ValueError: a line is wrong, or the file changed meanwhile. What waits of other sources
+            UserError: a line is wrong, or the file changed meanwhile. What waits of other sources
                 stays.
             Unreadable: nothing can be read from it.
             Stopped: the stop was requested; what was read is stored.
@@ -140,8 +141,8 @@ class SegmentWriter:
             if not end:
                 raise Unreadable(source.path, "nothing to read in it")
             if source.digest() != digest:
-                raise ValueError(f"{source.path}: was changed while it was read; build again")
-        except ValueError:
+                raise UserError(f"{source.path}: was changed while it was read; build again")
+        except UserError:
             del self.passages[start:]
             raise
         self._add_piece(source.name, digest, begin, end, True, start)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.entities import find_entities
 from turngraph.data.json_fields import Json, Location, decoded, field, iter_lines, raw_lines
 from turngraph.data.jsonlines import parse_evidence
@@ -66,7 +67,7 @@ class SourceFile:
         """Yield the blocks of its passages, which have ids and entities.
 
         Raises:
-            ValueError: a line of JSON Lines is wrong; the message names file, line and field.
+            UserError: a line of JSON Lines is wrong; the message names file, line and field.
             Unreadable: the document cannot be read.
         """
         if self.path.suffix.lower() in JSON_LINES:
@@ -97,7 +98,7 @@ def find_sources(
         The files, and what of the folders cannot be read, such as links that lead out of them.
 
     Raises:
-        ValueError: an input is missing or of an unknown kind, two files have one name, or there is
+        UserError: an input is missing or of an unknown kind, two files have one name, or there is
             no file.
         Unreadable: ``strict``, and something cannot be read.
     """
@@ -107,12 +108,12 @@ def find_sources(
         for source in _files_of(path, refused):
             if source.name in found and found[source.name].path != source.path:
                 both = f"{shown(found[source.name].path)} and {shown(source.path)}"
-                raise ValueError(f"two sources are called {source.name}: {both}")
+                raise UserError(f"two sources are called {source.name}: {both}")
             found[source.name] = source
     if strict and refused:
         raise refused[0]
     if not found:
-        raise ValueError(f"{', '.join(map(shown, inputs))}: no file that can be read")
+        raise UserError(f"{', '.join(map(shown, inputs))}: no file that can be read")
     return [found[name] for name in sorted(found)], refused
 
 
@@ -129,10 +130,10 @@ def _files_of(path: Path, refused: list[Unreadable]) -> Iterator[SourceFile]:
             yield SourceFile(shown(one.relative_to(path).as_posix()), one)
         return
     if not path.is_file():
-        raise ValueError(f"{shown(path)}: " + ("not a file" if path.exists() else "no such file"))
+        raise UserError(f"{shown(path)}: " + ("not a file" if path.exists() else "no such file"))
     if path.suffix.lower() not in (*SUFFIXES, *JSON_LINES) and not is_wiki(path):
         kinds = ", ".join((*SUFFIXES, *JSON_LINES, "wiki_00"))
-        raise ValueError(f"{shown(path)}: cannot be read; files that can: {kinds}")
+        raise UserError(f"{shown(path)}: cannot be read; files that can: {kinds}")
     yield SourceFile(shown(path.name), path)
 
 

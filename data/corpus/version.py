@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.corpus.bm25_files import FOLDER, write_bm25
 from turngraph.data.corpus.files import (
     PARTIAL,
@@ -63,10 +64,10 @@ def read_version(corpus: Path, number: int | None = None, hashes: bool = False) 
         hashes: check the hashes of its files.
 
     Raises:
-        ValueError: there is no such corpus or version, or a file of it is missing or was changed.
+        UserError: there is no such corpus or version, or a file of it is missing or was changed.
     """
     if not (corpus / CURRENT).is_file():
-        raise ValueError(f"{corpus}: no corpus; turngraph corpus build makes one")
+        raise UserError(f"{corpus}: no corpus; turngraph corpus build makes one")
     if number is None:
         number = int(read_object(corpus / CURRENT)["version"])
     return _read(corpus, number, hashes)
@@ -76,10 +77,10 @@ def _read(corpus: Path, number: int, hashes: bool = False) -> Version:
     folder = folder_of(corpus, number)
     if not (folder / SEAL).is_file():
         known = ", ".join(map(str, version_numbers(corpus))) or "none"
-        raise ValueError(f"{corpus}: no version {number}; it has {known}")
+        raise UserError(f"{corpus}: no version {number}; it has {known}")
     manifest = read_sealed(folder, hashes)
     if manifest.get("format") != FORMAT:
-        raise ValueError(f"{folder}: format {manifest.get('format')}, not {FORMAT}")
+        raise UserError(f"{folder}: format {manifest.get('format')}, not {FORMAT}")
     names = ("sources", "segments", "num_passages", "embedder")
     return Version(folder, **{name: manifest[name] for name in names})
 
@@ -99,7 +100,7 @@ def switch(corpus: Path, number: int) -> None:
     """Make a version the current one, at once.
 
     Raises:
-        ValueError: there is no such version, or a file of it is missing.
+        UserError: there is no such version, or a file of it is missing.
     """
     _read(corpus, number)
     write_object(corpus / CURRENT, {"format": FORMAT, "version": number})

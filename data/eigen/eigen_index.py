@@ -64,7 +64,7 @@ class EigenIndex:
         owners: number of each question's chunk among the passages that are not blank.
 
     Raises:
-        ValueError: the encoder returns a vector that is zero or not finite for a passage, which is
+        UserError: the encoder returns a vector that is zero or not finite for a passage, which is
             named by its number.
     """
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.eigen.similarity_graph import Neighbours
 from turngraph.data.eigen.themes import Theme
 from turngraph.data.retrieval.reciprocal_ranks import fuse as fuse
@@ -40,12 +41,12 @@ class SearchSettings:
         """Check the settings.
 
         Raises:
-            ValueError: a setting is out of range.
+            UserError: a setting is out of range.
         """
         for name, least in (("gamma", 0), ("num_starts", 1), ("max_pops", 1), ("max_tokens", 1)):
             value = getattr(self, name)
             if value is not None and not least <= value < float("inf"):
-                raise ValueError(f"search: {name} {value!r} given, must be at least {least}")
+                raise UserError(f"search: {name} {value!r} given, must be at least {least}")
 
 
 SEARCH = SearchSettings()

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
+from turngraph.configs.user_error import UserError
+
 DECIMALS = 6
 """Of similarities: their last bits depend on the rows that are computed together."""
 BLOCK_ENTRIES = 1 << 20
@@ -47,7 +49,7 @@ def unit_vectors(vectors: np.ndarray, what: str) -> np.ndarray:
         what: names a row in errors.
 
     Raises:
-        ValueError: a vector is zero or not finite; the error names its number.
+        UserError: a vector is zero or not finite; the error names its number.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors of {what}s: {vectors.ndim} axes given, must be 2")
@@ -55,7 +57,7 @@ def unit_vectors(vectors: np.ndarray, what: str) -> np.ndarray:
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     for wrong, is_wrong in (("not finite", ~np.isfinite(norms)), ("zero", norms < MIN_NORM)):
         if is_wrong.any():
-            raise ValueError(f"{what} {int(is_wrong.argmax())}: its vector is {wrong}")
+            raise UserError(f"{what} {int(is_wrong.argmax())}: its vector is {wrong}")
     if np.abs(norms - 1).max(initial=0) < 1e-5:
         return vectors
     unit: np.ndarray = vectors / norms[:, None]

@@ -122,7 +122,7 @@ def source_themes(
         settings: of the graph and its decomposition.
 
     Raises:
-        ValueError: a vector is zero or not finite (named by its chunk's number), shapes do not fit,
+        UserError: a vector is zero or not finite (named by its chunk's number), shapes do not fit,
             or the eigenpairs did not converge.
     """
     count = len(vectors)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.eigen.question_wording import (
     ask_about,
     ask_cell,
@@ -245,7 +246,7 @@ def questions_by_lm(
         counts: receives ``made``, ``cut_off``, ``no_question``, ``no_shared_word`` and ``copied``.
 
     Raises:
-        ValueError: a complete reply breaks the schema: the decoding is not constrained.
+        UserError: a complete reply breaks the schema: the decoding is not constrained.
     """
     counts = Counter() if counts is None else counts
     schema = {**SCHEMA, "properties": {"questions": {**_LIST, "maxItems": num_questions}}}
@@ -272,7 +273,7 @@ def _read(reply: str, is_complete: bool, number: int) -> list[str]:
         return [" ".join(question.split()) for question in questions]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if is_complete:
-            raise ValueError(
+            raise UserError(
                 f"chunk {number}: the LM's reply breaks its schema: is it constrained?"
             ) from error
         return []

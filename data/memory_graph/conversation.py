@@ -183,7 +183,7 @@ class ConversationGraph:
         """Return to an earlier state, and forget the turns remembered since then.
 
         Raises:
-            ValueError: the graph cannot be written, or another process prevents its files from
+            UserError: the graph cannot be written, or another process prevents its files from
                 being purged; the record has then forgotten the turns, and the same call completes
                 the purge.
         """

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import Episode, Extractor, Fact
 from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remember_many
 from turngraph.data.memory_graph.record.open_store import open_store
@@ -77,7 +78,7 @@ class MemoryGraph:
             tenant: whose graph it is, in a PostgreSQL database; a missing one is created.
 
         Raises:
-            ValueError: the file is missing (``read_only``), is not a memory graph, is damaged, or
+            UserError: the file is missing (``read_only``), is not a memory graph, is damaged, or
                 has a newer version; or the server does not answer or refuses.
         """
         if extractor is None:
@@ -127,7 +128,7 @@ class MemoryGraph:
         """Remember a text, and flush it to disk; the arguments are the fields of ``Episode``.
 
         Raises:
-            ValueError: as ``remember_many``.
+            UserError: as ``remember_many``.
         """
         episode = Episode(
             text=text,
@@ -145,7 +146,7 @@ class MemoryGraph:
         """Remember episodes in order, a batch at a time; see ``ingest.remember_many``.
 
         Raises:
-            ValueError: an episode is invalid (earlier batches stay), or the graph cannot be
+            UserError: an episode is invalid (earlier batches stay), or the graph cannot be
                 written.
         """
         return remember_many(self.store, self.extractor, episodes, progress, batch)
@@ -155,7 +156,7 @@ class MemoryGraph:
         from turngraph.data.memory_graph.recall.recall import Recall
 
         if self.embed is None:
-            raise ValueError(f"{self.store}: opened without an embedder, which asking needs")
+            raise UserError(f"{self.store}: opened without an embedder, which asking needs")
         writable = not (self.store.read_only or self.store.in_memory)
         return Recall(self.store, self.embed, self.extractor, writable)
 
@@ -170,7 +171,7 @@ class MemoryGraph:
             settings: settings of the search; None: the paper's.
 
         Raises:
-            ValueError: there is no embedder, or ``as_of`` is not a time.
+            UserError: there is no embedder, or ``as_of`` is not a time.
         """
         return self._recall.ask(question, as_of, settings)
 
@@ -180,7 +181,7 @@ class MemoryGraph:
         """Return episodes that may answer a question, best first; see ``Recall.ask_episodes``.
 
         Raises:
-            ValueError: there is no embedder, or ``as_of`` is not a time.
+            UserError: there is no embedder, or ``as_of`` is not a time.
         """
         return self._recall.ask_episodes(question, as_of, settings)
 
@@ -226,7 +227,7 @@ class MemoryGraph:
             on_step: called with each finished step.
 
         Raises:
-            ValueError: there is no embedder, the question is blank, ``as_of`` is not a time, or
+            UserError: there is no embedder, the question is blank, ``as_of`` is not a time, or
                 the planner fails.
         """
         from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
@@ -250,13 +251,13 @@ class MemoryGraph:
         """Bring the themes to the record's state; see ``make_themes.make_themes``.
 
         Raises:
-            ValueError: there is no embedder, a vector is zero or not finite, eigenvectors did not
+            UserError: there is no embedder, a vector is zero or not finite, eigenvectors did not
                 converge, or the graph cannot be written.
         """
         from turngraph.data.memory_graph.upkeep.make_themes import make_themes
 
         if self.embed is None:
-            raise ValueError(f"{self.store}: opened without an embedder, which themes need")
+            raise UserError(f"{self.store}: opened without an embedder, which themes need")
         return make_themes(self.store, self.embed, lm, stop)
 
     def themes(self, as_of: str | None = None) -> list[RecalledTheme]:
@@ -266,7 +267,7 @@ class MemoryGraph:
             as_of: a time; sentences that held at its end are quoted. None: those that hold now.
 
         Raises:
-            ValueError: ``as_of`` is not a time.
+            UserError: ``as_of`` is not a time.
         """
         from turngraph.data.memory_graph.recall.held_quotes import list_themes
 
@@ -278,7 +279,7 @@ class MemoryGraph:
         """Return the themes of a question and what they say; see ``recall.Recall.ask_themes``.
 
         Raises:
-            ValueError: there is no embedder, or ``as_of`` is not a time.
+            UserError: there is no embedder, or ``as_of`` is not a time.
         """
         return self._recall.ask_themes(question, as_of, settings)
 
@@ -293,7 +294,7 @@ class MemoryGraph:
         """Erase episodes, an entity or a source from all files; see ``forget.forget``.
 
         Raises:
-            ValueError: not exactly one of the three is given, or it is unknown.
+            UserError: not exactly one of the three is given, or it is unknown.
         """
         if not dry_run:
             self.clear_recalls()
@@ -312,7 +313,7 @@ class MemoryGraph:
         """Return the first episodes that ``forget`` would erase; see ``forget.to_forget``.
 
         Raises:
-            ValueError: as ``forget``.
+            UserError: as ``forget``.
         """
         return to_forget(self.store, episode=episode, entity=entity, source=source, wide=wide)
 
@@ -320,7 +321,7 @@ class MemoryGraph:
         """Return what ``forget`` leaves without ``wide``; see ``forget.other_mentions``.
 
         Raises:
-            ValueError: no object has the id, or several have the name.
+            UserError: no object has the id, or several have the name.
         """
         return other_mentions(self.store, entity)
 
@@ -328,7 +329,7 @@ class MemoryGraph:
         """Return an object, by name or id, with the facts that hold now.
 
         Raises:
-            ValueError: no object has that name or id, or several have.
+            UserError: no object has that name or id, or several have.
         """
         return show(self.store, entity)
 
@@ -336,7 +337,7 @@ class MemoryGraph:
         """Return all facts of an object, also closed ones, in order of time.
 
         Raises:
-            ValueError: no object has that name or id, or several have.
+            UserError: no object has that name or id, or several have.
         """
         return history(self.store, entity)
 
@@ -348,7 +349,7 @@ class MemoryGraph:
         """Merge two objects that are the same thing, and return the id of the kept one.
 
         Raises:
-            ValueError: a name is unknown or ambiguous, or both are the same object.
+            UserError: a name is unknown or ambiguous, or both are the same object.
         """
         return edit.merge(self.store, keep, other)
 
@@ -362,7 +363,7 @@ class MemoryGraph:
         """Split an object that is two things, and return the new id; see ``edit.split``.
 
         Raises:
-            ValueError: the object is unknown or ambiguous, or not in the facts to move.
+            UserError: the object is unknown or ambiguous, or not in the facts to move.
         """
         return edit.split(self.store, entity, new_name, episodes, facts)
 
@@ -370,7 +371,7 @@ class MemoryGraph:
         """Rename an object, and return its id; the old name stays an alias.
 
         Raises:
-            ValueError: the object is unknown or ambiguous, or the name is blank.
+            UserError: the object is unknown or ambiguous, or the name is blank.
         """
         return edit.rename(self.store, entity, name)
 
@@ -378,7 +379,7 @@ class MemoryGraph:
         """Add a name by which an object is found, and return its id.
 
         Raises:
-            ValueError: the object is unknown or ambiguous, or the name is another object's.
+            UserError: the object is unknown or ambiguous, or the name is another object's.
         """
         return edit.add_alias(self.store, entity, name)
 
@@ -386,7 +387,7 @@ class MemoryGraph:
         """Undo the last merge, split, rename or alias, and return its operation.
 
         Raises:
-            ValueError: there is nothing to undo, or later facts depend on it.
+            UserError: there is nothing to undo, or later facts depend on it.
         """
         return journal.undo(self.store)
 
@@ -403,7 +404,7 @@ class MemoryGraph:
             rebuild: rebuild derived data first.
 
         Raises:
-            ValueError: the graph cannot be written (``rebuild``).
+            UserError: the graph cannot be written (``rebuild``).
         """
         from turngraph.data.memory_graph.upkeep import check
 
@@ -415,7 +416,7 @@ class MemoryGraph:
         """Copy the last committed state to a new file, while others may read and write.
 
         Raises:
-            ValueError: the file exists or cannot be written.
+            UserError: the file exists or cannot be written.
         """
         from turngraph.data.memory_graph.upkeep.backup import backup
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json, Location, UnknownFields, field, filled, iter_lines
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.memory_graph.memory_types import Episode
@@ -43,14 +44,12 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
         path: path of the file; its name is the default source.
 
     Raises:
-        ValueError: the file is missing or unreadable, nothing is in it, or a line or field is
+        UserError: the file is missing or unreadable, nothing is in it, or a line or field is
             invalid; the message names it.
     """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(
-            f"{path}: " + ("a folder, not a file" if path.is_dir() else "no such file")
-        )
+        raise UserError(f"{path}: " + ("a folder, not a file" if path.is_dir() else "no such file"))
     if path.suffix.lower() in DOCUMENTS:
         return _with_origins(path, _passages(path))
     if path.suffix.lower() not in JSON_LINES:
@@ -138,7 +137,7 @@ def _time(record: Json, location: Location) -> str | None:
         return None
     try:
         return parse_time(time)
-    except ValueError as error:
+    except UserError as error:
         raise (location / "time").error(f"{time[:40]!r} given: {error}") from None
 
 

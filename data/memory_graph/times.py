@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.normalise import parse_date
 
 _ISO = re.compile(
@@ -33,13 +34,13 @@ def parse_time(text: str) -> str:
     a second are dropped. Dates in words ("3 May 2019") are read by ``data.normalise.parse_date``.
 
     Raises:
-        ValueError: the text is not a time, or there is no such day.
+        UserError: the text is not a time, or there is no such day.
     """
     found = _ISO.fullmatch(text.strip())
     if found is None:
         words = parse_date(text)
         if words is None:
-            raise ValueError("not a time in ISO form (2019, 2019-05-03, 2019-05-03T10:30)")
+            raise UserError("not a time in ISO form (2019, 2019-05-03, 2019-05-03T10:30)")
         return words
     parts = {name: part for name, part in found.groupdict().items() if part is not None}
     zone = parts.pop("zone", "Z")
@@ -59,7 +60,7 @@ def parse_time(text: str) -> str:
     except NoZone:
         raise
     except (ValueError, OverflowError):
-        raise ValueError("no such day or time of day") from None
+        raise UserError("no such day or time of day") from None
     if last == "hour" and moment.minute:  # the zone differs by half an hour
         last = "minute"
     return moment.isoformat(timespec="seconds")[: _LENGTHS[last]]
@@ -170,13 +171,13 @@ def second_of(as_of: str | None) -> int:
     """Return the last second of a time in ISO form; None: the present second.
 
     Raises:
-        ValueError: it is not a time.
+        UserError: it is not a time.
     """
     if as_of is None:
         return start(now())
     if not isinstance(as_of, str):
-        raise ValueError(f"as_of: {as_of!r} given, must be a string")
+        raise UserError(f"as_of: {as_of!r} given, must be a string")
     try:
         return end(parse_time(as_of)) - 1
-    except ValueError as error:
-        raise ValueError(f"as_of: {as_of!r} given: {error}") from None
+    except UserError as error:
+        raise UserError(f"as_of: {as_of!r} given: {error}") from None

@@ -56,7 +56,7 @@ def terms(text: str, stemmer: Stemmer = "none") -> list[str]:
         stemmer: ``english``: Snowball's stems of the words.
 
     Raises:
-        ValueError: the stemmer is not installed.
+        UserError: the stemmer is not installed.
     """
     found = words(text)
     if stemmer == "none":
@@ -78,7 +78,7 @@ class EvidenceIndex:
         stemmer: as of ``terms``.
 
     Raises:
-        ValueError: the stemmer is not installed.
+        UserError: the stemmer is not installed.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ class EvidenceMemory:
         """Return to an earlier state; the memory graph forgets the turns since then.
 
         Raises:
-            ValueError: the memory graph cannot be written.
+            UserError: the memory graph cannot be written.
         """
         num_passages, draws, graph = state
         if self.graph is not None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
 
 NOT_IN_EVIDENCE = "not in the evidence"
@@ -72,7 +73,7 @@ class Calibration:
             where: names it in an error.
 
         Raises:
-            ValueError: it is no calibration of these features.
+            UserError: it is no calibration of these features.
         """
         if found is None:
             return None
@@ -84,7 +85,7 @@ class Calibration:
             assert len(weights) == len(FEATURES)
             assert all(map(math.isfinite, (*weights, *rest, error)))
         except (AssertionError, KeyError, TypeError, ValueError):
-            raise ValueError(f"{where}: no calibration of {', '.join(FEATURES)}") from None
+            raise UserError(f"{where}: no calibration of {', '.join(FEATURES)}") from None
         return Calibration(weights, *rest, error)
 
 

@@ -57,7 +57,7 @@ def write_explain_page(record: Explanation, path: str | Path) -> None:
         path: of the HTML file.
 
     Raises:
-        ValueError: the file cannot be written; no partial file is left.
+        UserError: the file cannot be written; no partial file is left.
     """
     text = explain_page(record)
     with whole_file(path) as file:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import (
@@ -206,10 +207,10 @@ def check_whole(path: str | Path) -> None:
     """Check that predictions are complete.
 
     Raises:
-        ValueError: they are not.
+        UserError: they are not.
     """
     if unfinished(path).exists():
-        raise ValueError(f"{path}: not complete; run the command that writes it to resume")
+        raise UserError(f"{path}: not complete; run the command that writes it to resume")
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:
@@ -219,7 +220,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     counts them.
 
     Raises:
-        ValueError: a line is malformed or repeats a question; the message names file, line and
+        UserError: a line is malformed or repeats a question; the message names file, line and
             field. Or no line has a gold answer, or the file is not complete.
     """
     predictions: list[Prediction] = []
@@ -240,7 +241,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
         predictions.append(one)
     if not predictions:
         what = "prediction" if not num_without else "gold answer"
-        raise ValueError(f"{path}: no {what} in it, there is nothing to score")
+        raise UserError(f"{path}: no {what} in it, there is nothing to score")
     if num_without:
         lines_without = plural(num_without, "line")
         logger.warning("%s: not scored, without a gold answer: %s", path, lines_without)
@@ -319,7 +320,7 @@ def read_proposals(path: str | Path, num: int) -> dict[Key, Proposed]:
         num: largest number of entities of a question.
 
     Raises:
-        ValueError: a line is malformed or repeats a question, or its candidates have no
+        UserError: a line is malformed or repeats a question, or its candidates have no
             log-probabilities; the message names file, line and field. Or the file is not complete.
     """
     check_whole(path)
@@ -343,7 +344,7 @@ def proposals_of(record: Json, location: Location) -> list[Proposal]:
         location: its location, for errors.
 
     Raises:
-        ValueError: as ``read_proposals``.
+        UserError: as ``read_proposals``.
     """
     field(record, "candidates", list, location)
     return [_proposal(one, at) for at, one in records(record, "candidates", location)]

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import visible
 from turngraph.data.json_fields import Json, Location
@@ -83,7 +84,7 @@ def score_predictions(path: str | Path) -> Scores:
     A line with an error is wrong in every metric.
 
     Raises:
-        ValueError: as ``read_predictions``.
+        UserError: as ``read_predictions``.
     """
     predictions = tuple(read_predictions(path))
     rows = [[*_quality(one), one.num_tokens, one.milliseconds / 1000] for one in predictions]
@@ -167,10 +168,10 @@ def breakdown(scores: Scores, by: str) -> dict[str, Summary]:
             question without source or domain is in the group "(none)".
 
     Raises:
-        ValueError: ``by`` is unknown, or a line has no ``turn_index`` to group by.
+        UserError: ``by`` is unknown, or a line has no ``turn_index`` to group by.
     """
     if by not in GROUPINGS:
-        raise ValueError(f"--by: must be one of {', '.join(GROUPINGS)}, not {by!r}")
+        raise UserError(f"--by: must be one of {', '.join(GROUPINGS)}, not {by!r}")
     groups: dict[Any, list[int]] = {}
     for index, one in enumerate(scores.predictions):
         groups.setdefault(group_of(one, by, scores.path), []).append(index)
@@ -211,13 +212,13 @@ def paired_difference(a: Scores, b: Scores, metric: str = "hit_at_1") -> Estimat
         metric: a key of METRICS.
 
     Raises:
-        ValueError: the metric is unknown or no question is common.
+        UserError: the metric is unknown or no question is common.
     """
     if metric not in METRICS:
-        raise ValueError(f"metric: must be one of {', '.join(METRICS)}, not {metric!r}")
+        raise UserError(f"metric: must be one of {', '.join(METRICS)}, not {metric!r}")
     pairs = common_questions(a, b)
     if not pairs:
-        raise ValueError(f"{b.path}: no question (conversation, turn) in common with {a.path}")
+        raise UserError(f"{b.path}: no question (conversation, turn) in common with {a.path}")
     column = list(METRICS).index(metric)
     of_a, of_b = (list(side) for side in zip(*pairs, strict=True))
     difference = b.values[of_b, column] - a.values[of_a, column]
@@ -237,10 +238,10 @@ def score_files(
         output_json: JSON file for the numbers, NaN as null; None: no file.
 
     Raises:
-        ValueError: a file is malformed or shares no question with the first.
+        UserError: a file is malformed or shares no question with the first.
     """
     if not paths:
-        raise ValueError("--predictions: at least one file is needed")
+        raise UserError("--predictions: at least one file is needed")
     scored = [score_predictions(path) for path in paths]
     files = [
         {

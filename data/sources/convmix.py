@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Json, Location, iter_lines, parse_json, records, shown
@@ -78,10 +79,10 @@ def iter_records(path: str | Path) -> Iterator[tuple[Location, Json]]:
     JSON Lines are read line by line, never all at once.
 
     Raises:
-        ValueError: the file is missing, not UTF-8, not JSON, or holds anything but objects.
+        UserError: the file is missing, not UTF-8, not JSON, or holds anything but objects.
     """
     if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file")
+        raise UserError(f"{path}: no such file")
     if _is_lines(path):
         yield from iter_lines(path)
         return
@@ -127,7 +128,7 @@ def parse_passage(record: Json, location: Location) -> Evidence:
     then the entity that the passage was retrieved for, if its text names it.
 
     Raises:
-        ValueError: text or source is missing or wrong, or an entity or a mention is malformed.
+        UserError: text or source is missing or wrong, or an entity or a mention is malformed.
     """
     text = decode_escapes(get(record, "evidence_text", str, location))
     labels: dict[str, str] = {}
@@ -219,24 +220,22 @@ def read_convmix(questions: str | Path, evidence: Sequence[str | Path] = ()) -> 
         evidence: files of the CONVINSE or EXPLAIGNN tools; a question's passages are joined.
 
     Raises:
-        ValueError: a record or field is wrong (the message names file, line or record, and field),
+        UserError: a record or field is wrong (the message names file, line or record, and field),
             or no question of the evidence occurs among the questions.
     """
     found = _Found()
     conversations = [_conversation(r, at, found) for at, r in iter_records(questions)]
     if not conversations:
-        raise ValueError(f"{questions}: no conversation in it")
+        raise UserError(f"{questions}: no conversation in it")
     wanted = {turn.id for conversation in conversations for turn in conversation.turns}
     for path in evidence:
         before, others = found.num_read, len(found.unmatched)
         _read_evidence(path, wanted, found)
         if found.num_read == before and (unmatched := found.unmatched[others:]):
-            raise ValueError(
-                f"{path}: none of its questions ({_some(unmatched)}) is in {questions}"
-            )
+            raise UserError(f"{path}: none of its questions ({_some(unmatched)}) is in {questions}")
         if found.num_read == before:
             known = " or ".join(EVIDENCE_FIELDS)
-            raise ValueError(f"{path}: no passage in it, in a field {known}")
+            raise UserError(f"{path}: no passage in it, in a field {known}")
     _report(conversations, found)
     ids = unique_ids([c.id for c in conversations], f"{questions}: conversation")
     return [
@@ -379,7 +378,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Convert ConvMix or CompMix with its evidence files to the project's JSON Lines.
 
     Raises:
-        ValueError: a file is missing or malformed.
+        UserError: a file is missing or malformed.
     """
     description = (main.__doc__ or "").split("\n", 1)[0]
     parser = CommandParser(prog="python -m turngraph.data.sources.convmix", description=description)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.entities import entity_of
 from turngraph.data.json_fields import Location
 from turngraph.data.linearise import linearise_row, linearise_sentence, split_sentences
 from turngraph.data.types import Evidence, Source
 
 
-class Unreadable(ValueError):
+class Unreadable(UserError):
     """A file that cannot be read, or that nothing can be read from.
 
     Args:
@@ -48,7 +49,7 @@ def documents_extra(path: Path, kind: str) -> Iterator[None]:
     try:
         with extra("documents", f"{kind} need"):
             yield
-    except ValueError as error:
+    except UserError as error:
         raise Unreadable(path, str(error)) from None
 
 

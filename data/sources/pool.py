@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.entities import count_entity_edges, find_entities, log_entities
@@ -35,17 +36,17 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
         strict: raise at the first file that would be skipped; files of other kinds still are.
 
     Raises:
-        ValueError: the folder is missing, or no file of it can be read.
+        UserError: the folder is missing, or no file of it can be read.
         Unreadable: a file cannot be read, and ``strict`` is set.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"{shown(folder)}: no such folder")
+        raise UserError(f"{shown(folder)}: no such folder")
     paths, others, skipped = find_files(folder, SUFFIXES)
     if strict and skipped:
         raise skipped[0]
     if not paths and not skipped:
-        raise ValueError(f"{shown(folder)}: no file with one of {', '.join(SUFFIXES)} in it")
+        raise UserError(f"{shown(folder)}: no file with one of {', '.join(SUFFIXES)} in it")
     passages: list[Evidence] = []
     encodings: list[str] = []
     files: list[Path] = []
@@ -64,7 +65,7 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
     _warn_others(others, folder)
     _log_skipped(skipped)
     if not files:
-        raise ValueError(f"{shown(folder)}: none of its files can be read; first: {skipped[0]}")
+        raise UserError(f"{shown(folder)}: none of its files can be read; first: {skipped[0]}")
     _log_counts(files, encodings, passages)
     passages = find_entities(passages, extend=True)
     log_entities(count_entity_edges(passages), len(passages))
@@ -125,11 +126,11 @@ def make_pool(folder: str, output: str, strict: bool) -> list[Evidence]:
         output: path of the pool.
 
     Raises:
-        ValueError: as ``read_folder``, or the output cannot be written.
+        UserError: as ``read_folder``, or the output cannot be written.
     """
     if Path(output).is_dir():  # now, as reading can take long
         reason = f"{os.strerror(errno.EISDIR)}; --output must name a file"
-        raise ValueError(f"{output}: {reason}")
+        raise UserError(f"{output}: {reason}")
     passages = read_folder(folder, strict=strict)
     write_pool(output, passages)
     logger.info("written to %s", output)
@@ -140,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Make an evidence pool from a folder of text, Markdown, HTML, CSV, PDF and Word files.
 
     Raises:
-        ValueError: the folder cannot be read, or with ``--strict`` a file in it.
+        UserError: the folder cannot be read, or with ``--strict`` a file in it.
     """
     args = pool_parser().parse_args(argv)
     make_pool(args.input, args.output, args.strict)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.linearise import linearise_infobox, linearise_sentence, split_sentences
 from turngraph.data.normalise import normalise_value
@@ -154,7 +155,7 @@ def _passages_of_page(
         head.decompose()  # every passage begins with it, so it is no section of its own
     try:
         page = read_page(tree.html or "", title, shown(path))
-    except ValueError:
+    except UserError:
         raise Unreadable(path, TOO_DEEP) from None
     counts = {"texts of navigation and other boilerplate": num_left_out, **page.left_out}
     if left_out := ", ".join(f"{n} {kind}" for kind, n in counts.items() if n):

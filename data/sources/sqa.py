@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Location
@@ -69,7 +70,7 @@ def read_questions(path: str | Path) -> list[Question]:
     """Read the questions of an SQA file, in its order.
 
     Raises:
-        ValueError: a line or field is not in SQA's format; the message names file, line and field.
+        UserError: a line or field is not in SQA's format; the message names file, line and field.
     """
     questions = []
     rows = _read_tsv(path)
@@ -87,7 +88,7 @@ def read_questions(path: str | Path) -> list[Question]:
 
 def _read_tsv(path: str | Path) -> Iterator[tuple[Location, list[str]]]:
     if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file")
+        raise UserError(f"{path}: no such file")
     raw = Path(path).read_bytes()
     try:
         text = raw.decode("utf-8-sig")
@@ -153,17 +154,17 @@ def read_split(path: str | Path, part: str) -> set[str]:
     """Read the tables of one part of a split file ``{"train": [...], "dev": [...]}``.
 
     Raises:
-        ValueError: the file is not such an object or lacks the part.
+        UserError: the file is not such an object or lacks the part.
     """
     try:
         split: Any = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
+        raise UserError(f"{path}: no such file") from None
     except (RecursionError, ValueError) as error:
-        raise ValueError(f"{path}: not JSON in UTF-8: {error}") from None
+        raise UserError(f"{path}: not JSON in UTF-8: {error}") from None
     tables = split.get(part) if isinstance(split, dict) else None
     if not isinstance(tables, list) or not all(isinstance(table, str) for table in tables):
-        raise ValueError(f"{path}, field {part}: must be a list of tables")
+        raise UserError(f"{path}, field {part}: must be a list of tables")
     return set(tables)
 
 
@@ -171,7 +172,7 @@ def group_questions(questions: Sequence[Question]) -> dict[str, list[Question]]:
     """Group questions by conversation, each in the order of its positions.
 
     Raises:
-        ValueError: a position repeats, or the questions of a conversation have several tables.
+        UserError: a position repeats, or the questions of a conversation have several tables.
     """
     groups: dict[str, list[Question]] = {}
     for question in questions:
@@ -204,11 +205,11 @@ def convert(
         workers: processes that read pages; the result does not depend on it.
 
     Raises:
-        ValueError: a folder is missing, or the questions contradict each other.
+        UserError: a folder is missing, or the questions contradict each other.
     """
     for folder in (tables, pages):
         if not folder.is_dir():
-            raise ValueError(f"{folder}: no such folder")
+            raise UserError(f"{folder}: no such folder")
     groups = group_questions(questions)
     by_table: dict[str, list[Question]] = {}
     for question in questions:
@@ -307,13 +308,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Convert SQA with its pages to conversations in the project's format."""
     args = _parser().parse_args(argv)
     if (args.split is None) != (args.part is None):
-        raise ValueError("--split and --part belong together")
+        raise UserError("--split and --part belong together")
     questions = read_questions(args.questions)
     if args.split is not None:
         part = read_split(args.split, args.part)
         questions = [question for question in questions if question.table in part]
         if not questions:
-            raise ValueError(f"{args.questions}: no question on a table of {args.part}")
+            raise UserError(f"{args.questions}: no question on a table of {args.part}")
     conversations, left_out = convert(
         questions, args.tables, args.pages, args.hide_gold_table, args.workers
     )

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from turngraph.configs.user_error import UserError
+
 MAX_COLUMNS = 1000
 MAX_SLOTS = 500_000
 _YEARS = re.compile(r"(?:1\d|20)\d\d(?:[–-]\d{2,4})?")
@@ -109,7 +111,7 @@ def read_grid(rows: Sequence[Sequence[Cell]]) -> Grid:
     """Return the grid of a table: each slot holds the cell that covers it, or None.
 
     Raises:
-        ValueError: the spans give more than ``MAX_SLOTS`` slots.
+        UserError: the spans give more than ``MAX_SLOTS`` slots.
     """
     grid: Grid = []
     open_cells: dict[int, tuple[Cell, int]] = {}
@@ -118,7 +120,7 @@ def read_grid(rows: Sequence[Sequence[Cell]]) -> Grid:
         line = _fill_row(cells, open_cells, len(rows) - number)
         slots += len(line)
         if slots > MAX_SLOTS:
-            raise ValueError(f"its spans give more than {MAX_SLOTS} cells")
+            raise UserError(f"its spans give more than {MAX_SLOTS} cells")
         grid.append(line)
     width = max(map(len, grid), default=0)
     for line in grid:

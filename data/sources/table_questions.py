@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.jsonlines import read_conversations, write_conversations
@@ -320,7 +321,7 @@ def make_conversations(
         seed: random seed.
 
     Raises:
-        ValueError: there is no table, or there are too few for this many questions.
+        UserError: there is no table, or there are too few for this many questions.
     """
     rng = random.Random(f"questions of tables {seed}")
     tables = [found for pool in pools if (found := (pool, tables_of(pool)))[1]]
@@ -341,7 +342,7 @@ def make_conversations(
         if round_ >= MOST_ROUNDS:
             break
     made_up = kinds.total() - kinds["list"]
-    raise ValueError(f"data.table_questions: {made_up} can be made, not {num_questions}")
+    raise UserError(f"data.table_questions: {made_up} can be made, not {num_questions}")
 
 
 def questions_from_tables(
@@ -384,12 +385,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     if Path(args.input).resolve() == Path(args.output).resolve():
-        raise ValueError(f"--output: {args.output} is also the input")
+        raise UserError(f"--output: {args.output} is also the input")
     conversations = read_conversations(args.input)
     try:
         made = questions_from_tables(conversations, args.num_questions, args.seed)
-    except ValueError as error:
-        raise ValueError(f"{args.input}: {error}") from None
+    except UserError as error:
+        raise UserError(f"{args.input}: {error}") from None
     write_conversations(args.output, made)
 
 

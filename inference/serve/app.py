@@ -19,11 +19,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
+from turngraph.data.memory_graph.record.damage import Unavailable
 from turngraph.inference.serve.conversation_routes import conversations, documents
 from turngraph.inference.serve.conversation_store import Conflict
 from turngraph.inference.serve.engine import Busy, Late, Stopping
-from turngraph.inference.serve.errors import FAILED, NOT_FOUND, OWN, NotFound, own_fault
+from turngraph.inference.serve.errors import FAILED, NOT_FOUND, NotFound, own_fault
 from turngraph.inference.serve.limits import BodyLimit, RefusalLog, refusal
 from turngraph.inference.serve.memory_routes import memory
 from turngraph.inference.serve.openai_routes import router as openai
@@ -93,13 +95,13 @@ def _add_errors(app: FastAPI) -> None:
         return refusal(422, f"{place}: {message}" if place else message)
 
     replies: dict[type[Exception], Callable[[Any], JSONResponse]] = {
-        ValueError: lambda error: refusal(422, " ".join(str(error).split())),
+        UserError: lambda error: refusal(422, " ".join(str(error).split())),
         NotFound: lambda _: refusal(404, NOT_FOUND),
         Conflict: lambda error: refusal(409, str(error)),
         Busy: lambda error: refusal(429, str(error), {"Retry-After": f"{error.seconds:.0f}"}),
         Late: lambda error: refusal(504, str(error)),
         Stopping: lambda error: refusal(503, str(error), {"Retry-After": "5"}),
-        **dict.fromkeys(OWN, lambda error: refusal(*own_fault(error))),
+        Unavailable: lambda error: refusal(*own_fault(error)),
         Exception: lambda _: refusal(500, FAILED),  # it is logged with its traceback, too
     }
     for kind, reply in replies.items():

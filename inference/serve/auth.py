@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Request
 from pydantic import AfterValidator
 
+from turngraph.configs.user_error import UserError
 from turngraph.inference.serve.service import Service
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -47,16 +48,16 @@ def readable(text: str) -> str:
     """Return a text.
 
     Raises:
-        ValueError: it has NUL or half a surrogate pair, which tokenizers and databases refuse.
+        UserError: it has NUL or half a surrogate pair, which tokenizers and databases refuse.
     """
     if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        raise ValueError("NUL and lone surrogates are no text")
+        raise UserError("NUL and lone surrogates are no text")
     return text
 
 
 def _spoken(text: str) -> str:
     if not text.strip():
-        raise ValueError("must not be blank")
+        raise UserError("must not be blank")
     return readable(text)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import dump, parse_evidence, to_json
 from turngraph.data.memory_graph.record.damage import Unavailable
@@ -36,7 +37,7 @@ UPGRADES = {1: "ALTER TABLE conversations ADD COLUMN num_remembered INTEGER;"}
 count as remembered, so that nothing forgotten comes back."""
 
 
-class Conflict(ValueError):
+class Conflict(UserError):
     """Another server changed a conversation at the same time."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from uuid import uuid4
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools
 from turngraph.data.sources.readers import SUFFIXES
@@ -41,13 +42,13 @@ def _read(paths: Sequence[Path]) -> tuple[Evidence, ...]:
     """Read documents that were read before; what was told then is not told again.
 
     Raises:
-        ValueError: one cannot be read any more; the message has its name.
+        UserError: one cannot be read any more; the message has its name.
     """
     with collected():
         try:
             return read_evidence(paths)
-        except ValueError as error:
-            raise ValueError(str(error).replace(f"{paths[0].parent}/", "")) from None
+        except UserError as error:
+            raise UserError(str(error).replace(f"{paths[0].parent}/", "")) from None
 
 
 def _remove_left(folder: Path) -> None:
@@ -110,14 +111,14 @@ class Documents:
             Its name, the number of its passages, and warnings of what was not read.
 
         Raises:
-            ValueError: the name is not one of a readable file, the content cannot be read, or the
+            UserError: the name is not one of a readable file, the content cannot be read, or the
                 user has too many bytes.
         """
         suffix = Path(name).suffix.lower()
         if suffix not in ENDINGS:
-            raise ValueError(f"a document's name must end with one of {', '.join(sorted(ENDINGS))}")
+            raise UserError(f"a document's name must end with one of {', '.join(sorted(ENDINGS))}")
         if not is_name(name):
-            raise ValueError(
+            raise UserError(
                 "a document's name must begin with a letter, a digit or a sign, have none of "
                 f'/ \\ : * ? " < > |, and at most {MAX_NAME} bytes'
             )
@@ -130,10 +131,10 @@ class Documents:
             with collected() as warnings:
                 try:
                     num = len(read_evidence([trial]))
-                except ValueError as error:
-                    raise ValueError(str(error).replace(str(trial), name)) from None
+                except UserError as error:
+                    raise UserError(str(error).replace(str(trial), name)) from None
             if not num:
-                raise ValueError(f"{name}: no passage in it")
+                raise UserError(f"{name}: no passage in it")
             with self._lock:
                 self._check_room(user, name, len(content))  # others may have come meanwhile
                 trial.replace(folder / name)
@@ -146,7 +147,7 @@ class Documents:
     def _check_room(self, user: str, name: str, num_bytes: int) -> None:
         others = sum(int(one["bytes"]) for one in self.listed(user) if one["name"] != name)
         if others + num_bytes > MAX_BYTES:
-            raise ValueError(
+            raise UserError(
                 f"{name}: {num_bytes} bytes, beside {others} of other documents; a user may have"
                 f" {MAX_BYTES}: delete some"
             )

@@ -13,6 +13,7 @@ from threading import Condition, Thread
 import torch
 from torch import Tensor
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import Batch
 from turngraph.model.device_memory import is_out_of_memory, release_freed_memory
 from turngraph.model.generation import Generated, Past
@@ -101,7 +102,7 @@ class Engine:
             as many more of these may wait.
 
     Raises:
-        ValueError: the LM's answers cannot be batched.
+        UserError: the LM's answers cannot be batched.
     """
 
     def __init__(
@@ -201,7 +202,7 @@ class Engine:
         Raises:
             Late: the deadline has passed.
             Stopping: the engine is closed.
-            ValueError: the prompt does not fit into the memory.
+            UserError: the prompt does not fit into the memory.
         """
         assert end_id == self.end_id, "of another tokenizer"
         request = _Request(batch, max_new_tokens, past, user)
@@ -275,7 +276,7 @@ class Engine:
         except Exception as error:  # of all rows: the batch may be in any state
             logger.exception("a step failed: %d answers are lost", self.num_running)
             for lost in self._requests:
-                lost.arrived.put(_as_value_error(error))
+                lost.arrived.put(_as_user_error(error))
             self._requests, self._running = [], RunningBatch(self.model, self.end_id)
         return True
 
@@ -298,7 +299,7 @@ class Engine:
             batch = request.batch.to(self.model.device)
             request.row = self._batch.add(batch, request.max_new_tokens, request.past)
         except Exception as error:  # of this prompt alone
-            request.arrived.put(_as_value_error(error))
+            request.arrived.put(_as_user_error(error))
             return
         self._requests.append(request)
         self._deliver([request])
@@ -326,7 +327,7 @@ class Engine:
         self._requests = [r for r in self._requests if r not in requests]
 
 
-def _as_value_error(error: Exception) -> Exception:
+def _as_user_error(error: Exception) -> Exception:
     if isinstance(error, RuntimeError) and is_out_of_memory(error):
-        return ValueError("out of memory: the prompt is too long beside the others")
+        return UserError("out of memory: the prompt is too long beside the others")
     return error

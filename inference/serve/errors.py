@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from json import JSONDecodeError
 
 from turngraph.data.memory_graph.record.damage import Unavailable
 
@@ -11,8 +10,6 @@ logger = logging.getLogger("serve")
 NOT_FOUND = "there is none of that name"
 FAILED = "the server could not answer"
 UNAVAILABLE = "the server cannot read or write what it keeps; its log says why"
-OWN = (Unavailable, UnicodeError, JSONDecodeError)
-"""Kinds of ``ValueError`` that tell of the server's files and code, not of what a client sent."""
 
 
 class NotFound(KeyError):

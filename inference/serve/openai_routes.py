@@ -123,7 +123,7 @@ def dialogue(messages: list[ChatMessage]) -> tuple[list[tuple[str, str]], str]:
 
     Raises:
         HTTPException: 422: the messages are no dialogue that ends with a question.
-        ValueError: one is no text.
+        UserError: one is no text.
     """
     spoken = [m for m in messages if m.role in ("user", "assistant")]
     roles = [m.role for m in spoken]

@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.inference.options import LoadOptions
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.users import Users, add_user
@@ -27,7 +28,7 @@ def new_token(tokens: str, name: str) -> None:
     """Print a new token for a user, and keep its hash.
 
     Raises:
-        ValueError: the name is no name, or the file cannot be read or written.
+        UserError: the name is no name, or the file cannot be read or written.
     """
     print(add_user(tokens, name))
     logger.info("the token of %s; %s keeps only its hash", name, tokens)
@@ -46,11 +47,11 @@ def serve(
         address: ``HOST:PORT``.
 
     Raises:
-        ValueError: an option is wrong, a file cannot be read, or the sentence encoder is not found.
+        UserError: an option is wrong, a file cannot be read, or the sentence encoder is not found.
     """
     host, port = read_address(address)
     if tokens is None and not _is_this_machine(host):
-        raise ValueError(f"--address {address}: other machines are served with --tokens only")
+        raise UserError(f"--address {address}: other machines are served with --tokens only")
     users = Users(tokens)
     with extra("serve", "a server needs"):
         import fastapi  # noqa: F401
@@ -93,12 +94,12 @@ def read_address(text: str) -> tuple[str, int]:
     """Return host and port.
 
     Raises:
-        ValueError: it is no ``HOST:PORT``.
+        UserError: it is no ``HOST:PORT``.
     """
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise ValueError(f"--address: {text!r} given, must be HOST:PORT")
+        raise UserError(f"--address: {text!r} given, must be HOST:PORT")
     return host, int(port)
 
 
@@ -114,7 +115,7 @@ def _folder(memory_dir: str | None) -> Iterator[Path]:
     """Give the folder of the users; a temporary one if none is named.
 
     Raises:
-        ValueError: it cannot be made.
+        UserError: it cannot be made.
     """
     if memory_dir is None:
         with tempfile.TemporaryDirectory(prefix="turngraph-") as name:
@@ -124,5 +125,5 @@ def _folder(memory_dir: str | None) -> Iterator[Path]:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"--memory_dir {memory_dir}: {error.strerror}") from None
+        raise UserError(f"--memory_dir {memory_dir}: {error.strerror}") from None
     yield path

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.record.place import is_url
 from turngraph.inference.options import check_share
 
@@ -34,7 +35,7 @@ class ServeOptions:
         deadline: seconds after which an answer is given up.
 
     Raises:
-        ValueError: a number is out of range.
+        UserError: a number is out of range.
     """
 
     evidence: tuple[str, ...] = ()
@@ -52,10 +53,10 @@ class ServeOptions:
     def __post_init__(self) -> None:
         for name in ("batch_tokens", "max_batch", "prefix_tokens", "max_waiting"):
             if getattr(self, name) < 1:
-                raise ValueError(f"--{name}: {getattr(self, name)} given, must be at least 1")
+                raise UserError(f"--{name}: {getattr(self, name)} given, must be at least 1")
         if self.memory is not None and not is_url(self.memory):
-            raise ValueError("--memory: must begin with postgresql://; --memory_dir takes a folder")
+            raise UserError("--memory: must begin with postgresql://; --memory_dir takes a folder")
         check_share("abstain_below", self.abstain_below)
         if not 0 < self.deadline <= MAX_DEADLINE:
             most = f"above 0 and at most {MAX_DEADLINE} (a year)"
-            raise ValueError(f"--deadline: {self.deadline} given, must be {most}")
+            raise UserError(f"--deadline: {self.deadline} given, must be {most}")

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.models import sentence_encoder
+from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import cached, in_one_thread
 from turngraph.data.json_fields import Json
 from turngraph.data.memory_graph.record.place import of_tenant
@@ -60,7 +61,7 @@ class Service:
         folder: of the users; one folder each.
 
     Raises:
-        ValueError: evidence cannot be read, or the LM's answers cannot be batched.
+        UserError: evidence cannot be read, or the LM's answers cannot be batched.
     """
 
     def __init__(self, qa: QA, options: ServeOptions, folder: Path) -> None:
@@ -293,7 +294,7 @@ class Service:
                 raise
             try:
                 self._remember(user, id_, session)
-            except ValueError as error:
+            except UserError as error:
                 logger.warning("a turn is not remembered yet, the next one retries: %s", error)
             return answer
 
@@ -385,7 +386,7 @@ class Service:
 
         Raises:
             NotFound: the user has no such conversation.
-            ValueError: the memory graph cannot be written; the conversation is still there.
+            UserError: the memory graph cannot be written; the conversation is still there.
         """
         if not self.store(user).has(id_):
             raise NotFound(id_)

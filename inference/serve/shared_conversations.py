@@ -19,7 +19,7 @@ class SharedConversations(ConversationStore):
         url: of the tenant, who is made if need be.
 
     Raises:
-        ValueError: as ``PostgresStore``.
+        UserError: as ``PostgresStore``.
     """
 
     def __init__(self, url: str) -> None:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import Request
 from fastapi.responses import PlainTextResponse
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import to_json
+from turngraph.data.memory_graph.record.damage import Unavailable
 from turngraph.data.types import Retrieved
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.memory_printing import step_cells
 from turngraph.inference.serve.engine import Late, Stopping
-from turngraph.inference.serve.errors import NOT_FOUND, OWN, NotFound, own_fault
+from turngraph.inference.serve.errors import NOT_FOUND, NotFound, own_fault
 from turngraph.inference.serve.open_conversation import Gone
 
 if TYPE_CHECKING:
@@ -156,6 +158,6 @@ def failure(error: BaseException) -> Json:
     """Return what a client sees of an error in the middle of a stream."""
     if isinstance(error, NotFound):
         return {"message": NOT_FOUND}
-    if isinstance(error, ValueError | Late | Stopping) and not isinstance(error, OWN):
+    if isinstance(error, UserError | Late | Stopping) and not isinstance(error, Unavailable):
         return {"message": " ".join(str(error).split())}
     return {"message": own_fault(error)[1]}

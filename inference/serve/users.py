@@ -10,6 +10,7 @@ import re
 import secrets
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.outputs import whole_file
 
 logger = logging.getLogger("serve")
@@ -28,7 +29,7 @@ class Users:
         path: file with one user a line, ``NAME SHA256``; None: everybody is ``local``.
 
     Raises:
-        ValueError: the file cannot be read, a line of it is wrong, or it has no user.
+        UserError: the file cannot be read, a line of it is wrong, or it has no user.
     """
 
     def __init__(self, path: str | Path | None) -> None:
@@ -36,7 +37,7 @@ class Users:
         self._content: bytes | str = ""
         self._users: dict[str, str] = {}
         if self.path is not None and (wrong := self._read(self.path)):
-            raise ValueError(wrong[0])
+            raise UserError(wrong[0])
 
     def user_of(self, header: str | None) -> str | None:
         """Return whose token an ``Authorization`` header has; None: nobody's."""
@@ -95,11 +96,11 @@ def add_user(path: str | Path, name: str) -> str:
         The token, which is kept nowhere.
 
     Raises:
-        ValueError: the name is no name, or the file cannot be read or written.
+        UserError: the name is no name, or the file cannot be read or written.
     """
     path = Path(path)
     if not NAME.fullmatch(name):
-        raise ValueError(f"user {name!r}: letters, digits, - and _, 64 at most")
+        raise UserError(f"user {name!r}: letters, digits, - and _, 64 at most")
     try:
         content = path.read_bytes()
         lines = content.decode().splitlines()
@@ -107,9 +108,9 @@ def add_user(path: str | Path, name: str) -> str:
         content, lines = b"", []
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ValueError(f"{path}: {reason}") from None
+        raise UserError(f"{path}: {reason}") from None
     if wrong := parse_tokens(content, path)[1]:
-        raise ValueError(wrong[0])
+        raise UserError(wrong[0])
     token = secrets.token_urlsafe(32)
     others = [one for one in lines if one.partition(" ")[0] != name]
     with whole_file(path, private=True) as file:

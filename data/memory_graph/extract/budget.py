@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ class Tokens(NamedTuple):
     completion: int
 
 
-class BudgetSpent(ValueError):
+class BudgetSpent(UserError):
     """The next request might take more tokens than are left."""
 
 

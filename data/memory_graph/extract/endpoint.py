@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from turngraph.configs.extras import extra
 from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.memory_graph.extract.budget import (
     Budget,
@@ -76,7 +77,7 @@ class EndpointSettings:
         prompt_price, completion_price: per million tokens.
 
     Raises:
-        ValueError: a value is invalid; the message names the field.
+        UserError: a value is invalid; the message names the field.
     """
 
     base_url: str
@@ -98,18 +99,18 @@ class EndpointSettings:
         try:
             url = httpx2.URL(self.base_url)
         except httpx2.InvalidURL:
-            raise ValueError(f"base_url: {self.shown!r} given, not a URL") from None
+            raise UserError(f"base_url: {self.shown!r} given, not a URL") from None
         if url.scheme not in ("http", "https") or not url.host:
-            raise ValueError(f"base_url: {self.shown!r} given, must begin with http(s)://")
+            raise UserError(f"base_url: {self.shown!r} given, must begin with http(s)://")
         if url.query or url.fragment:
-            raise ValueError(f"base_url: {self.shown!r} given, must not have a query or fragment")
+            raise UserError(f"base_url: {self.shown!r} given, must not have a query or fragment")
         for name, least in (("max_tokens", 1), ("concurrency", 1), ("retries", 0)):
             if getattr(self, name) < least:
-                raise ValueError(f"{name}: {getattr(self, name)} given, must be {least} or more")
+                raise UserError(f"{name}: {getattr(self, name)} given, must be {least} or more")
         if self.timeout <= 0:
-            raise ValueError(f"timeout: {self.timeout} given, must be above 0")
+            raise UserError(f"timeout: {self.timeout} given, must be above 0")
         if self.budget is not None and self.budget < 0:
-            raise ValueError(f"budget: {self.budget} given, must be 0 or more")
+            raise UserError(f"budget: {self.budget} given, must be 0 or more")
 
     @property
     def url(self) -> str:
@@ -178,7 +179,7 @@ class ChatClient:
 
         Raises:
             BudgetSpent: the next request might exceed the budget.
-            ValueError: no usable reply after all attempts, or the server refuses.
+            UserError: no usable reply after all attempts, or the server refuses.
         """
         workers = min(self.settings.concurrency, len(prompts))
         stop = threading.Event()
@@ -206,8 +207,8 @@ class ChatClient:
                 break
         raise self._error(prompt, f"{reason}; given up after {plural(attempt + 1, 'attempt')}")
 
-    def _error(self, prompt: Prompt, reason: str) -> ValueError:
-        return ValueError(f"{self.settings.shown}: {prompt.subject}: {reason}")
+    def _error(self, prompt: Prompt, reason: str) -> UserError:
+        return UserError(f"{self.settings.shown}: {prompt.subject}: {reason}")
 
     def _attempt(self, prompt: Prompt) -> Reply:
         body = self._body(prompt)
@@ -348,7 +349,7 @@ def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> 
 
     Raises:
         Failure: there is no reply, or it is not JSON of the schema.
-        ValueError: ``max_tokens`` were used up before the reply began.
+        UserError: ``max_tokens`` were used up before the reply began.
     """
     try:
         choice = record["choices"][0]
@@ -357,7 +358,7 @@ def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> 
         raise Failure("a response that is not a chat completion") from None
     if reason == "length":
         if not text:
-            raise ValueError(f"max_tokens: {max_tokens} given, used up before the reply began")
+            raise UserError(f"max_tokens: {max_tokens} given, used up before the reply began")
         return Reply(None, False)
     try:
         value = json.loads(bare(text))

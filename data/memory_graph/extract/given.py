@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypedDict
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json, Location, field, filled, iter_lines, records
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import (
@@ -56,7 +57,7 @@ class GivenExtractor:
         again. Their source is the file's name unless the line names one.
 
         Raises:
-            ValueError: a line or field is wrong, or there is no line; the message names file, line
+            UserError: a line or field is wrong, or there is no line; the message names file, line
                 and field.
         """
         read = (self._hold(one, _Given(found, at)) for at, one, found in _read(path))
@@ -66,23 +67,23 @@ class GivenExtractor:
         """Hold an episode's extraction until ``extract`` needs it, and return the episode.
 
         Raises:
-            ValueError: the episode has no origin, which identifies it.
+            UserError: the episode has no origin, which identifies it.
         """
         if episode.origin is None:
-            raise ValueError("a given episode needs an origin")
+            raise UserError("a given episode needs an origin")
         return self._hold(episode, _Given(extraction, Location(episode.origin)))
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
         """Return the extractions given with the episodes, which come in the order of reading.
 
         Raises:
-            ValueError: an episode was not read by this extractor.
+            UserError: an episode was not read by this extractor.
         """
         self._current = {}
         for episode in episodes:
             given = self._ahead.get(episode.origin or "")
             if given is None:
-                raise ValueError(f"{episode.origin or 'an episode'}: nothing was given with it")
+                raise UserError(f"{episode.origin or 'an episode'}: nothing was given with it")
             self._current[episode.origin or ""] = given
         last = next(reversed(self._current), None)
         while last in self._ahead:  # skipped episodes before it are remembered already
@@ -93,7 +94,7 @@ class GivenExtractor:
         """Return, for every update, the keys of the known facts that its ``replaces`` names.
 
         Raises:
-            ValueError: one names no fact that holds; the message names file, line and field.
+            UserError: one names no fact that holds; the message names file, line and field.
         """
         return [self._replaced(update) for update in updates]
 
@@ -279,7 +280,7 @@ def _time(record: Json, name: str, location: Location) -> str | None:
 def _iso(location: Location, value: str) -> str:
     try:
         return parse_time(value)
-    except ValueError as error:
+    except UserError as error:
         raise location.error(str(error)) from None
 
 

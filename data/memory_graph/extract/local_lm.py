@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, Prompt, Reply
 from turngraph.data.memory_graph.extract.replies import Schema, fits
 
@@ -32,7 +33,7 @@ class LmExtractor(ModelExtractor):
         """Generate replies, one batch for the prompts of each schema.
 
         Raises:
-            ValueError: a reply breaks its schema: the decoding is not constrained.
+            UserError: a reply breaks its schema: the decoding is not constrained.
         """
         groups: dict[str, list[int]] = defaultdict(list)
         for i, prompt in enumerate(prompts):
@@ -51,5 +52,5 @@ def _parsed(text: str, prompt: Prompt) -> Any:
     except ValueError:
         value = None
     if value is None or not fits(value, prompt.schema):
-        raise ValueError(f"{prompt.subject}: the LM's reply breaks its schema: is it constrained?")
+        raise UserError(f"{prompt.subject}: the LM's reply breaks its schema: is it constrained?")
     return value

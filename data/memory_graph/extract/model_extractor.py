@@ -12,6 +12,7 @@ from operator import itemgetter
 from string import Template
 from typing import Any, NamedTuple
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.memory_graph.extract.replies import (
     ENTITIES,
@@ -93,7 +94,7 @@ class ModelExtractor:
         """Return one extraction for every episode, in their order.
 
         Raises:
-            ValueError: the language model cannot be asked, or its budget is spent.
+            UserError: the language model cannot be asked, or its budget is spent.
         """
         found: list[list[tuple[Span, Extraction]]] = [[] for _ in episodes]
         todo = [
@@ -130,7 +131,7 @@ class ModelExtractor:
         A hypothesis replaces nothing. Many known facts are split into several prompts.
 
         Raises:
-            ValueError: the language model cannot be asked, or its budget is spent.
+            UserError: the language model cannot be asked, or its budget is spent.
         """
         parts = [
             (index, update.known[first : first + KNOWN_AT_ONCE])
@@ -149,7 +150,7 @@ class ModelExtractor:
         """Return the names that a question mentions, in its order, without names not found in it.
 
         Raises:
-            ValueError: the language model cannot be asked, or its budget is spent.
+            UserError: the language model cannot be asked, or its budget is spent.
         """
         text = prompt_text("entities", question=one_line(question))
         [reply] = self._ask([Prompt(text, ENTITIES, "the question")])
@@ -169,7 +170,7 @@ class ModelExtractor:
 
 def _readable(reply: Reply) -> Any:
     if reply.value is None:
-        raise ValueError("the language model's reply to a short question is too long")
+        raise UserError("the language model's reply to a short question is too long")
     return reply.value
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.memory_graph.extract.dates import find_dates
 from turngraph.data.memory_graph.memory_types import (
@@ -34,7 +35,7 @@ def load_pipeline(name: str) -> Language:
     """Load a pipeline: the name of an installed package, or a folder.
 
     Raises:
-        ValueError: spaCy or the pipeline is missing, or the pipeline finds no entities.
+        UserError: spaCy or the pipeline is missing, or the pipeline finds no entities.
     """
     with extra("spacy", f"--extractor spacy:{name} needs"):
         import spacy
@@ -43,11 +44,11 @@ def load_pipeline(name: str) -> Language:
     except (OSError, ValueError) as error:  # its reason names links that have long gone
         installed = f"install it with: python -m spacy download {name}"
         message = f"--extractor spacy:{name}: no such pipeline, neither a package nor a folder"
-        raise ValueError(f"{message}; {installed}") from error
+        raise UserError(f"{message}; {installed}") from error
     parts = pipeline.pipe_names
     if not any("doc.ents" in pipeline.get_pipe_meta(part).assigns for part in parts):
         has = ", ".join(parts) or "nothing"
-        raise ValueError(f"--extractor spacy:{name}: the pipeline finds no entities; it has {has}")
+        raise UserError(f"--extractor spacy:{name}: the pipeline finds no entities; it has {has}")
     return pipeline
 
 

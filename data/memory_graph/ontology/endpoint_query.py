@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
 from turngraph.data.memory_graph.ontology.push import (
     RECORD,
@@ -31,7 +32,7 @@ class PushedGraph:
         timeout: of each request, in seconds.
 
     Raises:
-        ValueError: the URL is wrong.
+        UserError: the URL is wrong.
     """
 
     url: str
@@ -50,12 +51,12 @@ class PushedGraph:
         """Check that the server shows a revision.
 
         Raises:
-            ValueError: it shows another one, or none completely, or does not reply.
+            UserError: it shows another one, or none completely, or does not reply.
         """
         pushed = pushed_revision(self.url, self.base, self.timeout)
         if pushed != revision:
             has = "nothing complete" if pushed is None else f"revision {pushed}"
-            raise ValueError(
+            raise UserError(
                 f"{shown(self.url)}: has {has} of {self.base}, the memory graph is at revision "
                 f"{revision}: push it again"
             )
@@ -74,12 +75,12 @@ class PushedGraph:
             revision: of the memory graph.
 
         Raises:
-            ValueError: the query is refused, or the server shows another revision or refuses.
+            UserError: the query is refused, or the server shows another revision or refuses.
         """
         check_query(query)
         kind = _READS.search(query)
         if kind is not None and kind[1].upper() in ("CONSTRUCT", "DESCRIBE"):
-            raise ValueError(f"--endpoint: {kind[1].upper()} given, must be SELECT or ASK")
+            raise UserError(f"--endpoint: {kind[1].upper()} given, must be SELECT or ASK")
         self.check(revision)
         reply = ask_server(self.url, _HEAD + query, self.timeout)
         if "boolean" in reply:

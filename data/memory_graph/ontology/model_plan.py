@@ -66,7 +66,7 @@ class ModelPlans:
 
         Raises:
             NoPlan: the model finds none, or its plan leaves out a name of the question.
-            ValueError: the model does not reply.
+            UserError: the model does not reply.
         """
         text = plain_question(question, as_of)
         check_said(text)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.word_lists import VERB_FORMS
 from turngraph.data.memory_graph.ontology.turtle import Source, read_turtle
 from turngraph.data.normalise import words
@@ -223,7 +224,7 @@ def load_ontology(user: str | Path | None = None, alone: bool = False) -> Ontolo
         alone: read the user's file instead of ``life.ttl``.
 
     Raises:
-        ValueError: a file is missing or no Turtle, or it contradicts itself; the message names
+        UserError: a file is missing or no Turtle, or it contradicts itself; the message names
             file, line and column.
     """
     if user is None:
@@ -299,7 +300,7 @@ def _check(
     """Check that terms are known, that nothing is below itself, and that words are clear.
 
     Raises:
-        ValueError: names file, line, column and term.
+        UserError: names file, line, column and term.
     """
     for one in properties.values():
         for name, iri in (("domain", one.domain), ("range", one.range)):
@@ -359,12 +360,12 @@ def _related(ontology: Ontology, one: str, other: str) -> bool:
     return ontology.is_a(one, other) or ontology.is_a(other, one)
 
 
-def _error(sources: Sequence[Source], iri: str, message: str) -> ValueError:
+def _error(sources: Sequence[Source], iri: str, message: str) -> UserError:
     """Return an error at the last file's description of a term."""
     for source in reversed(sources):
         if place := source.place_of(iri):
-            return ValueError(f"{source.path}:{place[0]}:{place[1]}: {short(iri)}: {message}")
-    return ValueError(f"{sources[-1].path}: {short(iri)}: {message}")
+            return UserError(f"{source.path}:{place[0]}:{place[1]}: {short(iri)}: {message}")
+    return UserError(f"{sources[-1].path}: {short(iri)}: {message}")
 
 
 def short(iri: str) -> str:

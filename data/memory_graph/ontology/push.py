@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.http_post import Failure, post
 from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.ontology.ontology import TG, Ontology
@@ -52,7 +53,7 @@ def push(
         timeout: of each request, in seconds.
 
     Raises:
-        ValueError: a URL is wrong, or the server refuses or does not reply; the message holds
+        UserError: a URL is wrong, or the server refuses or does not reply; the message holds
             nothing of the memory. Graphs that were replaced before stay replaced.
     """
     for one in filter(None, (url, update_url)):
@@ -81,17 +82,17 @@ def check_url(url: str) -> None:
     """Check the URL of a server.
 
     Raises:
-        ValueError: it is no URL of HTTP, or it has a query.
+        UserError: it is no URL of HTTP, or it has a query.
     """
     if not _URL.fullmatch(url):
-        raise ValueError(f"endpoint: {shown(url)!r} given, must be http(s), without a query")
+        raise UserError(f"endpoint: {shown(url)!r} given, must be http(s), without a query")
 
 
 def pushed_revision(url: str, base: str = TG, timeout: float = TIMEOUT_SECONDS) -> int | None:
     """Return the revision that a server shows completely; None: none.
 
     Raises:
-        ValueError: the server refuses or does not reply.
+        UserError: the server refuses or does not reply.
     """
     query = f"SELECT ?r {{ GRAPH <{base}{RECORD}> {{ <{base}{RECORD}> <{TG}revision> ?r }} }}"
     rows = _ask(url, query, timeout)
@@ -132,7 +133,7 @@ def ask_server(url: str, query: str, timeout: float) -> dict[str, Any]:
     """Return a server's reply to a SELECT or ASK, as SPARQL's JSON has it.
 
     Raises:
-        ValueError: the server refuses or does not reply; the message holds nothing that was sent.
+        UserError: the server refuses or does not reply; the message holds nothing that was sent.
     """
     headers = {"Content-Type": "application/sparql-query"}
     headers["Accept"] = "application/sparql-results+json"
@@ -142,7 +143,7 @@ def ask_server(url: str, query: str, timeout: float) -> dict[str, Any]:
         if "boolean" not in reply:
             reply["head"]["vars"], reply["results"]["bindings"]
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{shown(url)}: the reply is no SPARQL result in JSON") from None
+        raise UserError(f"{shown(url)}: the reply is no SPARQL result in JSON") from None
     return reply
 
 
@@ -154,9 +155,9 @@ def _post(url: str, body: str, headers: dict[str, str], timeout: float) -> bytes
     try:
         response = post(url, body.encode(), headers, timeout, _LARGEST_REPLY)
     except Failure as failure:
-        raise ValueError(f"{shown(url)}: {failure}") from None
+        raise UserError(f"{shown(url)}: {failure}") from None
     if not 200 <= response.status < 300:
-        raise ValueError(f"{shown(url)}: status {response.status}")
+        raise UserError(f"{shown(url)}: status {response.status}")
     return response.content
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.ontology.rdf import answer_request
 
 
@@ -14,7 +15,7 @@ def main() -> None:
     try:
         for reply in answer_request(asked):
             print(json.dumps(reply), flush=True)
-    except ValueError as error:
+    except UserError as error:
         print(json.dumps({"error": str(error)}), flush=True)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, load_ontology
 from turngraph.data.memory_graph.record.open_store import open_store
@@ -67,29 +68,29 @@ def check_query(query: str) -> None:
     """Check that a query only reads, and reads nothing but this graph.
 
     Raises:
-        ValueError: it has UPDATE, SERVICE, FROM with the IRI of something else, or a prefix that
+        UserError: it has UPDATE, SERVICE, FROM with the IRI of something else, or a prefix that
             nothing declares; the message has line and column.
     """
     plain = _MASKED.sub(lambda found: " " * len(found[0]), query)
     for word in re.finditer(r"[A-Za-z]+", plain):
         if word[0].upper() == "SERVICE":
-            raise ValueError(f"{_place(query, word.start())}: SERVICE is refused: nothing leaves")
+            raise UserError(f"{_place(query, word.start())}: SERVICE is refused: nothing leaves")
     first = re.search(r"(?:\b(?:PREFIX|BASE)\b\s*)*([A-Za-z]+)", plain)
     if first and first[1].upper() in _UPDATES:
-        raise ValueError(f"{_place(query, first.start(1))}: UPDATE is refused: queries only read")
+        raise UserError(f"{_place(query, first.start(1))}: UPDATE is refused: queries only read")
     declared = {*PREFIXES, "_", *_PREFIX.findall(query)}
     for token in _MASKED.finditer(query):
         prefix = re.match(r"(\w*):", token[0])
         if prefix and prefix[1] not in declared:
             known = ", ".join(PREFIXES)
             place = _place(query, token.start())
-            raise ValueError(f"{place}: unknown prefix {prefix[0]} (known without a line: {known})")
+            raise UserError(f"{place}: unknown prefix {prefix[0]} (known without a line: {known})")
     for named in _FROM.finditer(query):
         if plain[named.start()].isspace():  # inside a string or a comment
             continue
         if not re.fullmatch(rf"<{TG}[^>]*>|tg:\S*", named[1]):
             place = _place(query, named.start())
-            raise ValueError(f"{place}: FROM reads this graph only: urn:turngraph:")
+            raise UserError(f"{place}: FROM reads this graph only: urn:turngraph:")
 
 
 def _place(query: str, offset: int) -> str:
@@ -118,7 +119,7 @@ def ask_sparql(
         seconds: limit for the query; loading the graph is not counted.
 
     Raises:
-        ValueError: the query is refused, wrong (the message has line and column) or too slow.
+        UserError: the query is refused, wrong (the message has line and column) or too slow.
     """
     check_query(query)
     command = [sys.executable, "-m", "turngraph.data.memory_graph.ontology.query_process"]
@@ -145,16 +146,16 @@ def ask_sparql(
             timer.cancel()
             process.kill()
     if late.is_set():
-        raise ValueError(f"the query took longer than {seconds:g} s")
+        raise UserError(f"the query took longer than {seconds:g} s")
     return _read_reply(ready, output)
 
 
 def _read_reply(ready: str, output: str) -> Found:
     reply = json.loads(output or ready or "{}")
     if "error" in reply:
-        raise ValueError(reply["error"])
+        raise UserError(reply["error"])
     if "revision" not in reply:
-        raise ValueError("the query's process ended without a reply")
+        raise UserError("the query's process ended without a reply")
     rows = tuple(tuple(row.get(name) for name in reply["columns"]) for row in reply["rows"])
     return Found(
         tuple(reply["columns"]), rows, reply["answer"], reply["triples"], reply["revision"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, RDF, TG, Ontology
 from turngraph.data.memory_graph.ontology.shapes import shacl
@@ -40,7 +41,7 @@ def export_trig(store: Store, ontology: Ontology, path: str | Path, base: str = 
             memory keeps several apart.
 
     Raises:
-        ValueError: the base is no IRI, or the file cannot be written.
+        UserError: the base is no IRI, or the file cannot be written.
     """
     _, quads = exported(store, ontology, base)
     text = serialize(quads, format=RdfFormat.TRIG, prefixes=PREFIXES)
@@ -53,7 +54,7 @@ def export_trig(store: Store, ontology: Ontology, path: str | Path, base: str = 
 def exported(store: Store, ontology: Ontology, base: str = TG) -> tuple[int, list[Quad]]:
     """Return the revision and the quads of an export; see ``export_trig``."""
     if not _BASE.fullmatch(base):
-        raise ValueError(f"base: {base!r} given, must be an IRI that ends with / or # or :")
+        raise UserError(f"base: {base!r} given, must be an IRI that ends with / or # or :")
     with store.reading():
         lens = Lens(store, ontology)
         revision = lens.refresh()
@@ -111,7 +112,7 @@ def export_shacl(ontology: Ontology, path: str | Path) -> int:
     """Write the shapes of an ontology as SHACL, and return the number of lines.
 
     Raises:
-        ValueError: the file cannot be written.
+        UserError: the file cannot be written.
     """
     text = shacl(ontology)
     with whole_file(path) as file:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Replaced, Triplet
 from turngraph.data.memory_graph.names import alias
@@ -50,7 +51,7 @@ def read_rdf(path: str | Path, ontology: Ontology, extractor: GivenExtractor) ->
         extractor: holds the statements, and is the graph's.
 
     Raises:
-        ValueError: the file is wrong (names line and column), or two of its objects have one name.
+        UserError: the file is wrong (names line and column), or two of its objects have one name.
     """
     path = Path(path)
     source = read_turtle(path, _FORMATS.get(path.suffix.lower(), RdfFormat.TURTLE))
@@ -97,15 +98,15 @@ class _About:
         found = self.one(subject, term)
         try:
             return None if found is None else parse_time(found)
-        except ValueError:
+        except UserError:
             name = term.value.rpartition(":")[2]
             raise self.error(subject, f"{name} {found!r} is no time") from None
 
-    def error(self, subject: str, message: str) -> ValueError:
+    def error(self, subject: str, message: str) -> UserError:
         """Return an error that names file, line and column of a term."""
         line, column = self.source.place_of(subject) or (1, 1)
         short = subject.removeprefix(TG)
-        return ValueError(f"{self.source.path}:{line}:{column}: {short}: {message}")
+        return UserError(f"{self.source.path}:{line}:{column}: {short}: {message}")
 
 
 def _name(term: object) -> str:

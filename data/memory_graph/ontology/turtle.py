@@ -9,6 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 
 with extra("rdf", "typed memory graphs need"):
     from pyoxigraph import Literal, Quad, RdfFormat, parse
@@ -61,27 +62,27 @@ def read_turtle(path: str | Path, format: RdfFormat = RdfFormat.TURTLE) -> Sourc
     """Read a file of Turtle or TriG.
 
     Raises:
-        ValueError: the file cannot be read, is no Turtle, or has an impossible date; the message
+        UserError: the file cannot be read, is no Turtle, or has an impossible date; the message
             names file, line and column.
     """
     path = Path(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+        raise UserError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
     try:
         quads = list(parse(text, format, base_iri=path.resolve().as_uri()))
     except SyntaxError as error:
         reason = re.sub(r"^Parser error at [^:]*: ", "", error.msg or "")
-        raise ValueError(f"{path}:{error.lineno}:{error.offset}: {reason}") from None
+        raise UserError(f"{path}:{error.lineno}:{error.offset}: {reason}") from None
     source = Source(path, text, quads)
     for quad in quads:
         if isinstance(quad.object, Literal) and not possible_date(quad.object):
             line, column = source.place_of_text(quad.object.value) or (1, 1)
             kind = quad.object.datatype.value.removeprefix(_XSD)
-            raise ValueError(f"{path}:{line}:{column}: {quad.object.value!r} is no {kind}")
+            raise UserError(f"{path}:{line}:{column}: {quad.object.value!r} is no {kind}")
     return source
 
 

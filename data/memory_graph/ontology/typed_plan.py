@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.ontology.ontology import TG, Ontology
 
 with extra("rdf", "typed memory graphs need"):
@@ -22,7 +23,7 @@ Window = tuple[int | None, int | None]
 """Seconds from 1970, [from, to); None: open."""
 
 
-class NoPlan(ValueError):
+class NoPlan(UserError):
     """Reason why a question has no plan; it holds no remembered text but names of objects."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.replies import unique
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan import stages
@@ -49,7 +50,7 @@ class StageSettings:
 
     def __post_init__(self) -> None:
         if self.num_read < 1:
-            raise ValueError(f"num_read: {self.num_read!r} given, must be at least 1")
+            raise UserError(f"num_read: {self.num_read!r} given, must be at least 1")
 
 
 class _Finding(NamedTuple):

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.extract.model_extractor import Ask, Prompt
 from turngraph.data.memory_graph.extract.replies import fits
@@ -107,7 +108,7 @@ class ModelReplies:
 
         Raises:
             BudgetSpent: the question would take more than ``max_calls``, or what ``ask`` raises.
-            ValueError: a reply is off its schema after all retries; or what ``ask`` raises.
+            UserError: a reply is off its schema after all retries; or what ``ask`` raises.
         """
         if not prompts:
             return []
@@ -121,7 +122,7 @@ class ModelReplies:
             todo = {key: prompt for key, prompt in todo.items() if key not in found}
         for prompt in todo.values():
             tries = f"{self.retries + 1} attempts" if self.retries else "the only attempt"
-            raise ValueError(f"{prompt.subject}: no reply of its schema, or whole, after {tries}")
+            raise UserError(f"{prompt.subject}: no reply of its schema, or whole, after {tries}")
         return [found[key] for key in keys]
 
     def some(self, prompts: Iterable[Prompt | None]) -> list[Any | None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.plan.merge_facts import merged
 from turngraph.data.memory_graph.plan.recall_cache import RecallCache
@@ -99,10 +100,10 @@ def ask_planned(
         on_step: called with each finished step.
 
     Raises:
-        ValueError: the question is blank, ``as_of`` is not a time, or the planner fails.
+        UserError: the question is blank, ``as_of`` is not a time, or the planner fails.
     """
     if not question.strip():
-        raise ValueError("the question is blank")
+        raise UserError("the question is blank")
     run = _Run(recall, planner, as_of, settings or PlanSettings(), cache)
     return run.ask(question, read or planner.digest, on_step)
 

@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Literal, Protocol
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.link_entities import Matched
 from turngraph.data.memory_graph.recall.plan_trace import (
@@ -65,10 +66,10 @@ class PlanSettings:
 
     def __post_init__(self) -> None:
         if self.over not in ("facts", "episodes"):
-            raise ValueError(f"over: {self.over!r} given, must be facts or episodes")
+            raise UserError(f"over: {self.over!r} given, must be facts or episodes")
         for name in ("max_steps", "max_clues", "num_candidates", "num_facts", "num_fillings"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
+                raise UserError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
 
 
 # What a planner is given, and what it returns

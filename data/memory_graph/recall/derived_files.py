@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.meta import read_meta
 from turngraph.data.memory_graph.record.patience import Patience
@@ -59,7 +60,7 @@ class State(NamedTuple):
         """Return the state that was written with derived files."""
         revision, stamp = manifest["revision"], manifest.get("stamp")
         if not isinstance(revision, int) or not isinstance(stamp, int | None):
-            raise ValueError("a state that is none")
+            raise UserError("a state that is none")
         return cls(revision, stamp)
 
 
@@ -160,11 +161,11 @@ def drop_arrays(folder: Path, name: str, wait: float) -> None:
         wait: seconds at most.
 
     Raises:
-        ValueError: another process has been writing for so long, or the folder may not be written.
+        UserError: another process has been writing for so long, or the folder may not be written.
     """
     with locked(folder, wait) as is_mine:
         if not is_mine:
-            raise ValueError(f"{folder}: may not be written, or another process is writing to it")
+            raise UserError(f"{folder}: may not be written, or another process is writing to it")
         for path in [*folder.glob(f"{name}-*"), folder / f".{name}.partial"]:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -203,7 +204,7 @@ def _read_folder(path: Path) -> tuple[Manifest, dict[str, np.ndarray]] | None:
             forms = dict.fromkeys(file.stem for file in path.glob("*.npy"))
         arrays = {name: _mapped(path / f"{name}.npy") for name in forms}
         if any(form and form != _form(arrays[name]) for name, form in forms.items()):
-            raise ValueError("arrays of another form")
+            raise UserError("arrays of another form")
         return manifest, arrays
     except FileNotFoundError:  # another process has just replaced them
         return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed, cached
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, Extractor, Fact
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
@@ -89,15 +90,15 @@ class RecallSettings:
     def __post_init__(self) -> None:
         for name in ("num_facts", "num_candidates"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
+                raise UserError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
         for name in ("min_similarity", "min_flat_similarity", "min_name_similarity"):
             if not -1 <= getattr(self, name) <= 1:
-                raise ValueError(
+                raise UserError(
                     f"{name}: {getattr(self, name)!r} given, must lie between -1 and 1: a cosine"
                 )
         for letter in self.forbidden:
             if letter not in LETTERS:
-                raise ValueError(f"forbidden: {letter!r} given, must be one of {list(LETTERS)}")
+                raise UserError(f"forbidden: {letter!r} given, must be one of {list(LETTERS)}")
 
 
 class Recall:
@@ -145,7 +146,7 @@ class Recall:
             start: objects at which the search starts; None: those that the question names.
 
         Raises:
-            ValueError: ``as_of`` is not a time.
+            UserError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings, start) as (view, clock):
@@ -184,7 +185,7 @@ class Recall:
                 for passages. None: the defaults.
 
         Raises:
-            ValueError: ``as_of`` is not a time.
+            UserError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings) as (view, clock):
@@ -214,7 +215,7 @@ class Recall:
             num_read: number of episodes whose facts are returned, ``num_facts`` at most.
 
         Raises:
-            ValueError: ``as_of`` is not a time.
+            UserError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings, start) as (view, _):
@@ -265,7 +266,7 @@ class Recall:
             settings: of the search and of what is returned; None: the defaults.
 
         Raises:
-            ValueError: ``as_of`` is not a time.
+            UserError: ``as_of`` is not a time.
         """
         from turngraph.data.memory_graph.recall.find_themes import find_themes
         from turngraph.data.memory_graph.recall.theme_search import AskThemes

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.eigen.search import SEARCH, SearchSettings, best_first
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.memory_types import EPISODIC
@@ -63,12 +64,12 @@ class AskThemes:
     def __post_init__(self) -> None:
         for name in ("num_themes", "max_words", "max_members"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
+                raise UserError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
         if not -1 <= self.min_similarity <= 1:
             must = "must lie between -1 and 1: a cosine"
-            raise ValueError(f"min_similarity: {self.min_similarity!r} given, {must}")
+            raise UserError(f"min_similarity: {self.min_similarity!r} given, {must}")
         if not 0 <= self.others <= 1:
-            raise ValueError(f"others: {self.others!r} given, must lie between 0 and 1: a factor")
+            raise UserError(f"others: {self.others!r} given, must lie between 0 and 1: a factor")
 
 
 class ThemeIndex:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from turngraph.configs.memory_schema import TRAVERSALS
+from turngraph.configs.user_error import UserError
 
 
 def _check(settings: object, name: str, holds: bool, must: str) -> None:
-    """Raise ValueError for an invalid setting."""
+    """Raise UserError for an invalid setting."""
     if not holds:
         value = getattr(settings, name)
-        raise ValueError(f"{type(settings).__name__}.{name}: {value!r} given, {must}")
+        raise UserError(f"{type(settings).__name__}.{name}: {value!r} given, {must}")
 
 
 def _at_least(settings: object, least: int, *names: str) -> None:
@@ -227,12 +228,12 @@ def parse_mixture(text: str) -> tuple[str, ...]:
         text: names joined by "+"; case is ignored, repeats count once.
 
     Raises:
-        ValueError: a name is unknown or missing; the message lists the known ones.
+        UserError: a name is unknown or missing; the message lists the known ones.
     """
     known = {name.casefold(): name for name in TRAVERSALS}
     names = [part.strip() for part in text.split("+")]
     for name in names:
         if name.casefold() not in known:
             must = f"known are {', '.join(TRAVERSALS)}, joined by '+'"
-            raise ValueError(f"mixture {text!r}: no traversal is called {name!r}; {must}")
+            raise UserError(f"mixture {text!r}: no traversal is called {name!r}; {must}")
     return tuple(dict.fromkeys(known[name.casefold()] for name in names))

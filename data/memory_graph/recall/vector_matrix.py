@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.recall.derived_files import (
     MANIFEST,
     Manifest,
@@ -181,12 +182,12 @@ class VectorMatrix:
             vectors: unit vectors, [len(labels), width].
 
         Raises:
-            ValueError: the width differs from that of the existing rows.
+            UserError: the width differs from that of the existing rows.
         """
         if not len(labels):
             return
         if self.width and vectors.shape[1] != self.width:
-            raise ValueError(f"vectors of width {vectors.shape[1]}, {self.folder}: {self.width}")
+            raise UserError(f"vectors of width {vectors.shape[1]}, {self.folder}: {self.width}")
         self.width = vectors.shape[1]
         keys = np.array([label.key for label in labels], dtype=np.int64)
         self.drop(keys)

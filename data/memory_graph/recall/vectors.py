@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.derived_files import State, record_state, shows
 from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
@@ -227,7 +228,7 @@ def purge(db: Database, folder: Path, since: int, wait: float) -> None:
         wait: seconds at most for other processes that write.
 
     Raises:
-        ValueError: the files cannot be written, or other processes write all the time.
+        UserError: the files cannot be written, or other processes write all the time.
     """
     for name in TEXTS:
         dropped = removed_keys(db, name, since - 1)
@@ -241,4 +242,4 @@ def purge(db: Database, folder: Path, since: int, wait: float) -> None:
             if matrix.save(state, matrix.manifest["probe"], wait=wait):
                 break
             if not patience.pause():  # or other processes write again and again
-                raise ValueError(f"{folder / name}: may not be written")
+                raise UserError(f"{folder / name}: may not be written")

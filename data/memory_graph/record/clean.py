@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import (
     Episode,
     Extraction,
@@ -24,19 +25,20 @@ MAX_END_CHARACTERS = 200
 def clean_episode(episode: Episode, label: str) -> Episode:
     """Return an episode with an ISO time in UTC and U+FFFD for every lone surrogate.
 
-    The zone of the time becomes a property. Everything else stays, including NUL and other control characters.
+    The zone of the time becomes a property. Everything else stays, including NUL and other control
+    characters.
 
     Args:
         episode: as a user gave it.
         label: its name in errors.
 
     Raises:
-        ValueError: its time is invalid, or a field is not a text.
+        UserError: its time is invalid, or a field is not a text.
     """
     for name in ("text", "time", "source", "origin", "speaker"):
         value = getattr(episode, name)
         if not isinstance(value, str) and (value is not None or name == "text"):
-            raise ValueError(f"{label}: field {name}: must be a text, not {type(value).__name__}")
+            raise UserError(f"{label}: field {name}: must be a text, not {type(value).__name__}")
     time = _time(episode.time, f"{label}: field time")
     properties = (offset_of(episode.time or "") | dict(episode.properties)).items()
     return Episode(
@@ -60,8 +62,8 @@ def _time(value: str | None, label: str) -> str | None:
 def _iso(value: str, label: str) -> str:
     try:
         return parse_time(value)
-    except ValueError as error:
-        raise ValueError(f"{label}: {error}") from None
+    except UserError as error:
+        raise UserError(f"{label}: {error}") from None
 
 
 def clean_extraction(extraction: Extraction, length: int, label: str) -> Extraction:
@@ -75,7 +77,7 @@ def clean_extraction(extraction: Extraction, length: int, label: str) -> Extract
         label: its name in errors.
 
     Raises:
-        ValueError: a time is invalid, or a span is outside the text.
+        UserError: a time is invalid, or a span is outside the text.
     """
     theses = [_clean_thesis(thesis, length, label) for thesis in extraction.theses]
     triplets = []
@@ -164,5 +166,5 @@ def _span(span: Span | None, length: int, label: str) -> Span:
     if span is None:
         return 0, length
     if not 0 <= span[0] <= span[1] <= length:
-        raise ValueError(f"{label}: span {tuple(span)} is not in a text of {length} characters")
+        raise UserError(f"{label}: span {tuple(span)} is not in a text of {length} characters")
     return span[0], span[1]

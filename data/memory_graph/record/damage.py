@@ -12,6 +12,7 @@ from contextlib import closing
 from functools import cache
 from operator import methodcaller
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, TIME_EDGE
 from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record import schema
@@ -48,7 +49,7 @@ EPISODES = {
 """Query for the episodes that a row belongs to, by table and first column."""
 
 
-class Unavailable(ValueError):
+class Unavailable(UserError):
     """The file, the database or the machine fails, whatever was asked of the memory graph."""
 
 

@@ -68,7 +68,7 @@ def remember_many(
         batch: episodes that are extracted together, and committed together unless that takes long.
 
     Raises:
-        ValueError: an episode or an extraction is invalid (committed batches stay), or the graph
+        UserError: an episode or an extraction is invalid (committed batches stay), or the graph
             cannot be written.
     """
     counts: Counter[str] = Counter()
@@ -91,7 +91,7 @@ def remember_batches(
     """Remember episodes as ``remember_many``; yield the counts of every commit.
 
     Raises:
-        ValueError: as ``remember_many``.
+        UserError: as ``remember_many``.
     """
     numbered = enumerate(episodes)
     while part := list(islice(numbered, batch)):

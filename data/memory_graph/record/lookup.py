@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.memory_graph.memory_types import OBJECT
 from turngraph.data.memory_graph.names import alias, well_formed
@@ -17,7 +18,7 @@ NEAR = 60
 _ID = re.compile(r"#(\d{1,18})")
 
 
-class UnknownNameError(ValueError):
+class UnknownNameError(UserError):
     """No object has a name."""
 
 
@@ -30,21 +31,21 @@ def find_object(db: Database, entity: str | int) -> int:
 
     Raises:
         UnknownNameError: no object has the name; the message lists similar names with ids.
-        ValueError: several have it, which the message lists, or no object has the id.
+        UserError: several have it, which the message lists, or no object has the id.
     """
     if isinstance(entity, str) and (match := _ID.fullmatch(entity.strip())):
         entity = int(match[1])
     if isinstance(entity, int):
         sql = "SELECT 1 FROM nodes WHERE id = ? AND type = ?"
         if abs(entity) >= 2**63 or db.execute(sql, (entity, OBJECT)).fetchone() is None:
-            raise ValueError(f"#{entity} is not an object of this memory graph")
+            raise UserError(f"#{entity} is not an object of this memory graph")
         return entity
     wanted = alias(well_formed(entity))
     sql = "SELECT DISTINCT node FROM aliases WHERE alias = ? ORDER BY node"
     found: list[int] = [node for (node,) in db.execute(sql, (wanted,))]
     if len(found) > 1:
         listed = "; ".join(describe(db, node) for node in found)
-        raise ValueError(f"{len(found)} objects are named {entity!r}: {listed}")
+        raise UserError(f"{len(found)} objects are named {entity!r}: {listed}")
     if not found:
         raise UnknownNameError(f"no object is named {entity!r}{_near_names(db, wanted)}")
     return found[0]

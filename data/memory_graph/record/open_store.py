@@ -26,7 +26,7 @@ def open_store(
         tenant: as in ``of_tenant``.
 
     Raises:
-        ValueError: as ``Store``, or ``PostgresStore``.
+        UserError: as ``Store``, or ``PostgresStore``.
     """
     place = of_tenant(place, tenant)
     if not is_url(place):

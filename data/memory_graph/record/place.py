@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode
 
+from turngraph.configs.user_error import UserError
+
 _NO_PORT = re.compile(r":(?!\d+(?:[/,]|$))[^/,]*")
 """What stands where a port belongs, and may be a password."""
 SCHEMES = ("postgresql://", "postgres://")
@@ -45,18 +47,18 @@ def of_tenant(place: str | Path, tenant: str | None) -> str | Path:
         tenant: None: the URL names it, or the place is a file.
 
     Raises:
-        ValueError: a file has no tenants, a URL names another tenant or none, or the name is blank.
+        UserError: a file has no tenants, a URL names another tenant or none, or the name is blank.
     """
     if not is_url(place):
         if tenant is not None:
-            raise ValueError(f"{place}: a file has no tenants; a postgresql:// URL has")
+            raise UserError(f"{place}: a file has no tenants; a postgresql:// URL has")
         return place
     base, parameters = parse_query(str(place))
     values = dict(parameters)
     known = values.get("tenant")
     if tenant is not None and known not in (None, tenant):
-        raise ValueError(f"{shown(place)}: names another tenant than {tenant!r}")
+        raise UserError(f"{shown(place)}: names another tenant than {tenant!r}")
     found = known if tenant is None else tenant
     if found is None or not found.strip():
-        raise ValueError(f"{shown(place)}: needs a tenant, whose memory graph it is")
+        raise UserError(f"{shown(place)}: needs a tenant, whose memory graph it is")
     return f"{base}?{urlencode({**values, 'tenant': found}, quote_via=quote)}"

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from turngraph.configs.user_error import UserError
+
 if TYPE_CHECKING:
     from psycopg import Connection
 
@@ -326,10 +328,10 @@ def migrate(db: Connection, to: int = VERSION) -> int:
         to: 0 to ``VERSION``.
 
     Raises:
-        ValueError: there is no such version, or the schema has one of a newer program.
+        UserError: there is no such version, or the schema has one of a newer program.
     """
     if not 0 <= to <= VERSION:
-        raise ValueError(f"version {to}: this program knows 0 to {VERSION}")
+        raise UserError(f"version {to}: this program knows 0 to {VERSION}")
     if found_version(db) == to:  # also a role that may change nothing learns so
         return to
     with db.transaction():
@@ -337,7 +339,7 @@ def migrate(db: Connection, to: int = VERSION) -> int:
         _prepare(db)
         begun = version = found_version(db)
         if version > VERSION:
-            raise ValueError(f"version {version} is of a newer program; this one knows {VERSION}")
+            raise UserError(f"version {version} is of a newer program; this one knows {VERSION}")
         group = group_role(db)
         names = {"s": SCHEMA, "group": group, "app": program_role(group), "lock": LOCK,
                  "skip": len(group) + 2}  # fmt: skip

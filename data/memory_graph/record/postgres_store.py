@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 from turngraph.configs.extras import extra
 from turngraph.configs.models import cache_folder
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record import postgres_schema
 from turngraph.data.memory_graph.record.damage import Unavailable
@@ -68,7 +69,7 @@ class PostgresStore(Store):
         wait: seconds to wait for another writer of the tenant, and for a connection.
 
     Raises:
-        ValueError: the URL is none, the server does not reply or refuses, its schema has another
+        UserError: the URL is none, the server does not reply or refuses, its schema has another
             version, or there is no such tenant (``read_only``).
     """
 
@@ -108,7 +109,7 @@ class PostgresStore(Store):
             require_version(db, str(self))
             role = postgres_schema.find_tenant(db, self.tenant)
             if role is None and self.read_only:
-                raise ValueError(f"{self}: no such memory graph")
+                raise UserError(f"{self}: no such memory graph")
             return role or postgres_schema.make_tenant(db, self.tenant)
 
     def __str__(self) -> str:
@@ -161,7 +162,7 @@ class PostgresStore(Store):
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
-        """Turn errors of the server into a ValueError of one line, without texts and passwords."""
+        """Turn errors of the server into a UserError of one line, without texts and passwords."""
         try:
             yield
         except psycopg.Error as error:
@@ -173,7 +174,7 @@ class PostgresStore(Store):
             is_late = state == "55P03" or isinstance(error, PoolTimeout)
             waited = f"; waited {self.wait:g} s" if is_late else ""
             is_value = state == "54000" or isinstance(error, psycopg.DataError)
-            kind = ValueError if is_value else Unavailable
+            kind = UserError if is_value else Unavailable
             kind = TenantGone if state == "22023" else kind
             raise kind(f"{self}: {reason}{waited}") from None
 
@@ -226,7 +227,7 @@ def parse(url: str) -> tuple[str, dict[str, str]]:
     """Return the connection string of a URL, and the parameters that are this program's.
 
     Raises:
-        ValueError: it is no URL of PostgreSQL.
+        UserError: it is no URL of PostgreSQL.
     """
     base, values = parse_query(url)
     own = {name: value for name, value in values if name in ("tenant", "pool_size")}
@@ -234,9 +235,9 @@ def parse(url: str) -> tuple[str, dict[str, str]]:
     try:
         found = psycopg.conninfo.conninfo_to_dict(f"{base}?{rest}" if rest else base)
     except psycopg.Error:
-        raise ValueError(f"{shown(url)}: not a URL of PostgreSQL") from None
+        raise UserError(f"{shown(url)}: not a URL of PostgreSQL") from None
     if not own.get("pool_size", "1").isdecimal() or int(own.get("pool_size", "1")) < 1:
-        raise ValueError(f"{shown(url)}: pool_size {own['pool_size']!r} given, must be 1 or more")
+        raise UserError(f"{shown(url)}: pool_size {own['pool_size']!r} given, must be 1 or more")
     return with_settings(found), own
 
 
@@ -251,7 +252,7 @@ def administering(url: str) -> Iterator[Connection]:
     """Open a connection with which the schema and the tenants are changed.
 
     Raises:
-        ValueError: the server does not reply or refuses.
+        UserError: the server does not reply or refuses.
     """
     conninfo, _ = parse(url)
     try:
@@ -262,4 +263,4 @@ def administering(url: str) -> Iterator[Connection]:
         reason = _reason(error)
         if reason is None:
             raise
-        raise ValueError(f"{shown(url)}: {reason}") from None
+        raise UserError(f"{shown(url)}: {reason}") from None

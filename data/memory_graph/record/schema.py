@@ -11,6 +11,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 
+from turngraph.configs.user_error import UserError
+
 APPLICATION_ID = 0x54474D47
 """Distinguishes a memory graph from other SQLite databases ("TGMG")."""
 SCHEMA_VERSION = 4
@@ -210,10 +212,10 @@ def migrate(
         to: the wanted version.
 
     Raises:
-        ValueError: a migration is missing.
+        UserError: a migration is missing.
     """
     for step in range(version(db), to):
         if step not in migrations:
-            raise ValueError(f"schema version {step} is too old: no way to version {step + 1}")
+            raise UserError(f"schema version {step} is too old: no way to version {step + 1}")
         migrations[step](db)
         db.execute(f"PRAGMA user_version = {step + 1}")

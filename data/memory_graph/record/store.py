@@ -14,6 +14,7 @@ from secrets import randbits
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.names import alias, printable
 from turngraph.data.memory_graph.record import schema
@@ -103,7 +104,7 @@ class Store:
         wait: seconds to wait for another process's write.
 
     Raises:
-        ValueError: the file is missing (``read_only``), damaged, no memory graph, of a newer
+        UserError: the file is missing (``read_only``), damaged, no memory graph, of a newer
             schema, or not readable.
     """
 
@@ -228,7 +229,7 @@ class Store:
 
     def _make_or_migrate(self) -> None:
         if self.read_only:
-            raise ValueError(
+            raise UserError(
                 f"{self.path}: empty or of an older version; open it for writing once, as"
                 " `check --rebuild` does"
             )
@@ -239,7 +240,7 @@ class Store:
             else:
                 schema.create(self.sqlite)
             self.db.execute("COMMIT")
-        except ValueError as error:
+        except UserError as error:
             raise Unavailable(f"{self.path}: {error}") from None
         finally:
             self._roll_back()
@@ -280,11 +281,11 @@ class Store:
         One process writes at a time; others wait up to ``wait`` seconds.
 
         Raises:
-            ValueError: the graph is read-only, another process writes too long, the disk is full,
+            UserError: the graph is read-only, another process writes too long, the disk is full,
                 or the file is damaged.
         """
         if self.read_only:
-            raise ValueError(f"{self}: opened for reading only")
+            raise UserError(f"{self}: opened for reading only")
         assert not self.db.in_transaction, "a write inside of another"
         with self.clear_errors():
             self._begin(writing=True)
@@ -323,7 +324,7 @@ class Store:
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
-        """Turn errors of the file or the machine into a ValueError of one line, without texts."""
+        """Turn errors of the file or the machine into a UserError of one line, without texts."""
         try:
             yield
         except sqlite3.Error as error:
@@ -335,7 +336,7 @@ class Store:
                     raise
                 raise Damaged(f"{self.path}: {found}") from None
             waited = f"; waited {self.wait:g} s" if code == sqlite3.SQLITE_BUSY else ""
-            kinds = {sqlite3.SQLITE_CORRUPT: Damaged, sqlite3.SQLITE_TOOBIG: ValueError}
+            kinds = {sqlite3.SQLITE_CORRUPT: Damaged, sqlite3.SQLITE_TOOBIG: UserError}
             kind = kinds.get(code, Unavailable)
             raise kind(f"{self.path}: {OUTSIDE[code]}{waited}") from error
         except UnicodeDecodeError:
@@ -392,7 +393,7 @@ def _prepare_file(path: Path, read_only: bool) -> None:
                 path.chmod(0o600)
             return
         if read_only:
-            raise ValueError(f"{path}: no such memory graph")
+            raise UserError(f"{path}: no such memory graph")
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     except OSError as error:
         raise Unavailable(f"{path}: cannot be made: {error.strerror}") from None

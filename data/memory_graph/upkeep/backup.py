@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.record.place import is_url, shown
 from turngraph.data.memory_graph.record.schema import APPLICATION_ID
 from turngraph.data.memory_graph.upkeep.partial_files import (
@@ -45,16 +46,16 @@ def backup(store: Store, path: str | Path) -> None:
         path: of the new file; must not exist, so that no graph in use is overwritten.
 
     Raises:
-        ValueError: ``path`` exists or cannot be written, or the disk is full.
+        UserError: ``path`` exists or cannot be written, or the disk is full.
     """
     if not store.is_file:
-        raise ValueError(
+        raise UserError(
             f"{store}: PostgreSQL backs up whole databases (pg_dump); `export --jsonl` writes one"
             " memory graph"
         )
     path = Path(path)
     if os.path.lexists(path):
-        raise ValueError(f"{path}: already there; a backup overwrites nothing")
+        raise UserError(f"{path}: already there; a backup overwrites nothing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _partial(path, noting(store)) as partial:
@@ -65,7 +66,7 @@ def backup(store: Store, path: str | Path) -> None:
             to_disk(path.parent)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"{path}: the backup cannot be written: {reason}") from None
+        raise UserError(f"{path}: the backup cannot be written: {reason}") from None
 
 
 @contextmanager
@@ -107,12 +108,12 @@ def restore(backup: str | Path, path: str | Path) -> None:
         path: of the graph.
 
     Raises:
-        ValueError: the backup is missing, damaged or no memory graph; another process has the graph
+        UserError: the backup is missing, damaged or no memory graph; another process has the graph
             open; or the graph cannot be written.
     """
     for place in (backup, path):
         if is_url(place):
-            raise ValueError(f"{shown(place)}: only files are restored; `import` reads an export")
+            raise UserError(f"{shown(place)}: only files are restored; `import` reads an export")
     source, named = Path(backup), Path(path)
     path = Path(os.path.realpath(named))  # a link stays; SQLite keeps -wal beside what it leads to
     derived = named.with_name(f"{named.name}.derived")
@@ -129,7 +130,7 @@ def restore(backup: str | Path, path: str | Path) -> None:
         shutil.rmtree(derived, ignore_errors=True)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"{path}: cannot be restored: {reason}") from None
+        raise UserError(f"{path}: cannot be restored: {reason}") from None
     finally:
         if not path.exists():
             with suppress(OSError):  # holds files
@@ -138,15 +139,15 @@ def restore(backup: str | Path, path: str | Path) -> None:
 
 def _refuse(source: Path, path: Path) -> None:
     if source.is_dir():
-        raise ValueError(f"{source}: a folder, not a backup")
+        raise UserError(f"{source}: a folder, not a backup")
     if not source.is_file():
-        raise ValueError(f"{source}: no such backup")
+        raise UserError(f"{source}: no such backup")
     if path.is_dir():
-        raise ValueError(f"{path}: a folder, not a memory graph")
+        raise UserError(f"{path}: a folder, not a memory graph")
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: no file, which could be replaced")
+        raise UserError(f"{path}: no file, which could be replaced")
     if path.exists() and source.samefile(path):
-        raise ValueError(f"{source}: the graph itself, not a backup of it")
+        raise UserError(f"{source}: the graph itself, not a backup of it")
 
 
 def _replace(path: Path, partial: Path) -> None:
@@ -176,19 +177,19 @@ def _copy_checked(source: Path, target: Path) -> None:
         ):
             old.backup(copy)
             if copy.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-                raise ValueError(f"{source}: not a memory graph")  # an empty one would become one
+                raise UserError(f"{source}: not a memory graph")  # an empty one would become one
         with Store(target) as store:
             problems = check(store)
             store.db.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in UNREADABLE:
             raise
-        raise ValueError(f"{source}: damaged, or not a memory graph") from None
-    except ValueError as error:
-        raise ValueError(str(error).replace(str(target), str(source))) from None
+        raise UserError(f"{source}: damaged, or not a memory graph") from None
+    except UserError as error:
+        raise UserError(str(error).replace(str(target), str(source))) from None
     if damages := [problem for problem in problems if problem.damage]:
         more = f" and {len(damages) - 1} more" if len(damages) > 1 else ""
-        raise ValueError(f"{source}: damaged: {damages[0]}{more}; nothing was restored")
+        raise UserError(f"{source}: damaged: {damages[0]}{more}; nothing was restored")
     for problem in problems:  # the graph had it when the backup was made
         logger.warning("%s: %s", source, problem)
 
@@ -198,7 +199,7 @@ def _alone(path: Path) -> Iterator[None]:
     """Keep other processes out of a graph's file, which is whole without its -wal inside.
 
     Raises:
-        ValueError: another process has it open.
+        UserError: another process has it open.
     """
     with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as db:
         try:
@@ -212,7 +213,7 @@ def _alone(path: Path) -> Iterator[None]:
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise ValueError(f"{path}: open in another process; close it there") from None
+                raise UserError(f"{path}: open in another process; close it there") from None
             if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                 raise  # the -wal is not merged
             # damaged: that is what a backup is for

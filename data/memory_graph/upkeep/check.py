@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import THESIS, TIME
 from turngraph.data.memory_graph.names import alias, printable, text_hash
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
@@ -63,12 +64,12 @@ def check_file(path: str | Path) -> list[Problem]:
     The file is not open in this process.
 
     Raises:
-        ValueError: the file is missing, or no memory graph of this version.
+        UserError: the file is missing, or no memory graph of this version.
     """
     try:
         with open_store(path, read_only=True) as store:
             problems = check(store)
-    except ValueError as error:
+    except UserError as error:
         cause = error.__cause__
         no_database = getattr(cause, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB
         if not isinstance(error, Damaged) and not no_database:
@@ -164,14 +165,14 @@ def rebuild(store: Store) -> None:
     """Rebuild all indexes, and delete the derived files beside the database.
 
     Raises:
-        ValueError: another process is writing.
+        UserError: another process is writing.
     """
     with store.writing(), store.lenient():
         store.db.reindex()
         index_everything(store.db)
     with locked(store.derived, store.wait) as mine:
         if not mine:
-            raise ValueError(
+            raise UserError(
                 f"{store.derived}: may not be written, or another process is writing to it"
             )
         for path in store.derived.iterdir():

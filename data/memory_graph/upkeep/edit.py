@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, HYPER, OBJECT, SIMPLE, edge_key
 from turngraph.data.memory_graph.names import alias, well_formed
 from turngraph.data.memory_graph.record.database import Database
@@ -30,13 +31,13 @@ def merge(store: Store, keep: str | int, other: str | int) -> int:
     said, and stays.
 
     Raises:
-        ValueError: a name is unknown or ambiguous, or both are the same object.
+        UserError: a name is unknown or ambiguous, or both are the same object.
     """
     db = store.db
     with store.writing() as revision:
         kept, gone = find_object(db, keep), find_object(db, other)
         if kept == gone:
-            raise ValueError(f"{keep!r} and {other!r} are the same object already, #{kept}")
+            raise UserError(f"{keep!r} and {other!r} are the same object already, #{kept}")
         with edit(db, revision, f"merge #{kept} #{gone}", simple_keys_at(db, gone)):
             sql = "SELECT id FROM edges WHERE source = ?1 OR target = ?1"
             moved = {edge for (edge,) in db.execute(sql, (gone,))}
@@ -117,7 +118,7 @@ def rename(store: Store, entity: str | int, name: str) -> int:
     """Rename an object, and return its id; the old name stays an alias.
 
     Raises:
-        ValueError: the object is unknown or ambiguous, or the new name is blank.
+        UserError: the object is unknown or ambiguous, or the new name is blank.
     """
     name, db = _new_name(name), store.db
     with store.writing() as revision:
@@ -133,7 +134,7 @@ def add_alias(store: Store, entity: str | int, name: str) -> int:
     """Add a name by which an object is found, and return its id.
 
     Raises:
-        ValueError: the object is unknown or ambiguous, or the name is blank or another object's.
+        UserError: the object is unknown or ambiguous, or the name is blank or another object's.
     """
     name, db = _new_name(name), store.db
     with store.writing() as revision:
@@ -141,7 +142,7 @@ def add_alias(store: Store, entity: str | int, name: str) -> int:
         sql = "SELECT node FROM aliases WHERE alias = ? AND node != ?"
         other = db.execute(sql, (alias(name), node)).fetchone()
         if other is not None:
-            raise ValueError(f"{name!r} names #{other[0]} already; merge makes the two one")
+            raise UserError(f"{name!r} names #{other[0]} already; merge makes the two one")
         with edit(db, revision, f"alias #{node}", ()):
             _give_alias(db, node, name)
     return node
@@ -149,7 +150,7 @@ def add_alias(store: Store, entity: str | int, name: str) -> int:
 
 def _new_name(name: str) -> str:
     if not name.strip():
-        raise ValueError("the new name is blank")
+        raise UserError("the new name is blank")
     return well_formed(" ".join(name.split()))
 
 
@@ -183,7 +184,7 @@ def split(
         facts: keys of simple triplets and theses; they move whichever episode says them.
 
     Raises:
-        ValueError: the object is unknown or ambiguous, the new name is blank, an episode or fact
+        UserError: the object is unknown or ambiguous, the new name is blank, an episode or fact
             is unrelated to the object, or nothing would be left of it.
     """
     return _split(store, entity, _new_name(new_name), set(episodes), set(facts))
@@ -206,7 +207,7 @@ def _split(store: Store, entity: str | int, name: str, episodes: set[int], facts
             for episode in sorted(episodes.union(*moved.values())):
                 _give_mention(db, episode, episode in left, old, new)
             if not db.execute("SELECT 1 FROM edges WHERE ? IN (source, target)", (old,)).fetchone():
-                raise ValueError(f"nothing would be left of #{old}; rename gives it another name")
+                raise UserError(f"nothing would be left of #{old}; rename gives it another name")
     return new
 
 
@@ -231,9 +232,9 @@ def _chosen(
     said_in = {episode for (episode,) in db.execute(sql, (node,))}
     for given, possible, kind in ((episodes, said_in, "episode"), (facts, known.keys(), "fact")):
         if given - possible:
-            raise ValueError(f"{kind} {min(given - possible)} says nothing of #{node}")
+            raise UserError(f"{kind} {min(given - possible)} says nothing of #{node}")
     if not episodes and not facts:
-        raise ValueError(f"say which episodes or facts of #{node} belong to the new object")
+        raise UserError(f"say which episodes or facts of #{node} belong to the new object")
     chosen = {key: said if key in facts else said & episodes for key, said in known.items()}
     return {key: said for key, said in chosen.items() if said}
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.names import well_formed
 from turngraph.data.memory_graph.record.damage import Damaged
@@ -99,15 +100,15 @@ def forget(
         wide: delete the entity's ``other_mentions`` too.
 
     Raises:
-        ValueError: not exactly one of the three is given; it is unknown; ``wide`` is given without
+        UserError: not exactly one of the three is given; it is unknown; ``wide`` is given without
             an entity; or another process read
             an older state for ``store.wait`` seconds: then the record has forgotten, and the files
             will when the graph is next opened for writing.
     """
     if [episode, entity, source].count(None) != 2:
-        raise ValueError("forget takes one of episode, entity and source")
+        raise UserError("forget takes one of episode, entity and source")
     if wide and entity is None:
-        raise ValueError("wide is for an entity")
+        raise UserError("wide is for an entity")
     if not isinstance(episode, int | None):
         episode = list(episode)  # it is read again where the write is tried again
     chosen = partial(_chosen, store, episode, entity, source, wide)
@@ -160,7 +161,7 @@ def to_forget(
         limit: largest number of episodes.
 
     Raises:
-        ValueError: as ``forget``.
+        UserError: as ``forget``.
     """
     try:
         with store.lenient(), store.reading():
@@ -187,7 +188,7 @@ def other_mentions(store: Store, entity: str | int) -> list[Mention]:
         entity: name, or id if several objects have the name.
 
     Raises:
-        ValueError: no object has the id, or several have the name.
+        UserError: no object has the id, or several have the name.
     """
     try:
         with store.reading():
@@ -237,7 +238,7 @@ def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | N
             name = Path(source).name  # the source of a file
             is_known = name != source and episodes_of_source(store.db, well_formed(name))
             hint = f"; did you mean {name!r}?" if is_known else ""
-            raise ValueError(f"{store}: no episode has the source {source!r}{hint}")
+            raise UserError(f"{store}: no episode has the source {source!r}{hint}")
         return found
     assert episode is not None, "one of the three is given"
     ids = [episode] if isinstance(episode, int) else list(dict.fromkeys(episode))
@@ -245,5 +246,5 @@ def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | N
         sql = """SELECT 1 FROM nodes WHERE id = ?1 AND type = ?2
             UNION ALL SELECT 1 FROM episodes WHERE node = ?1"""  # one of them may be damaged
         if abs(id_) >= 2**63 or store.db.execute(sql, (id_, EPISODIC)).fetchone() is None:
-            raise ValueError(f"{store}: #{id_} is no episode")
+            raise UserError(f"{store}: #{id_} is no episode")
     return ids

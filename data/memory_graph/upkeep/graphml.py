@@ -37,7 +37,7 @@ def export_graphml(store: Store, path: str | Path) -> int:
     has no control characters: each becomes U+FFFD.
 
     Raises:
-        ValueError: the file cannot be written; no partial file is left.
+        UserError: the file cannot be written; no partial file is left.
     """
     with store.reading(), whole_file(path, True, noting(store)) as file:
         xml = XMLGenerator(cast(TextIOBase, file), encoding="utf-8", short_empty_elements=True)

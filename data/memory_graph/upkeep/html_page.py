@@ -57,7 +57,7 @@ def export_html(
         The number of nodes on the page and in the graph.
 
     Raises:
-        ValueError: the file cannot be written; no partial file is left.
+        UserError: the file cannot be written; no partial file is left.
     """
     with store.reading(), whole_file(path, True, noting(store)) as file:
         graph = page_data(store.db, store.title, max_nodes, classes or {}, computed)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import HYPER, SIMPLE, edge_key, node_key
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import index_facts, index_rows
@@ -82,19 +83,19 @@ def undo(store: Store) -> str:
     Forgetting empties the journal, which must not keep forgotten texts.
 
     Raises:
-        ValueError: there is no edit, or its rows were changed again since.
+        UserError: there is no edit, or its rows were changed again since.
     """
     db = store.db
     with store.writing() as revision:
         sql = "SELECT id, operation, undo FROM journal ORDER BY id DESC LIMIT 1"
         entry = db.execute(sql).fetchone()
         if entry is None:
-            raise ValueError(f"{store}: no edit to undo; forgetting ends what can be undone")
+            raise UserError(f"{store}: no edit to undo; forgetting ends what can be undone")
         entry_id, operation, text = entry
         edited_at, changes = _entry(store, text)
         changes = _without_aliases_in_use(db, changes, edited_at)
         if _changed_since(db, changes, edited_at):
-            raise ValueError(
+            raise UserError(
                 f"{store}: {operation} cannot be undone: what was remembered since builds on"
                 " it; merge, split and rename can put right what is wrong now"
             )
@@ -116,7 +117,7 @@ def _entry(store: Store, text: str) -> tuple[int, list[Change]]:
             for table, before, after in edited["changes"]
         ]
     except (KeyError, RecursionError, TypeError, ValueError):
-        raise ValueError(f"{store}: the journal of edits is damaged; none can be undone") from None
+        raise UserError(f"{store}: the journal of edits is damaged; none can be undone") from None
 
 
 def _net_changes(changes: Iterable[Change]) -> list[Change]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.eigen.similarity_graph import Neighbours
 from turngraph.data.eigen.themes import SourceThemes, source_themes
@@ -89,7 +90,7 @@ def make_themes(
         stop: asked between two batches; true: stop with all work saved.
 
     Raises:
-        ValueError: a text's vector is zero or not finite; eigenvectors did not converge (older
+        UserError: a text's vector is zero or not finite; eigenvectors did not converge (older
             themes stay); or the graph cannot be written.
     """
     begun = time.monotonic()
@@ -182,7 +183,7 @@ class _Run:
                 return False
             if group_themes(self.store, self.vectors, self.maker, self.made):
                 return True
-        raise ValueError(f"{self.store}: other processes change it all the time; run it again")
+        raise UserError(f"{self.store}: other processes change it all the time; run it again")
 
     def _make_sources(self, changed: Sequence[str | None]) -> bool:
         if changed:
@@ -277,12 +278,12 @@ class _Run:
         """Check vectors of chunks or questions, whose episodes an error names.
 
         Raises:
-            ValueError: a vector is zero or not finite.
+            UserError: a vector is zero or not finite.
         """
         lengths = np.linalg.norm(vectors, axis=1)
         wrong = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))
         if len(wrong):
-            raise ValueError(
+            raise UserError(
                 f"{self.store}: the encoder's vector for episode #{episodes[wrong[0]]} or a"
                 " question of it is zero or not finite"
             )

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.meta import read_meta, write_meta
 from turngraph.data.memory_graph.record.patience import Patience
@@ -79,7 +80,7 @@ def finish(store: Store) -> None:
         store: open for writing.
 
     Raises:
-        ValueError: another process purges, or read an older state, longer than ``store.wait``: the
+        UserError: another process purges, or read an older state, longer than ``store.wait``: the
             record has forgotten, and the files will when the graph is next opened for writing; or
             the disk is full (a copy of the database is needed for a while).
     """
@@ -94,7 +95,7 @@ def finish(store: Store) -> None:
         if marked(store) is None:  # by the process that had the lock
             return
         if not is_mine:
-            raise ValueError(
+            raise UserError(
                 f"{store}: another process is forgetting, or {store.derived} may not be"
                 f" written; waited {store.wait:g} s; the next one that opens the graph for writing"
                 " purges its files"
@@ -140,7 +141,7 @@ def _empty_wal(store: Store) -> None:
     patience = Patience(store.wait, f"{store}: another process reads an older state")
     while not _is_emptied(store.db):
         if not patience.pause():
-            raise ValueError(
+            raise UserError(
                 f"{store}: forgotten, but its -wal still has the text: another process has"
                 f" been reading an older state for {store.wait:g} s; the next one that opens the"
                 " graph for writing empties it"
@@ -165,7 +166,7 @@ def _purge_derived(store: Store, since: int, state: State) -> None:
         if not store.is_file:
             write_json(store.derived / PURGED, state._asdict())
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"{store}: forgotten, but {store.derived} still has vectors of it and cannot be"
             f" written: {error.strerror}"
         ) from None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turngraph.configs.progress import progress
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EPISODIC
@@ -64,12 +65,10 @@ def salvage(path: str | Path, output: str | Path) -> Saved:
             ``properties``. Remembering them extracts the rest of the graph again.
 
     Raises:
-        ValueError: no episode can be read, the output cannot be written, or it is no file.
+        UserError: no episode can be read, the output cannot be written, or it is no file.
     """
     if is_url(path):
-        raise ValueError(
-            f"{shown(path)}: --damaged is for files; `export --jsonl` writes the graph"
-        )
+        raise UserError(f"{shown(path)}: --damaged is for files; `export --jsonl` writes the graph")
     notes = partial(noted, Path(f"{path}.derived"))
     with _damaged(path) as db, whole_file(output, True, notes) as file:
         episodes = 0
@@ -77,7 +76,7 @@ def salvage(path: str | Path, output: str | Path) -> Saved:
             file.write(dump(line) + "\n")
             episodes += 1
         if not episodes:
-            raise ValueError(f"{path}: {what_can_be_saved(path)}")
+            raise UserError(f"{path}: {what_can_be_saved(path)}")
         return Saved(episodes, _total(db))
 
 

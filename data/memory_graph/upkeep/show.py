@@ -98,7 +98,7 @@ def history(store: Store, entity: str | int) -> list[Fact]:
     which a part no longer holds comes with ``partly_until``.
 
     Raises:
-        ValueError: no object has that name or id, or several have.
+        UserError: no object has that name or id, or several have.
     """
     with store.reading():
         node = find_object(store.db, entity)
@@ -117,7 +117,7 @@ def show(store: Store, entity: str | int) -> Shown:
     """Return an object with the facts that hold now.
 
     Raises:
-        ValueError: no object has that name or id, or several have.
+        UserError: no object has that name or id, or several have.
     """
     with store.reading():
         facts = history(store, entity)

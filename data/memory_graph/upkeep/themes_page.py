@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.held_quotes import held_quotes
@@ -56,12 +57,12 @@ def export_themes_html(
         The number of nodes on the page, and of themes and passages in the graph.
 
     Raises:
-        ValueError: the graph has no themes, or the file cannot be written; no partial file is left.
+        UserError: the graph has no themes, or the file cannot be written; no partial file is left.
     """
     with store.reading():
         data = themes_data(store, max_nodes)
         if not data["nodes"]:
-            raise ValueError(f"{store}: no themes; `turngraph memory themes` makes them")
+            raise UserError(f"{store}: no themes; `turngraph memory themes` makes them")
         with whole_file(path, True, noting(store)) as file:
             file.write(page(data))
     return len(data["nodes"]), data["total"]

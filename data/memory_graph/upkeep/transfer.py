@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Location, iter_lines
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
@@ -98,7 +99,7 @@ def export_jsonl(store: Store, path: str | Path) -> int:
     """Write the whole graph as of its last commit, and return the number of lines.
 
     Raises:
-        ValueError: the file cannot be written; no partial file is left.
+        UserError: the file cannot be written; no partial file is left.
     """
     with store.reading(), whole_file(path, True, noting(store)) as file:
         file.write(dump(HEADER) + "\n")
@@ -138,7 +139,7 @@ def import_jsonl(store: Store, path: str | Path) -> int:
     Ids stay, so that another export gives the same file. The import is one transaction.
 
     Raises:
-        ValueError: the graph is not empty; or a line is invalid, with file, line and field; or the
+        UserError: the graph is not empty; or a line is invalid, with file, line and field; or the
             rows break a rule of integrity.py.
     """
     lines = iter_lines(path)
@@ -148,7 +149,7 @@ def import_jsonl(store: Store, path: str | Path) -> int:
     num_lines = 1
     with store.writing() as revision:
         if store.db.execute("SELECT EXISTS (SELECT 1 FROM nodes)").fetchone()[0]:
-            raise ValueError(f"{store}: not empty; import fills a new memory graph")
+            raise UserError(f"{store}: not empty; import fills a new memory graph")
         for location, line in track(lines, "import", "lines", delay=2, leave=False):
             _insert(store.db, line, location, revision)
             num_lines += 1
@@ -161,7 +162,7 @@ def import_jsonl(store: Store, path: str | Path) -> int:
         index_everything(store.db)
         broken = broken_rules(store.db)
         if broken:
-            raise ValueError(f"{path}: does not fit together: {broken[0]}")
+            raise UserError(f"{path}: does not fit together: {broken[0]}")
     return num_lines
 
 
