@@ -108,7 +108,11 @@ def _check_modules(name: str, folder: Path) -> None:
     listed = folder / "modules.json"
     if not listed.is_file():
         return
-    for module in json.loads(listed.read_text(encoding="utf-8")):
+    try:
+        modules = json.loads(listed.read_bytes())
+    except ValueError as error:
+        raise UserError(f"sentence encoder {name!r}: {listed}: not JSON: {error}") from None
+    for module in modules:
         if not str(module["type"]).startswith("sentence_transformers."):
             kind = f"the layer {module['type']} is Python code of the model"
             raise UserError(f"sentence encoder {name!r}: {listed}: {kind}, {ALLOW.format(name)}")

@@ -22,6 +22,7 @@ import torch
 from fastapi.testclient import TestClient
 
 from turngraph import infer
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_pool
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
@@ -573,7 +574,7 @@ def test_the_conversation_asked_longest_ago_is_closed_and_goes_on(
 
 
 def fail(message: str) -> None:
-    raise ValueError(message)
+    raise UserError(message)
 
 
 def test_what_idle_conversations_can_make_again_is_freed(start: Start) -> None:

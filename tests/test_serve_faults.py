@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.types import Evidence, Retrieved
 from turngraph.inference.api import QA
@@ -173,9 +174,8 @@ def test_faults_of_the_server_are_logged_and_told_without_paths(
     assert told(client.get(f"/api/conversations/{id_}")) == (503, UNAVAILABLE)
     monkeypatch.setattr(Service, "store", lambda *_: {}["broken"])
     assert told(client.get(f"/api/conversations/{id_}")) == (500, FAILED)
-    monkeypatch.setattr(Service, "store", lambda *_: b"\xff".decode())
+    monkeypatch.setattr(Service, "store", lambda *_: b"\xff".decode())  # a ValueError of ours
     assert told(client.get(f"/api/conversations/{id_}")) == (500, FAILED)
-    assert "can't decode byte" in caplog.text
 
 
 def test_a_question_while_its_conversation_is_deleted_leaves_nothing(
@@ -284,7 +284,7 @@ def test_an_answer_that_nobody_waits_for_is_told_apart_from_one_that_the_server_
         streaming.step("1", None)
     assert caplog.text == ""
     assert failure(Late("too late")) == {"message": "too late"}
-    assert failure(ValueError("too\nlong")) == {"message": "too long"}
+    assert failure(UserError("too\nlong")) == {"message": "too long"}
     assert "an answer failed" not in caplog.text
     assert failure(RuntimeError("secret")) == {"message": FAILED}
     assert "an answer failed" in caplog.text

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from turngraph.configs.progress import track
+from turngraph.data.corpus.files import read_object
 from turngraph.data.corpus.segment import Segment
 from turngraph.data.retrieval.bm25 import DELTA, K1, B
 from turngraph.data.retrieval.numpy_bm25s import bm25s
@@ -124,6 +125,6 @@ def _read(
 
 def open_bm25(folder: Path) -> bm25s.BM25 | None:
     """Open an index, memory-mapped; None if no passage has a word."""
-    if not json.loads((folder / "vocab.index.json").read_text("utf-8")):
+    if not read_object(folder / "vocab.index.json"):
         return None
     return bm25s.BM25.load(folder, mmap=True, show_progress=False)

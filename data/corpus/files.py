@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,11 +84,11 @@ def read_sealed(folder: Path, hashes: bool = False) -> Json:
     return manifest
 
 
-def read_object(path: Path) -> Json:
-    """Read a JSON file that holds one object.
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
 
     Raises:
-        UserError: it is missing, or holds something else.
+        UserError: it is missing, or no JSON.
     """
     try:
         text = path.read_text("utf-8")
@@ -95,7 +96,16 @@ def read_object(path: Path) -> Json:
         raise UserError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8") from None
-    value = parse_json(text, Location(path))
+    return parse_json(text, Location(path))
+
+
+def read_object(path: Path) -> Json:
+    """Read a JSON file that holds one object.
+
+    Raises:
+        UserError: it is missing, or holds something else.
+    """
+    value = read_json(path)
     if not isinstance(value, dict):
         raise UserError(f"{path}: must be a JSON object")
     return value

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from turngraph.configs.user_error import UserError
-from turngraph.data.corpus.files import array, read_sealed, sealed_folder
-from turngraph.data.json_fields import Json, Location, parse_json
+from turngraph.data.corpus.files import array, read_json, read_sealed, sealed_folder
+from turngraph.data.json_fields import Json, Location, decoded, parse_json
 from turngraph.data.jsonlines import dump, parse_evidence, to_json
 from turngraph.data.normalise import words
 from turngraph.data.types import Evidence
@@ -86,13 +86,13 @@ class Segment:
         """Read the passage of a row."""
         start, end = self._starts[row : row + 2].tolist()
         location = Location(self.folder / "passages.jsonl", row + 1)
-        record = parse_json(self._bytes[start:end].tobytes().decode(), location)
+        record = parse_json(decoded(self._bytes[start:end].tobytes(), location), location)
         return parse_evidence(record, location, str(row))
 
     @cached_property
     def words(self) -> list[str]:
         """The words of its passages, sorted."""
-        found: list[str] = json.loads((self.folder / "words.json").read_text("utf-8"))
+        found: list[str] = read_json(self.folder / "words.json")
         return found
 
     def postings(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

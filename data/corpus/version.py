@@ -26,7 +26,7 @@ from turngraph.data.corpus.files import (
 )
 from turngraph.data.corpus.segment import FORMAT, Piece, Segment
 from turngraph.data.corpus.sign_codes import sign_codes
-from turngraph.data.json_fields import Json
+from turngraph.data.json_fields import Json, Location, field
 
 CURRENT = "corpus.json"
 
@@ -69,7 +69,8 @@ def read_version(corpus: Path, number: int | None = None, hashes: bool = False) 
     if not (corpus / CURRENT).is_file():
         raise UserError(f"{corpus}: no corpus; turngraph corpus build makes one")
     if number is None:
-        number = int(read_object(corpus / CURRENT)["version"])
+        current = corpus / CURRENT
+        number = field(read_object(current), "version", int, Location(current))
     return _read(corpus, number, hashes)
 
 
