@@ -85,7 +85,7 @@ def newest_checkpoint(output: Path) -> Path | None:
             try:
                 check_manifest(folder)
                 progress = read_progress(folder)
-            except ValueError as error:
+            except UserError as error:
                 damage.append(str(error))
                 continue
             if progress is not None:

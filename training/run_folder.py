@@ -211,7 +211,7 @@ def find_resumable(
 def _is_intact(best: Path) -> bool:
     try:
         check_manifest(best)
-    except ValueError as error:
+    except UserError as error:
         logger.warning("%s; the next evaluation, or the end of the run, writes it anew", error)
         return False
     return True
@@ -282,7 +282,7 @@ def load_start(folder: Path, model: GraphLM) -> None:
         check_manifest(folder)
         check_base(model, folder)
         load_weights(model, folder)
-    except ValueError as error:
+    except UserError as error:
         raise UserError(f"config field training.start_from: {error}") from None
     logger.info("starts from the weights of %s", folder)
 

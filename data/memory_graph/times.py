@@ -80,7 +80,7 @@ def offset_of(text: str) -> dict[str, str]:
     """Return the property ``UTC_OFFSET`` of a time with a zone other than UTC, else nothing.
 
     Raises:
-        ValueError: there is no such zone.
+        UserError: there is no such zone.
     """
     found = _ISO.fullmatch(text.strip())
     zone = found["zone"] if found else None
@@ -127,7 +127,7 @@ class NoTime(ValueError):
     """A text is not a time in the form of ``parse_time``."""
 
 
-class NoZone(ValueError):
+class NoZone(UserError):
     """No place on earth has a zone."""
 
 
