@@ -47,7 +47,7 @@ from turngraph.inference.passage_chooser import PassageChooser
 from turngraph.inference.propose import own_choice
 from turngraph.model.checkpoint import read_checkpoint
 from turngraph.model.device_memory import RELEASE_EVERY, peak_memory, release_freed_memory
-from turngraph.model.distributed import is_sharded, process_group_ended
+from turngraph.model.distributed import full, is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
 from turngraph.training.calibrate import calibrate
 from turngraph.training.diagnostics import memory_advice, memory_lines
@@ -267,10 +267,10 @@ def train_steps(
     assert optimizer is not None, "not prepared"
     step_seconds: list[float] = []
     initial, shown_here = run.progress.step, accelerator.is_local_main_process
-    total = initial + len(indices)
+    total, pinned = initial + len(indices), accelerator.device.type == "cuda"
     with progress(total, name, "steps", initial=initial, shown=shown_here) as bar:
         # a thread prefetches; a step is the same for any number of processes
-        for step in steps(examples, schedule, indices, rank, world, settings.packing):
+        for step in steps(examples, schedule, indices, rank, world, settings.packing, pinned):
             began = time.monotonic()
             rates = set_rates(optimizer, settings, step.index, schedule.num_steps)
             model.train()
@@ -290,12 +290,14 @@ def train_steps(
                 totals[0] += loss.detach()
                 run.largest_batch = max(run.largest_batch, batch.input_ids.numel())
             totals[1], totals[2] = float(bool(stop)), float(run.minutes_are_up())
-            step_loss, stops, saves = accelerator.reduce(totals, "sum").tolist()
+            totals = accelerator.reduce(totals, "sum")
 
             # Clip and step. A loss or gradient that is not finite stops the run before the step.
-            norm = accelerator.clip_grad_norm_(wrapped.parameters(), settings.max_grad_norm)
-            if not math.isfinite(step_loss) or not torch.isfinite(norm):
-                run.stop_at_not_finite(step, step_loss, float(norm))
+            # Once a step, here, the numbers are waited for.
+            gradient = accelerator.clip_grad_norm_(wrapped.parameters(), settings.max_grad_norm)
+            step_loss, stops, saves, norm = torch.cat([totals, full(gradient)[None]]).tolist()
+            if not math.isfinite(step_loss) or not math.isfinite(norm):
+                run.stop_at_not_finite(step, step_loss, norm)
             optimizer.step()
             optimizer.zero_grad()
             if is_due(step.index + 1, RELEASE_EVERY):
@@ -308,7 +310,7 @@ def train_steps(
             bar.update()
             if is_due(run.progress.step, settings.log_every):
                 values = run.step_values(
-                    step, loss=step_loss, norm=float(norm), rate=rates[0], seconds=step_seconds[-1]
+                    step, loss=step_loss, norm=norm, rate=rates[0], seconds=step_seconds[-1]
                 )
                 run.log(values)
                 bar.set_postfix(postfix(values), refresh=False)  # drawn with the next step

@@ -34,6 +34,7 @@ def make_convolution(width: int, config: EncoderConfig) -> nn.Module:
             concat=False,
             dropout=config.dropout,
             num_edge_types=len(EDGE_TYPES) if config.edge_types else 0,
+            loop_free=True,
         )
     return PygConvolution(width, config)
 

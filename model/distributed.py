@@ -35,8 +35,13 @@ REFUSED = {
 
 def gather(tensor: Tensor) -> Tensor:
     """Copy a tensor to the CPU; if it is sharded, every process must call this to gather it."""
-    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return full.detach().cpu().contiguous()
+    return full(tensor).detach().cpu().contiguous()
+
+
+def full(tensor: Tensor) -> Tensor:
+    """Return a tensor as it is, or gathered if it is sharded; every process must call this."""
+    gathered: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return gathered
 
 
 def placed_like(value: Tensor, other: Tensor) -> Tensor:

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-CPU_BLOCK, GPU_BLOCK = 2**18, 2**22
-"""Elements in a block of edges: few enough for the CPU's cache, enough to use all threads."""
+CPU_BLOCK, GPU_BLOCK = 2**18, 2**25
+"""Elements in a block of edges: few enough for a CPU's cache; for a GPU all edges of one question
+of ConvMix in one block of 128 MiB, so that it need not be waited for."""
 
 
 class GATv2Layer(nn.Module):
@@ -44,6 +45,8 @@ class GATv2Layer(nn.Module):
         share_weights: use one matrix for W_l and W_r.
         num_edge_types: number of edge types; each, and self-loops as one more type, has a vector,
             initially zero, that is added to W_l x_j in attention and message. 0: no types.
+        loop_free: no input has self-loops, so that none are looked for: a GPU would have to be
+            waited for.
 
     Raises:
         ValueError: heads or dropout are out of range.
@@ -61,6 +64,7 @@ class GATv2Layer(nn.Module):
         bias: bool = True,
         share_weights: bool = False,
         num_edge_types: int = 0,
+        loop_free: bool = False,
     ) -> None:
         super().__init__()
         if heads < 1:
@@ -69,7 +73,7 @@ class GATv2Layer(nn.Module):
             raise ValueError(f"GATv2Layer: dropout={dropout}, must lie between 0 and 1")
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
         self.concat, self.negative_slope, self.dropout = concat, negative_slope, dropout
-        self.add_self_loops = add_self_loops
+        self.add_self_loops, self.loop_free = add_self_loops, loop_free
         self.lin_l = nn.Linear(in_channels, heads * out_channels, bias=bias)
         self.lin_r = self.lin_l
         if not share_weights:
@@ -130,7 +134,9 @@ class GATv2Layer(nn.Module):
         shape = (-1, self.heads, self.out_channels)
         left = self.lin_l(x).view(shape)  # [N, H, C]
         right = left if self.lin_r is self.lin_l else self.lin_r(x).view(shape)
-        edges = with_self_loops(edge_index, len(x)) if self.add_self_loops else edge_index
+        edges = edge_index
+        if self.add_self_loops:
+            edges = with_self_loops(edge_index, len(x), self.loop_free)
         kept = None
         if self.training and self.dropout > 0:
             ones = torch.ones(edges.shape[1], self.heads, dtype=_exact(left.dtype), device=x.device)
@@ -155,7 +161,8 @@ class GATv2Layer(nn.Module):
             the others padding; edges between these rows, [2, E].
         """
         kinds = self.num_edge_types + 1
-        types = types[edge_index[0] != edge_index[1]] if self.add_self_loops else types
+        if self.add_self_loops and not self.loop_free:
+            types = types[edge_index[0] != edge_index[1]]
         loops = types.new_full((edges.shape[1] - len(types),), self.num_edge_types)
         keys, rows = torch.unique(edges[0] * kinds + torch.cat([types, loops]), return_inverse=True)
         # a matrix product: the backward pass of self.edge[...] would add edge by edge
@@ -172,17 +179,18 @@ class GATv2Layer(nn.Module):
         return f"{self.in_channels}, {self.out_channels}, heads={self.heads}, concat={self.concat}"
 
 
-def with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
+def with_self_loops(edge_index: Tensor, num_nodes: int, loop_free: bool = False) -> Tensor:
     """Return the edges between different nodes, then one self-loop for each node.
 
     Args:
         edge_index: source row and target row, [2, edges].
         num_nodes: N.
+        loop_free: there are no self-loops among the edges.
 
     Returns:
         [2, E].
     """
-    between = edge_index[:, edge_index[0] != edge_index[1]]
+    between = edge_index if loop_free else edge_index[:, edge_index[0] != edge_index[1]]
     loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
     return torch.cat([between, loops], dim=1)
 
@@ -403,7 +411,9 @@ def _slope_sums(
     others, others_at = _flat(other, graph.others, head)
     blocks = list(_blocks(graph, own))
     ends = [end for block in blocks for end in (block.start, block.stop - 1)]
-    nodes = graph.owners[ends].tolist()  # the only synchronisation with a GPU
+    nodes = [0, len(own) - 1]
+    if len(blocks) != 1:
+        nodes = graph.owners[ends].tolist()  # waits for a GPU, which then has much to do
     for block, first, last in zip(blocks, nodes[::2], nodes[1::2], strict=True):
         pairs = owners.index_select(0, owners_at[block])
         pairs += others.index_select(0, others_at[block])

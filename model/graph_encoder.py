@@ -57,7 +57,7 @@ class GraphEncoder(nn.Module):
         if config.residual == "gated":
             gates = torch.full((config.num_layers,), config.residual_gate_init)
             self.residual_gates = nn.Parameter(gates)
-        self.relative_change: float = 0.0
+        self.relative_change: Tensor | float = 0.0
 
     def forward(
         self, node_ids: Tensor, edge_index: Tensor, edge_types: Tensor | None = None
@@ -87,7 +87,8 @@ class GraphEncoder(nn.Module):
         if len(node_ids):
             difference = (states - embedded).detach().norm(dim=1)
             size = embedded.detach().norm(dim=1).clamp_min(1e-6)
-            self.relative_change = float((difference / size).mean())
+            # not a number yet, for which a GPU would have to be waited for at every batch
+            self.relative_change = (difference / size).mean()
         return states
 
     def saved_state(self) -> dict[str, Tensor]:

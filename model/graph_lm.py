@@ -1,7 +1,7 @@
 """Causal LM that reads node states as a soft prompt (paper, sections 4.5 and 4.6).
 
 Shapes: B examples (1 if they are packed into one row), T tokens, N nodes, E edges, D LM width,
-V vocabulary, A answer tokens, P given answers.
+V vocabulary, A answer tokens, K columns that have some, P given answers.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ class BatchLike(Protocol):
     attention_mask: Tensor | None
     position_ids: Tensor
     node_mask: Tensor
+    node_places: Tensor
+    answer_places: Tensor
+    answer_columns: Tensor
     edge_index: Tensor
     labels: Tensor
     edge_types: Tensor
@@ -185,29 +188,26 @@ class GraphLM(nn.Module):
         if self.encoder is None:
             return embedded
         # even without nodes: data parallelism needs the encoder's gradients in every process
-        states = self.encoder(_node_ids(batch), batch.edge_index, batch.edge_types)  # [N, D]
+        states = self.encoder(node_ids_of(batch), batch.edge_index, batch.edge_types)  # [N, D]
         if batch.in_prompt is not None:
             states = states[batch.in_prompt]
-        embedded = embedded.clone()
-        embedded[batch.node_mask] = states.to(embedded.dtype)
-        return embedded
+        rows = embedded.flatten(0, 1)  # [B * T, D]
+        return rows.index_copy(0, batch.node_places, states.to(rows.dtype)).view_as(embedded)
 
     def logits(self, batch: BatchLike, keep: Tensor | int = 0) -> Tensor:
         """Compute next-token logits.
 
         Args:
             batch: a batch with padding on either side, or packed.
-            keep: True at the positions to compute, [B, T]; 0: compute all.
+            keep: the columns to compute, [K], or the number of the last ones; 0: compute all.
 
         Returns:
-            [B, T, V], or [A, V] for the A kept positions, row after row.
+            [B, K, V], or [B, T, V] for all.
 
         Raises:
             UserError: the batch is packed, and the LM lets packed examples see each other.
         """
         mask = batch.attention_mask
-        # every release of transformers takes one list of columns, K of them, for all rows
-        columns = keep.any(0).nonzero().squeeze(1) if isinstance(keep, Tensor) else keep  # [K]
         with self._autocast():
             if mask is None and not self._packing_checked:
                 check_packing(self.causal_lm)
@@ -220,10 +220,10 @@ class GraphLM(nn.Module):
                 attention_mask=None if needed is None else needed.long(),
                 position_ids=batch.position_ids,
                 use_cache=False,
-                logits_to_keep=columns,
+                logits_to_keep=keep,
             )
         logits: Tensor = output.logits
-        return logits[keep[:, columns]] if isinstance(keep, Tensor) else logits
+        return logits
 
     def _autocast(self) -> torch.autocast:
         """Return the autocast context of the config's dtype; trainable weights stay float32."""
@@ -246,10 +246,13 @@ class GraphLM(nn.Module):
             assert batch.candidates is not None, "built without mentions"
             total = self.scorer.loss(self.entity_logprobs(batch), batch.candidates)
             return Loss(total, (batch.labels != IGNORED_LABEL).sum())
-        targets = functional.pad(batch.labels[:, 1:], (0, 1), value=IGNORED_LABEL)  # [B, T]
-        labelled = targets != IGNORED_LABEL
-        logits = self.logits(batch, labelled)  # [A, V]
-        return Loss(_cross_entropy(logits, targets[labelled]), labelled.sum())
+        places, length = batch.answer_places, batch.labels.shape[1]
+        # every release of transformers takes one list of columns for all rows
+        logits = self.logits(batch, batch.answer_columns)  # [B, K, V]
+        columns = torch.searchsorted(batch.answer_columns, places % length)
+        targets = batch.labels.flatten()[places + 1]
+        loss = _cross_entropy(logits[places // length, columns], targets)
+        return Loss(loss, torch.full_like(targets.sum(), len(targets)))
 
     def entity_logprobs(self, batch: BatchLike, features: Tensor | None = None) -> Tensor:
         """Compute each candidate's log-probability within its example, [C] (``answers: nodes``).
@@ -261,7 +264,7 @@ class GraphLM(nn.Module):
         assert self.scorer is not None
         assert batch.candidates is not None, "built without mentions"
         logprobs: Tensor = self.scorer(
-            _node_ids(batch), batch.edge_index, batch.edge_types, batch.candidates, features
+            node_ids_of(batch), batch.edge_index, batch.edge_types, batch.candidates, features
         )
         return logprobs
 
@@ -269,7 +272,7 @@ class GraphLM(nn.Module):
         """Compute the normalised features that the scorer's nodes get from the LM, [N, D]."""
         assert self.scorer is not None
         assert batch.candidates is not None, "built without mentions"
-        return self.scorer.features(_node_ids(batch), batch.candidates)
+        return self.scorer.features(node_ids_of(batch), batch.candidates)
 
     def end_ids(self, end_id: int) -> list[int]:
         """Return the tokens that end an answer: ``end_id`` first, then the base model's own."""
@@ -355,9 +358,11 @@ class GraphLM(nn.Module):
         return {name: parameters for name, parameters in groups.items() if parameters}
 
 
-def _node_ids(batch: BatchLike) -> Tensor:
+def node_ids_of(batch: BatchLike) -> Tensor:
     """Return the token ids of a batch's nodes, [N]."""
-    return batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
+    if batch.node_ids is not None:
+        return batch.node_ids
+    return batch.input_ids.flatten()[batch.node_places]
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -67,7 +67,13 @@ class NodeAnswers(nn.Module):
         self.project = nn.Linear(base.config.get_text_config().hidden_size, width)
         self.question = nn.Parameter(torch.zeros(width))
         self.layers = nn.ModuleList(
-            GATv2Layer(width, width // config.heads, config.heads, num_edge_types=len(EDGE_TYPES))
+            GATv2Layer(
+                width,
+                width // config.heads,
+                config.heads,
+                num_edge_types=len(EDGE_TYPES),
+                loop_free=True,
+            )
             for _ in range(config.num_layers)
         )
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(config.num_layers + 1))

@@ -51,7 +51,7 @@ from turngraph.data.batches.prefetch import Step, steps
 from turngraph.data.embedding import Embed
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import GraphLM, node_ids_of
 from turngraph.training.optimizer import make_optimizer
 
 LORA = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=("q_proj", "v_proj"))
@@ -122,7 +122,8 @@ class Ours:
         packed = self.config.training.packing
         self.module.train()
         began = clock(self.module.device)
-        taken = steps(examples, schedule, range(len(batches)), packed=packed)
+        pinned = self.module.device.type == "cuda"
+        taken = steps(examples, schedule, range(len(batches)), packed=packed, pinned=pinned)
         losses = [self.step(step) for step in taken]
         return Round(clock(self.module.device) - began, sum(losses) / len(losses))
 
@@ -144,10 +145,8 @@ class Ours:
         model = self.module
         low = self.config.model.dtype == "bfloat16"
         with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
-            known = tensors.node_ids
-            node_ids = tensors.input_ids[tensors.node_mask] if known is None else known
             assert model.encoder is not None
-            states = model.encoder(node_ids, tensors.edge_index, tensors.edge_types)
+            states = model.encoder(node_ids_of(tensors), tensors.edge_index, tensors.edge_types)
         states.sum().backward()
         self.optimizer.zero_grad()
 

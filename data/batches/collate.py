@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
@@ -61,13 +61,7 @@ class Candidates:
 
     def to(self, device: torch.device | str) -> Candidates:
         """Return the candidates on a device."""
-        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved = {
-            name: tensor.to(device, non_blocking=True)
-            for name, tensor in tensors.items()
-            if tensor is not None
-        }
-        return replace(self, **moved)
+        return replace(self, **_each(self, lambda tensor: tensor.to(device, non_blocking=True)))
 
 
 @dataclass
@@ -83,11 +77,15 @@ class Batch:
             count on the right and has 0 on the left.
         node_mask: True on evidence tokens, [B, T]; the k-th True in row-major order is
             node k of the batch, or the k-th node that is ``in_prompt``.
+        node_places: places of the True in ``node_mask``, counted row after row. A GPU would have
+            to be waited for to find them, and those of the labels, there.
         labels: the answer's ids at their own positions, -100 elsewhere, [B, T].
+        answer_places: places of the tokens before each label, counted row after row, [A].
+        answer_columns: the columns of these places, ascending, each once, [K].
         edge_index: edges between nodes of the batch, source row and target row, [2, E].
         edge_types: type of each edge, [E]; -1 if unknown.
         node_ids: token ids of the nodes, [N]; None if all nodes are in the prompt.
-        in_prompt: whether a node has a position in the prompt, [N]; None if all have.
+        in_prompt: the nodes that have a position in the prompt, ascending; None if all have.
         padded_right: whether all padding follows the examples, so that no token of a causal LM
             attends to it.
         candidates: candidate answers; None if the graphs have no mentions.
@@ -97,7 +95,10 @@ class Batch:
     attention_mask: Tensor | None
     position_ids: Tensor
     node_mask: Tensor
+    node_places: Tensor
     labels: Tensor
+    answer_places: Tensor
+    answer_columns: Tensor
     edge_index: Tensor
     edge_types: Tensor
     node_ids: Tensor | None
@@ -107,13 +108,22 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the batch on a device."""
-        tensors: dict[str, Any] = {
-            field.name: tensor.to(device, non_blocking=True)
-            for field in fields(self)
-            if isinstance(tensor := getattr(self, field.name), Tensor)
-        }
+        tensors = _each(self, lambda tensor: tensor.to(device, non_blocking=True))
         candidates = None if self.candidates is None else self.candidates.to(device)
         return replace(self, **tensors, candidates=candidates)
+
+    def pinned(self) -> Batch:
+        """Return the batch in memory from which a GPU copies while the program goes on."""
+        candidates = self.candidates
+        if candidates is not None:
+            candidates = replace(candidates, **_each(candidates, Tensor.pin_memory))
+        return replace(self, **_each(self, Tensor.pin_memory), candidates=candidates)
+
+
+def _each(parts: Candidates | Batch, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """Return the changed tensors among the fields of a dataclass."""
+    values = {field.name: getattr(parts, field.name) for field in fields(parts)}
+    return {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def collate(
@@ -161,12 +171,16 @@ def collate(
         labels[row, end - len(target) : end] = target
         labels[row, start] = IGNORED_LABEL  # the token before it is not part of the example
     graph = _join_graphs([example.graph for example in examples])
+    rows, columns = np.nonzero(labels[:, 1:] != IGNORED_LABEL)
     return Batch(
         input_ids=torch.from_numpy(input_ids),
         attention_mask=None if packed else torch.from_numpy(attention_mask),
         position_ids=torch.from_numpy(position_ids),
         node_mask=torch.from_numpy(node_mask),
+        node_places=torch.from_numpy(np.flatnonzero(node_mask)),
         labels=torch.from_numpy(labels),
+        answer_places=torch.from_numpy(rows * shape[1] + columns),
+        answer_columns=torch.from_numpy(np.unique(columns)),
         edge_index=graph.edge_index,
         edge_types=graph.edge_types,
         node_ids=graph.node_ids,
@@ -193,15 +207,17 @@ def _join_graphs(graphs: Sequence[ChainGraph]) -> _JoinedGraph:
         np.full(graph.edge_index.shape[1], -1) if graph.edge_types is None else graph.edge_types
         for graph in graphs
     ]
-    edge_index = torch.from_numpy(np.concatenate(edges, axis=1))
+    joined = np.concatenate(edges, axis=1)
+    assert (joined[0] != joined[1]).all(), "a self-loop, which the encoder adds itself"
+    edge_index = torch.from_numpy(joined)
     edge_types = torch.from_numpy(np.concatenate(types))
     if not any(graph.num_hidden for graph in graphs):
         return _JoinedGraph(edge_index, edge_types, None, None)
     node_ids = np.concatenate([graph.node_ids for graph in graphs])
     sizes = [(len(graph.prompt_ids), graph.num_hidden) for graph in graphs]
-    in_prompt = np.repeat([True, False] * len(graphs), [size for pair in sizes for size in pair])
+    shown = np.repeat([True, False] * len(graphs), [size for pair in sizes for size in pair])
     return _JoinedGraph(
-        edge_index, edge_types, torch.from_numpy(node_ids), torch.from_numpy(in_prompt)
+        edge_index, edge_types, torch.from_numpy(node_ids), torch.from_numpy(np.flatnonzero(shown))
     )
 
 

@@ -57,6 +57,7 @@ def steps(
     rank: int = 0,
     world: int = 1,
     packed: bool = False,
+    pinned: bool = False,
 ) -> Iterator[Step]:
     """Yield the steps of one process, prefetched on a background thread.
 
@@ -67,12 +68,14 @@ def steps(
         rank: index of this process.
         world: number of processes; they share the batches of every step.
         packed: concatenate the examples of a batch in one row.
+        pinned: put the tensors where a GPU copies them from while the program goes on.
     """
 
     def make(index: int) -> Step:
         all_batches = [[examples[i] for i in batch] for batch in schedule.step(index)]
         mine = all_batches[rank::world]
         tensors = [collate(batch, "right", True, packed=packed) for batch in mine]
+        tensors = [batch.pinned() for batch in tensors] if pinned else tensors
         answer_tokens = sum(len(e.target_ids) for batch in all_batches for e in batch)
         num_tokens = sum(e.num_tokens for batch in all_batches for e in batch)
         return Step(index, tensors, mine, answer_tokens, num_tokens)

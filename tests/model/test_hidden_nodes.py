@@ -31,7 +31,8 @@ def test_what_has_no_place_is_still_read_through_the_graph() -> None:
     model = stir(tiny_model())
     example = tiny_examples(1, question_nodes="question")[0]
     batch = collate([example], "right", True)
-    other = replace(batch, node_ids=batch.node_ids.where(batch.in_prompt, 7))
+    shown = torch.zeros(len(batch.node_ids), dtype=torch.bool).index_fill(0, batch.in_prompt, True)
+    other = replace(batch, node_ids=batch.node_ids.where(shown, 7))
     assert torch.equal(batch.input_ids, other.input_ids)
     assert not torch.allclose(model(batch).total, model(other).total)
 

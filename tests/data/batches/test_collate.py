@@ -176,7 +176,7 @@ def test_nodes_may_take_no_position_in_the_prompt(packed: bool) -> None:
     batch = collate([hidden, EXAMPLES[2], EXAMPLES[3]], "right", True, packed=packed)
     assert batch.input_ids[batch.node_mask].tolist() == [203, 204, 403, 404, 405, 406]
     assert batch.node_ids.tolist() == [203, 204, 205, 206, 403, 404, 405, 406]
-    assert batch.in_prompt.tolist() == [True] * 2 + [False] * 2 + [True] * 4
+    assert batch.in_prompt.tolist() == [0, 1, 4, 5, 6, 7]
     assert batch.edge_index.T.tolist() == [[0, 1], [3, 2], [5, 4]]
     assert batch.edge_types.tolist() == [4, 0, -1]
     assert hidden.num_tokens == known.num_tokens - 2
