@@ -57,6 +57,7 @@ from turngraph.training.optimizer import set_rates
 from turngraph.training.proposer_runs import ProposerRun, part_of, proposer_runs
 from turngraph.training.run import Run
 from turngraph.training.run_folder import locked, start_afresh
+from turngraph.training.run_log import postfix
 
 logger = logging.getLogger("train")
 TUNE_SEED = 1  # runs with different seeds are evaluated on the same questions
@@ -265,10 +266,9 @@ def train_steps(
     model, wrapped, optimizer = run.model, run.wrapped, run.optimizer
     rank, world, sharded = accelerator.process_index, accelerator.num_processes, is_sharded(model)
     assert optimizer is not None, "not prepared"
-    step_seconds: list[float] = []
+    step_seconds, pinned = list[float](), accelerator.device.type == "cuda"
     initial, shown_here = run.progress.step, accelerator.is_local_main_process
-    total, pinned = initial + len(indices), accelerator.device.type == "cuda"
-    with progress(total, name, "steps", initial=initial, shown=shown_here) as bar:
+    with progress(initial + len(indices), name, "steps", initial=initial, shown=shown_here) as bar:
         # a thread prefetches; a step is the same for any number of processes
         for step in steps(examples, schedule, indices, rank, world, settings.packing, pinned):
             began = time.monotonic()
@@ -292,8 +292,7 @@ def train_steps(
             totals[1], totals[2] = float(bool(stop)), float(run.minutes_are_up())
             totals = accelerator.reduce(totals, "sum")
 
-            # Clip and step. A loss or gradient that is not finite stops the run before the step.
-            # Once a step, here, the numbers are waited for.
+            # Clip, wait for the device once, and step, unless loss or gradient is not finite.
             gradient = accelerator.clip_grad_norm_(wrapped.parameters(), settings.max_grad_norm)
             step_loss, stops, saves, norm = torch.cat([totals, full(gradient)[None]]).tolist()
             if not math.isfinite(step_loss) or not math.isfinite(norm):
@@ -322,16 +321,6 @@ def train_steps(
             if (saves or is_due(run.progress.step, settings.save_every)) and not is_last:
                 run.save_last()
     return step_seconds
-
-
-def postfix(values: dict[str, float]) -> dict[str, str]:
-    """Return the values of a step that the progress bar shows, formatted."""
-    return {
-        "loss": f"{values['loss']:.3f}",
-        "tokens_s": f"{values['tokens_per_second']:.0f}",
-        "memory": f"{values['memory_gib']:.1f}GiB",
-        "peak": f"{values['peak_memory_gib']:.1f}GiB",
-    }
 
 
 def evaluate(run: Run, stop: StopRequest) -> None:

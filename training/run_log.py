@@ -124,3 +124,13 @@ def _start_wandb(output: Path, project: str, config: dict[str, Any]) -> Any:
     return wandb.init(
         project=project, dir=str(output), id=name[-64:], name=name, config=config, resume="allow"
     )
+
+
+def postfix(values: dict[str, float]) -> dict[str, str]:
+    """Return the values of a step that the progress bar shows, formatted."""
+    return {
+        "loss": f"{values['loss']:.3f}",
+        "tokens_s": f"{values['tokens_per_second']:.0f}",
+        "memory": f"{values['memory_gib']:.1f}GiB",
+        "peak": f"{values['peak_memory_gib']:.1f}GiB",
+    }
