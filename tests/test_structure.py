@@ -69,7 +69,7 @@ READ_THE_MEMORY_GRAPH = {"data.examples"}
 """What of ``data/`` outside the memory graph imports it: examples, for conversations' graphs."""
 
 MEMORY_LAYERS: tuple[set[str], ...] = (
-    {"memory_types", "names", "times"},
+    {"memory_types", "names", "times", "amounts"},
     {"record", "extract"},
     {"recall", "turns"},
     {"plan"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import MAXYEAR, MINYEAR, date, timedelta
 
 from turngraph.data.memory_graph.extract.tenses import Tense, tense_at
@@ -44,6 +44,23 @@ _DATE = re.compile(
     )(?![\w/]|[.,:-]\d)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_DAY_NUMBER = r"\d{1,2}(?:st|nd|rd|th)?"
+_DASH = r"\s?[-‐‑‒–—―−]\s?"
+_TO = rf"(?:{_DASH}|\ (?:to|until|till|through)\ (?:the\ )?)"
+_RANGE = re.compile(
+    rf"""(?<![\w.,:/-])(?=[\dabdefjlmnops])(?:(?:from|between)\ (?:the\ )?)?(?:
+      (?P<day>{_DAY_NUMBER})(?:\ (?:of\ )?(?P<month>{_MONTH}))?(?P<to>{_TO}|\ and\ )
+        (?P<last_day>{_DAY_NUMBER})\ (?:of\ )?(?P<last_month>{_MONTH})(?:,?\ (?P<year>\d{{4}}))?
+      |(?P<us_month>{_MONTH})\ (?P<us_day>{_DAY_NUMBER})(?P<us_to>{_TO}|\ and\ )
+        (?:(?P<us_last_month>{_MONTH})\ )?(?P<us_last_day>{_DAY_NUMBER})
+        (?:,?\ (?P<us_year>\d{{4}}))?
+      |(?P<first_month>{_MONTH})(?P<month_to>{_TO}|\ and\ )(?P<until_month>{_MONTH}),?
+        \ (?P<month_year>\d{{4}})
+      |(?P<first_year>1\d{{3}}|20\d\d)(?P<year_to>{_DASH})(?P<until_year>1\d{{3}}|20\d\d|\d\d)
+    )(?![\w/]|[.,:-]\d)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Two days, months or years of which the first lacks what the second says: "3–5 May 2021"."""
 _BEFORE = re.compile(
     r"(?:\b(since|from|to|until|till|through|in|on|during|by|before|after|between|and|as\ of|"
     r"starting(?:\ in|\ on)?|effective|of|around|at(?=\ the\ (?:beginning|start|end)\b))\s+"
@@ -57,6 +74,9 @@ _TRIGGER = re.compile(
     r"|\b(?:ago|now)\b"
     r"|\b(?:[IiOo]n|[Ss]ince|[Uu]ntil|[Ff]rom|[Dd]uring|of) (?:mid-|early |late )?[JFMASONDTW]"
 )
+_JOINS = re.compile(_TO, re.VERBOSE)
+_ENDING = re.compile(r"\D+$")
+_BETWEEN = ("to", "us_to", "month_to", "year_to")
 _NEAR = {"yesterday": -1, "last": -1, "tomorrow": 1, "the": -2}
 """Days from today, by the first word."""
 _ON = frozenset(("on", "since"))
@@ -104,17 +124,82 @@ def find_dates(text: str, said: str | None) -> list[Date]:
     if not _TRIGGER.search(text):
         return []
     now = _day(said)
-    dates: list[Date] = []
+    dates = list(_ranges(text, now, said))
+    taken = [(date.start, date.stop) for date in dates]
     for match in _DATE.finditer(text):
+        if any(start < match.end() and match.start() < stop for start, stop in taken):
+            continue
         before = _BEFORE.search(text, max(0, match.start() - 24), match.start())
         word = (before[1] or "").lower() if before else ""
         period = _period(match, now, said, bool(before), word)
         if period is not None:
             role = _role(word, dates)
+            if dates and _JOINS.fullmatch(text, dates[-1].stop, match.start()):
+                role = _joined(dates, period[0]) or role
             start = before.start() if before and before[1] and role else match.start()
             first, after, label = period
             dates.append(Date(start, match.end(), first, after, word=role, label=label))
-    return dates
+    return sorted(dates, key=lambda date: date.start) if taken else dates
+
+
+def _joined(dates: list[Date], last: str) -> str:
+    """Make the date before a dash or "to" the begin of a range; return "until", or ""."""
+    if dates[-1].word not in ("at", "since") or dates[-1].first > last:
+        return ""
+    dates[-1] = replace(dates[-1], word="since")
+    return "until"
+
+
+def _ranges(text: str, now: date | None, said: str | None) -> Iterator[Date]:
+    """Yield first and last of every range that gives its year or month once."""
+    for match in _RANGE.finditer(text):
+        try:
+            ends = _ends_of_range(match, now, said)
+        except (OverflowError, ValueError):
+            continue
+        if ends is None or ends[0] > ends[1]:
+            continue
+        first, last = ends
+        middle = next(match.start(name) for name in _BETWEEN if match[name])
+        has_year = any(match[name] for name in ("year", "us_year", "month_year", "first_year"))
+        label = None if has_year else f"{name_date(first)} to {name_date(last)}"
+        yield Date(match.start(), middle, first, _next(first), "since")
+        yield Date(middle, match.end(), last, _next(last), "until", label)
+
+
+def _ends_of_range(
+    match: re.Match[str], now: date | None, said: str | None
+) -> tuple[str, str] | None:
+    if match["first_year"]:
+        first, last = match["first_year"], match["until_year"]
+        if len(last) == 2:
+            if int(last) <= 12:  # "2010-12" is a month
+                return None
+            last = first[:2] + last
+        return first, last
+    if match["first_month"]:
+        if not match["first_month"][0].isupper():  # "I march to"
+            return None
+        year, month = int(match["month_year"]), _month_number(match["until_month"])
+        first = _month_number(match["first_month"])
+        return f"{year - (first > month):04d}-{first:02d}", f"{year:04d}-{month:02d}"
+    prefix = "us_" if match["us_day"] else ""
+    days = [int(_ENDING.sub("", match[prefix + name])) for name in ("day", "last_day")]
+    names = match[prefix + "month"], match[prefix + "last_month"]
+    first = _month_number(names[0] or names[1])
+    last = _month_number(names[1] or names[0])
+    if match[prefix + "year"]:
+        year = int(match[prefix + "year"])
+    elif now is not None and len(said or "") >= 10:
+        nearest = _nearest_day(last, days[1], now, tense_at(match.string, match.start()))
+        if nearest is None:
+            return None
+        year = int(nearest[0][:4])
+    else:
+        return None
+    ends = (year - (first > last), first, days[0]), (year, last, days[1])
+    isos = [_valid(f"{y:04d}-{month:02d}-{day:02d}") for y, month, day in ends]
+    return (isos[0], isos[1]) if isos[0] and isos[1] else None
 
 
 def _role(word: str, before: Sequence[Date]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from turngraph.data.entities import CONNECTORS
+from turngraph.data.memory_graph.amounts import AMOUNT
 from turngraph.data.memory_graph.extract.dates import Date, name_date
 from turngraph.data.memory_graph.extract.word_lists import (
     NOT_NAMES,
@@ -30,9 +31,11 @@ _TOKEN = re.compile(
         |「[^」]{{1,{MAX_TITLE_CHARS}}}」|『[^』]{{1,{MAX_TITLE_CHARS}}}』
         |《[^》]{{1,{MAX_TITLE_CHARS}}}》|``[^`']{{1,{MAX_TITLE_CHARS}}}'')
     |(?P<address>https?://[^\s<>]*[^\s<>.,;:!?)]|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
-    |(?P<number>\d{{1,2}}–\d{{1,2}}(?![\w{MARKS}–]|\s[A-Z])|[+$€£-]?\d+(?:[.,:/-]\d+)*%?(?![\w{MARKS}]|-[^\W\d]{{2}}))
+    |(?P<number>\d{{1,2}}–\d{{1,2}}(?![\w{MARKS}–]|\s[A-Z])|{AMOUNT}
+        |[+-]?(?>\d+(?:[.,:/-]\d+)*)%?(?![\w{MARKS}]|-[^\W\d]{{2}}))
     |(?P<word>(?:Dr|Mrs?|Ms|St|Prof|Gen|Col|Capt|Lt|Mt|Ft)\.(?!\w)|(?:[^\W\d_]\.)+(?!\w)
-        |\w[\w{MARKS}]*(?:['’-]\w[\w{MARKS}]*)*)
+        |[€$£¥]?\d(?:[.,]?\w)*(?:['’-]\w[\w{MARKS}]*)*
+        |\w[\w{MARKS}]*(?:['’-]\w[\w{MARKS}]*|\.[a-z\d]\w*)*)
     |(?P<mark>[^\w\s])""",
     re.VERBOSE,
 )
@@ -122,10 +125,12 @@ def tokenise(text: str, dates: Sequence[Date] = ()) -> list[Token]:
         while ahead and start >= ahead[0].stop:
             ahead.pop(0)
         if ahead and start >= ahead[0].start:
-            if not (tokens and tokens[-1].kind == "date" and tokens[-1].start == ahead[0].start):
-                found = ahead[0]
-                name = "" if found.word else name_date(found.first) if found.is_exact else ""
-                tokens.append(Token(name, name.lower(), found.start, found.stop, "date"))
+            for found in ahead:  # "2010-15" is one match and two dates
+                if found.start >= stop:
+                    break
+                if not (tokens and tokens[-1].kind == "date" and tokens[-1].start == found.start):
+                    name = "" if found.word or not found.is_exact else name_date(found.first)
+                    tokens.append(Token(name, name.lower(), found.start, found.stop, "date"))
             continue
         tokens.append(_token(match[0], start, stop, match.lastgroup or "mark"))
     return tokens

@@ -23,25 +23,8 @@ from turngraph.data.memory_graph.ontology.selected_facts import (
 )
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan
 
-_CURRENCIES = {
-    "€": "euros", "eur": "euros", "euro": "euros", "$": "dollars", "usd": "dollars",
-    "dollar": "dollars", "us dollars": "dollars", "bucks": "dollars", "£": "pounds",
-    "gbp": "pounds", "pound": "pounds", "nok": "kroner", "kr": "kroner", "krone": "kroner",
-    "¥": "yen", "jpy": "yen", "chf": "francs", "franc": "francs",
-}  # fmt: skip
 _MONTH_DAYS = 30.4375
 MAY_BE = "facts whose date is partial or unknown may be in that time"
-
-
-def unit_of(text: str, number: str) -> str:
-    """Return the unit of an amount in one spelling: "euros" of "€300" and of "300 EUR".
-
-    Args:
-        text: the amount as it was said.
-        number: its digits as the text has them.
-    """
-    unit = " ".join(text.replace(number, " ", 1).split()).lower().strip(".")
-    return _CURRENCIES.get(unit, unit)
 
 
 def _spelled(number: Decimal, unit: str) -> str:

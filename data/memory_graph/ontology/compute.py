@@ -14,6 +14,7 @@ from functools import partial
 from itertools import groupby, pairwise
 
 from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.amounts import read_amount
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.ontology.aggregate import (
     MAY_BE,
@@ -22,10 +23,9 @@ from turngraph.data.memory_graph.ontology.aggregate import (
     most_often,
     rate,
     total,
-    unit_of,
 )
 from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
-from turngraph.data.memory_graph.ontology.lens import Lens, amount_digits
+from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, Ontology, short
 from turngraph.data.memory_graph.ontology.question_plan import make_plans
 from turngraph.data.memory_graph.ontology.rdf import moment_of
@@ -214,7 +214,8 @@ def _key(iri: str, base: str) -> int:
 
 def _with_amount(item: Item, teller: Fact, number: Decimal) -> Item:
     text = teller.entities[-1][1]
-    unit = unit_of(text, amount_digits(text))
+    amount = read_amount(text)
+    unit = "" if amount is None else amount.unit
     other = None if teller.key == item.fact.key else teller
     return Item(item.fact, item.name, number, unit, other)
 

@@ -10,13 +10,13 @@ A relation that the ontology does not have is kept as ``tg:related``, with its w
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.amounts import read_amount
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE
 from turngraph.data.memory_graph.ontology.ontology import (
     PROV,
@@ -31,7 +31,6 @@ from turngraph.data.memory_graph.recall.derived_files import State, record_state
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import parse_time, start
-from turngraph.data.normalise import fold, parse_number
 
 with extra("rdf", "typed memory graphs need"):
     from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
@@ -46,7 +45,6 @@ INTEGER = NamedNode(XSD + "integer")
 TRUE = Literal("true", datatype=NamedNode(XSD + "boolean"))
 DATES = {4: "gYear", 7: "gYearMonth", 10: "date", 19: "dateTime"}
 """XSD datatype of a time, by the length of its ISO form."""
-_NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?")
 _CLASS_RELATIONS = frozenset({"be", "be a", "be an", "be the"})
 
 _ROWS = f"""
@@ -327,17 +325,11 @@ def read_literal(text: str, datatype: str) -> Literal | None:
         iso = {13: f"{iso}:00:00", 16: f"{iso}:00"}.get(len(iso), iso)
         return Literal(iso, datatype=NamedNode(XSD + DATES[len(iso)]))
     if kind in ("decimal", "integer"):
-        numbers = _NUMBER.findall(fold(text))
-        number = parse_number(numbers[0]) if len(numbers) == 1 else None
-        if number is None or (kind == "integer" and "." in number):
+        amount = read_amount(text)
+        if amount is None or (kind == "integer" and amount.number % 1):
             return None
-        return Literal(number, datatype=NamedNode(datatype))
+        return Literal(f"{amount.number.normalize():f}", datatype=NamedNode(datatype))
     return Literal(text, datatype=NamedNode(datatype))
-
-
-def amount_digits(text: str) -> str:
-    """Return the first number of a text as it is written: "1,200.50" of "$1,200.50"; or ""."""
-    return next(iter(_NUMBER.findall(text)), "")
 
 
 def _fits(datatype: str | None, text: str) -> bool:

@@ -14,7 +14,7 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
 )
 from turngraph.data.memory_graph.names import well_formed
-from turngraph.data.memory_graph.times import offset_of, parse_time
+from turngraph.data.memory_graph.times import offset_of, parse_time, start
 from turngraph.data.normalise import fold
 
 MAX_END_WORDS = 7
@@ -125,12 +125,13 @@ def _as_thesis(triplet: Triplet, named: set[str]) -> Thesis:
 
 
 def _clean_triplet(triplet: Triplet, length: int, label: str) -> Triplet:
+    since, until = _times(triplet, label)
     return Triplet(
         subject=well_formed(triplet.subject),
         relation=well_formed(triplet.relation),
         object=well_formed(triplet.object),
-        valid_from=_time(triplet.valid_from, f"{label}: valid_from"),
-        valid_to=_time(triplet.valid_to, f"{label}: valid_to"),
+        valid_from=since,
+        valid_to=until,
         hypothesis=triplet.hypothesis,
         span=_span(triplet.span, length, label),
         replaces=_replaces(triplet.replaces),
@@ -139,15 +140,24 @@ def _clean_triplet(triplet: Triplet, length: int, label: str) -> Triplet:
 
 
 def _clean_thesis(thesis: Thesis, length: int, label: str) -> Thesis:
+    since, until = _times(thesis, label)
     return Thesis(
         text=well_formed(thesis.text),
         entities=_names(thesis.entities),
-        valid_from=_time(thesis.valid_from, f"{label}: valid_from"),
-        valid_to=_time(thesis.valid_to, f"{label}: valid_to"),
+        valid_from=since,
+        valid_to=until,
         hypothesis=thesis.hypothesis,
         span=_span(thesis.span, length, label),
         replaces=_replaces(thesis.replaces),
     )
+
+
+def _times(statement: Triplet | Thesis, label: str) -> tuple[str | None, str | None]:
+    """Return when a statement holds; an end before its begin is no end."""
+    since = _time(statement.valid_from, f"{label}: valid_from")
+    until = _time(statement.valid_to, f"{label}: valid_to")
+    is_backwards = since is not None and until is not None and start(until) < start(since)
+    return since, None if is_backwards else until
 
 
 def _replaces(named: Iterable[Replaced]) -> tuple[Replaced, ...]:

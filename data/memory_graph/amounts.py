@@ -1,0 +1,82 @@
+"""Amounts as people write them: "€1.5m", "1.350,50 €", "CHF 1'200", "72.5kg"."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import NamedTuple
+
+_CURRENCIES = {
+    "€": "euros", "$": "dollars", "£": "pounds", "¥": "yen", "₹": "rupees", "₽": "roubles",
+    "₺": "liras", "₩": "won", "zł": "złotys", "kr": "kroner", "krone": "kroner",
+    "eur": "euros", "euro": "euros", "usd": "dollars", "dollar": "dollars", "bucks": "dollars",
+    "us dollars": "dollars", "gbp": "pounds", "pound": "pounds", "jpy": "yen", "inr": "rupees",
+    "nok": "kroner", "dkk": "kroner", "chf": "francs", "franc": "francs", "pln": "złotys",
+    "sek": "kronor", "krona": "kronor",
+}  # fmt: skip
+_MONEY = frozenset(_CURRENCIES) | frozenset(_CURRENCIES.values())
+_SIZES = {
+    "k": 10**3, "m": 10**6, "mn": 10**6, "mio": 10**6, "b": 10**9, "bn": 10**9, "tn": 10**12,
+    "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+}  # fmt: skip
+_OF_MONEY = frozenset("kmb")
+"""Sizes that mean other things without money: "a run of 5k", "1.5m tall"."""
+_SIGN = "[€$£¥₹₽₺₩]"
+_DIGITS = r"\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*"
+_UNIT = "mn|mio|bn|tn|kg|km|cm|mm|mg|ml|cl|lbs?|oz|mi|ft|kWh|kW|°C|°F|GB|MB|TB|[kKmMgl]"
+AMOUNT = (
+    rf"[+-]?(?:(?:[A-Z]{{2}})?{_SIGN}{_DIGITS}(?:(?:{_UNIT}|[bB])(?!\w))?(?!\w)"
+    rf"|{_DIGITS}(?:{_UNIT})(?!\w)|{_DIGITS}[ \u00a0\u202f]?{_SIGN}(?!\w))"
+)
+"""Pattern of a number with its sign of money or its unit, which are one word of a text."""
+_NUMBER = re.compile(rf"[-+−]?(?:(?<!\d)\.\d+|{_DIGITS})")
+
+
+class Amount(NamedTuple):
+    """A number and its unit in one spelling ("euros"), "" if it has none."""
+
+    number: Decimal
+    unit: str
+
+
+def read_amount(text: str) -> Amount | None:
+    """Return the amount of a text that has one number, else None.
+
+    "1.350" is 1350 with a sign of money, of which nobody writes three decimals, else 1.35. A number
+    that cannot be read ("€12.34.5") is None.
+    """
+    numbers = list(_NUMBER.finditer(text))
+    if len(numbers) != 1:
+        return None
+    [found] = numbers
+    before = text[: found.start()].strip(" .")
+    before = before if before[-1:] not in _MONEY else before[-1:]  # "US$"
+    words = text[found.end() :].strip(" .").lower().split()
+    size = words.pop(0) if words and words[0] in _SIZES else ""
+    unit = " ".join([before.lower(), *words]).strip()
+    is_money = unit in _MONEY or not _MONEY.isdisjoint(unit.split())
+    if size in _OF_MONEY and not is_money:
+        words.insert(0, size)  # metres, or kilometres
+        unit, size = " ".join([before.lower(), *words]).strip(), ""
+    digits = _plain_digits(found[0].lstrip("-+−"), is_money)
+    if digits is None:
+        return None
+    sign = -1 if found[0][0] in "-−" else 1
+    return Amount(sign * _SIZES.get(size, 1) * Decimal(digits), _CURRENCIES.get(unit, unit))
+
+
+def _plain_digits(text: str, is_money: bool) -> str | None:
+    """Return a number with a point before its decimals and no other mark; None: it is none."""
+    *whole, last = re.split(r"\D", text)
+    marks = re.findall(r"\D", text)
+    if not marks:
+        return text
+    *between, mark = marks
+    if len(last) == 3 and (mark != "." or between or is_money) and len({*marks}) == 1:
+        whole, between, last = [*whole, last], marks, ""
+    elif mark not in ".," or mark in between:
+        return None
+    is_grouped = all(len(group) == 3 for group in whole[1:]) and len({*between}) <= 1
+    if between and not (is_grouped and len(whole[0]) <= 3):
+        return None
+    return f"{''.join(whole)}.{last}" if last else "".join(whole)
