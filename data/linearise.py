@@ -24,6 +24,13 @@ _END = re.compile(rf"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)|[{_STOPS}]+
 _LAST_WORD = re.compile(r"[\w.&'’-]+$")
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
 _OPENING = "\"'“‘«([„¿¡"
+MAX_LEAD = 200
+"""Characters of the longest title, heading or header that passages repeat."""
+
+
+def cut_lead(text: str) -> str:
+    """Return a title, a heading or a header as passages repeat it: its first characters."""
+    return text if len(text) <= MAX_LEAD else text[:MAX_LEAD].rstrip() + "…"
 
 
 def linearise_row(

@@ -6,6 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from turngraph.data.sources import document
+from turngraph.data.sources.document import Unreadable
+from turngraph.data.sources.readers import read_document
+from turngraph.tests.data.sources.made_documents import docx, paragraph, pdf_of_texts, table
+
 LONG_NAMES = """
 import json, sys, threading
 from pathlib import Path
@@ -76,3 +83,52 @@ def test_a_long_name_ends_no_process(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.split()[-1:] == ["served"], ended.stdout + ended.stderr
+
+
+LONG = "Anna " * 2_000
+NUM = 200
+TEXTS = "Fine, is it not so?\n\n" * NUM
+ITEMS = "<li>Fine, is it not so?" * NUM
+ROWS = "<tr><td>x<td>y" * NUM
+REPEATED: dict[str, str | bytes] = {
+    "title.md": f"# {LONG}\n\n{TEXTS}",
+    "section.md": f"# T\n\n## {LONG}\n\n" + "- Fine.\n" * NUM,
+    "header.md": f"| {LONG} | b |\n|---|---|\n" + "| x | y |\n" * NUM,
+    "key.md": "---\n" + f"{'k' * len(LONG)}: x\n" * 2 + f"---\n{TEXTS}",
+    "header.csv": f"{LONG},b\n" + "x,y\n" * NUM,
+    "title.html": f"<title>{LONG}</title><ul>{ITEMS}</ul>",
+    "heading.html": f"<h1>T</h1><h2>{LONG}</h2><ul>{ITEMS}</ul>",
+    "term.html": f"<h1>T</h1><dl><dt>{LONG}{ITEMS.replace('li', 'dd')}</dl>",
+    "header.html": f"<table><tr><th>{LONG}<th>b{ROWS}</table>",
+    "headers.html": "<table>" + f"<tr><th colspan=2>{LONG}<th>b" * 99 + f"{ROWS}</table>",
+    "box.html": f"<table class=infobox><tr><th>{LONG}{ROWS}</table>" * 2,
+    "title.docx": docx(paragraph(LONG, "T") + paragraph("Fine.") * NUM),
+    "header.docx": docx(table([LONG, "b"], *[["x", "y"]] * NUM)),
+    "title.pdf": pdf_of_texts(["Fine, is it not so?\n \n" * NUM], title=LONG),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_what_all_passages_repeat_is_short(name: str, tmp_path: Path) -> None:
+    content = REPEATED[name]
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    passages = read_document(path).passages
+    assert len(passages) >= NUM
+    assert sum(len(passage.text) for passage in passages) < 3 * len(LONG) + 500 * len(passages)
+
+
+def test_the_passages_of_a_file_are_no_longer_than_a_multiple_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell of many rows is in each of them, as in the page."""
+    monkeypatch.setattr(document, "MAX_CHARACTERS", 10_000)
+    path = tmp_path / "rows.html"
+    for times, is_read in ((5, True), (100, False)):
+        rows = "<tr><td>y" * times
+        path.write_text(f"<table><tr><td rowspan={times}>{LONG}<td>x{rows}</table>")
+        if is_read:
+            assert len(read_document(path).passages) >= times
+        else:
+            with pytest.raises(Unreadable, match="too large: its passages have more than 18"):
+                read_document(path)

@@ -12,8 +12,16 @@ from turngraph.configs.extras import extra
 from turngraph.configs.user_error import UserError
 from turngraph.data.entities import entity_of
 from turngraph.data.json_fields import Location
-from turngraph.data.linearise import linearise_row, linearise_sentence, split_sentences
+from turngraph.data.linearise import (
+    cut_lead,
+    linearise_row,
+    linearise_sentence,
+    split_sentences,
+)
 from turngraph.data.types import Evidence, Source
+
+TOO_DEEP = "nested too deep to be read"
+"""Reason of pages whose elements are nested beyond what can be walked."""
 
 
 class Unreadable(UserError):
@@ -37,6 +45,37 @@ class Unreadable(UserError):
     def __reduce__(self) -> tuple[type[Unreadable], tuple[object, ...]]:
         """Return how another process makes it again, for ``pickle``."""
         return Unreadable, self._given
+
+
+MAX_CHARACTERS, CHARACTERS_PER_BYTE = 16_000_000, 16
+"""Characters that the passages of any file may have, and for each byte of it besides: what a small
+file repeats in every passage would otherwise take any memory."""
+PASSAGE_CHARACTERS = 50
+"""What a passage counts for beside its text."""
+
+
+class PassageLimit:
+    """Counts the characters of a file's passages.
+
+    Args:
+        path: of the file.
+        num_bytes: its size.
+    """
+
+    def __init__(self, path: Path, num_bytes: int) -> None:
+        self.path = path
+        self.most = self.left = MAX_CHARACTERS + CHARACTERS_PER_BYTE * num_bytes
+
+    def count(self, text: str) -> None:
+        """Count a passage.
+
+        Raises:
+            Unreadable: the file's passages have too many characters.
+        """
+        self.left -= len(text) + PASSAGE_CHARACTERS
+        if self.left < 0:
+            detail = f"its passages have more than {self.most} characters"
+            raise Unreadable(self.path, "too large", detail)
 
 
 @contextmanager
@@ -68,7 +107,8 @@ class Document:
     """Passages of one document; names among its words are entities.
 
     Args:
-        title: what every passage begins with.
+        title: what every passage begins with; a long one is cut.
+        limit: counts the passages; None: any number.
         section: the heading above what is added next.
         place: where in the document that stands, such as "page 3"; it becomes a passage's id.
         by_sentence: paragraphs are split into sentences; else they are whole, with their lines, and
@@ -76,16 +116,25 @@ class Document:
     """
 
     title: str
+    limit: PassageLimit | None = None
     section: str = ""
     place: str = ""
     by_sentence: bool = True
     passages: list[Evidence] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.title = cut_lead(self.title)
+
     def add(self, text: str, source: Source, names: Sequence[str]) -> None:
         """Add a linearised passage with its entities: the title, and ``names``."""
         found = [entity_of(name) for name in (self.title, *names)]
         entities = {entity.id: entity for entity in found if entity is not None}
-        self.passages.append(Evidence(self.place, text, source, tuple(entities.values())))
+        self._append(Evidence(self.place, text, source, tuple(entities.values())))
+
+    def _append(self, passage: Evidence) -> None:
+        if self.limit is not None:
+            self.limit.count(passage.text)
+        self.passages.append(passage)
 
     def sentences(self, text: str, links: Sequence[str] = (), section: str = "") -> None:
         """Add the sentences of a text, each with the links in it."""
@@ -103,12 +152,10 @@ class Document:
             head = entity_of(heading)
             entities = () if head is None else (head,)
             text = linearise_sentence(heading, text)
-            self.passages.append(Evidence(self.place, text, "text", entities))
+            self._append(Evidence(self.place, text, "text", entities))
 
     def row(self, headers: list[str], cells: list[str], links: Sequence[str] = ()) -> None:
-        """Add a row; short rows are padded, and cells without a header are added as they are."""
-        width = max(len(headers), len(cells))
-        headers = headers + [""] * (width - len(headers))
-        cells = cells + [""] * (width - len(cells))
+        """Add a row; it may be short, and cells without a header are added as they are."""
+        headers = headers[: len(cells)] + [""] * (len(cells) - len(headers))
         text = linearise_row(self.title, headers, cells, self.section or None)
         self.add(text, "table", [*links, *filter(None, cells)])

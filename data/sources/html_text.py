@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from selectolax.lexbor import LexborNode
 
+from turngraph.data.linearise import cut_lead
 from turngraph.data.sources.table_grid import MAX_COLUMNS, Cell, Link, RichText
 
 BLOCKS = frozenset(
@@ -195,7 +196,7 @@ def read_cells(
             if len(content.lines) > 1:
                 header = inline_text(node, unseen).text
             is_header = in_head or node.tag == "th" or _is_bold(node, content.text, unseen)
-            cells.append(Cell(content, header, is_header, spans[0] or 1, spans[1]))
+            cells.append(Cell(content, cut_lead(header), is_header, spans[0] or 1, spans[1]))
     return cells, bad
 
 

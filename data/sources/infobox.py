@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from selectolax.lexbor import LexborNode
 
-from turngraph.data.linearise import linearise_infobox, linearise_row
+from turngraph.data.linearise import cut_lead, linearise_infobox, linearise_row
 from turngraph.data.normalise import normalise_text
 from turngraph.data.sources.html_text import outer_tables, read_cells, table_groups
 from turngraph.data.sources.page_entities import Passage
@@ -14,28 +16,39 @@ _BULLETS = "•·–—- "
 _MIN_STATEMENT_WORDS = 3  # a heading that is a statement: "Studio album by The Beatles"
 
 
-def infobox_passages(
-    table: LexborNode, title: str, name: str, unseen: set[int], is_first: bool = True
-) -> list[Passage]:
-    """Return the passages of an infobox, with ids ``{name}r0``, ``{name}r1``, ...
+def read_infobox(
+    table: LexborNode,
+    title: str,
+    name: str,
+    unseen: set[int],
+    add: Callable[[Passage], None],
+    is_first: bool = True,
+) -> None:
+    """Add the passages of an infobox, with ids ``{name}r0``, ``{name}r1``, ...
 
     Args:
         table: the infobox.
         title: the page's title.
         name: prefix of the passages' ids.
         unseen: ``mem_id`` of elements to leave out; nested tables are added to it.
+        add: takes each passage.
         is_first: the page's first infobox is about the page. A later one is about its heading,
             which each of its passages then names.
     """
-    box = _Infobox(title, name, unseen, is_first)
-    box.read(table)
-    return box.passages
+    _Infobox(title, name, unseen, add, is_first).read(table)
 
 
 class _Infobox:
-    def __init__(self, title: str, name: str, unseen: set[int], is_first: bool) -> None:
+    def __init__(
+        self,
+        title: str,
+        name: str,
+        unseen: set[int],
+        add: Callable[[Passage], None],
+        is_first: bool,
+    ) -> None:
         self.title, self.name, self.unseen, self.is_first = title, name, unseen, is_first
-        self.passages: list[Passage] = []
+        self.take, self.num_passages = add, 0
         self.about = self.section = ""
         self.headers: list[str] = []
         self.has_heading = False
@@ -70,11 +83,11 @@ class _Infobox:
     def _single(self, cell: Cell) -> None:
         """Read a cell alone in its row: the infobox's heading, a section's, or a text."""
         text = cell.content.text
-        if not self.has_heading and (cell.is_header or not self.passages):
+        if not self.has_heading and (cell.is_header or not self.num_passages):
             self.has_heading = True
             if normalise_text(text) != normalise_text(self.title):
                 self._add("", "", text, [cell.content], 0)
-                self.about = "" if self.is_first else text
+                self.about = "" if self.is_first else cut_lead(text)
         elif cell.is_header:
             self.section = cell.header
             if cell.content.links and len(text.split()) >= _MIN_STATEMENT_WORDS:
@@ -87,12 +100,13 @@ class _Infobox:
     ) -> None:
         about = ", ".join(part for part in (self.about, section) if part and part != value)
         values = [text for content in contents[first_value:] for text in content.values()]
-        self.passages.append(
+        self.take(
             Passage(
-                f"{self.name}r{len(self.passages)}",
-                linearise_infobox(self.title, key, value, about),
+                f"{self.name}r{self.num_passages}",
+                linearise_infobox(self.title, cut_lead(key), value, about),
                 "infobox",
                 [pair for content in contents for pair in anchors(content)],
                 values,
             )
         )
+        self.num_passages += 1

@@ -18,6 +18,7 @@ from turngraph.configs.words import plural
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.sources.document import (
     Document,
+    PassageLimit,
     Unreadable,
     documents_extra,
     shown,
@@ -42,12 +43,13 @@ _FILE_NAME = re.compile(
 )
 
 
-def read_pdf(raw: bytes, path: Path, longest_sentence: int) -> list[Evidence]:
+def read_pdf(raw: bytes, path: Path, limit: PassageLimit, longest_sentence: int) -> list[Evidence]:
     """Read a PDF file as passages, whose ids are the pages that they begin on.
 
     Args:
         raw: content of the file.
         path: its name, for messages, and its title where the file has none.
+        limit: counts the passages.
         longest_sentence: in characters; lines of a longer one are read as one passage each.
 
     Raises:
@@ -74,7 +76,7 @@ def read_pdf(raw: bytes, path: Path, longest_sentence: int) -> list[Evidence]:
         raise Unreadable(path, "broken PDF", detail) from None
     if empty := pages.count(""):
         logger.warning("%s: no text on %d of %s", shown(path), empty, plural(len(pages), "page"))
-    document = Document(title)
+    document = Document(title, limit)
     _add_sentences(document, without_running_heads(pages), longest_sentence)
     return document.passages
 

@@ -19,12 +19,23 @@ from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser
 
-from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
-from turngraph.data.linearise import linearise_infobox, linearise_sentence, split_sentences
+from turngraph.data.linearise import (
+    cut_lead,
+    linearise_infobox,
+    linearise_sentence,
+    split_sentences,
+)
 from turngraph.data.normalise import normalise_value
 from turngraph.data.sources.boilerplate import remove_boilerplate
-from turngraph.data.sources.document import Document, Unreadable, shown, title_of
+from turngraph.data.sources.document import (
+    TOO_DEEP,
+    Document,
+    PassageLimit,
+    Unreadable,
+    shown,
+    title_of,
+)
 from turngraph.data.sources.html_text import is_nested_deep
 from turngraph.data.sources.markdown import Block, blocks, front_matter
 from turngraph.data.sources.page_entities import VALUE
@@ -37,7 +48,6 @@ from turngraph.data.warned import reading_logger
 
 logger = reading_logger(__name__)
 
-TOO_DEEP = "nested too deep to be read"
 FIRST_ROWS = 20
 LONGEST_SENTENCE = 500
 """In characters. Lines that would form a longer sentence are read as one passage each."""
@@ -74,17 +84,18 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     raw = _content(path)
     suffix = path.suffix.lower()
     encoding: str | None = None
+    limit = PassageLimit(path, len(raw))
     if suffix in BINARY_READERS:
-        passages = BINARY_READERS[suffix](raw, path)
+        passages = BINARY_READERS[suffix](raw, path, limit)
     else:
         text, encoding = decode(raw, path, is_html=suffix in HTML)
         if suffix in (*HTML, ".md") and is_nested_deep(text):
             raise Unreadable(path, TOO_DEEP)
         text = text.replace("\r\n", "\n")
         if suffix == ".md":
-            passages = _read_markdown(text, path, by_sentence)
+            passages = _read_markdown(text, path, limit, by_sentence)
         else:
-            passages = TEXT_READERS[suffix](text, path)
+            passages = TEXT_READERS[suffix](text, path, limit)
     if not passages:
         raise Unreadable(path, "nothing to read in it")
     return ReadFile(passages, encoding if encoding != "utf-8" else None)
@@ -126,8 +137,8 @@ def _content(path: Path) -> bytes:
     return raw
 
 
-def _read_text(text: str, path: Path) -> list[Evidence]:
-    document = Document(title_of(path))
+def _read_text(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
+    document = Document(title_of(path), limit)
     for paragraph in re.split(r"\n\s*\n", text):
         longest = max(map(len, split_sentences(" ".join(paragraph.split()))), default=0)
         for part in [paragraph] if longest <= LONGEST_SENTENCE else paragraph.split("\n"):
@@ -135,7 +146,7 @@ def _read_text(text: str, path: Path) -> list[Evidence]:
     return document.passages
 
 
-def _read_html(text: str, path: Path) -> list[Evidence]:
+def _read_html(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
     tree = LexborHTMLParser(text)
     heads = (tree.css_first(tag) for tag in ("h1", "title"))
     titles = [" ".join(head.text().split()) for head in heads if head is not None]
@@ -144,19 +155,16 @@ def _read_html(text: str, path: Path) -> list[Evidence]:
         num_left_out = remove_boilerplate(tree, shown(path))
     except RecursionError:
         raise Unreadable(path, TOO_DEEP) from None
-    return _passages_of_page(tree, title, path, num_left_out)
+    return _passages_of_page(tree, title, path, limit, num_left_out)
 
 
 def _passages_of_page(
-    tree: LexborHTMLParser, title: str, path: Path, num_left_out: int = 0
+    tree: LexborHTMLParser, title: str, path: Path, limit: PassageLimit, num_left_out: int = 0
 ) -> list[Evidence]:
     head = tree.css_first("h1")
     if head is not None and " ".join(head.text().split()) == title:
         head.decompose()  # every passage begins with it, so it is no section of its own
-    try:
-        page = read_page(tree.html or "", title, shown(path))
-    except UserError:
-        raise Unreadable(path, TOO_DEEP) from None
+    page = read_page(tree.html or "", title, shown(path), limit)
     counts = {"texts of navigation and other boilerplate": num_left_out, **page.left_out}
     if left_out := ", ".join(f"{n} {kind}" for kind, n in counts.items() if n):
         logger.info("%s: left out by choice: %s", shown(path), left_out)
@@ -172,13 +180,13 @@ def _with_plain_ids(passage: Evidence) -> Evidence:
     return replace(passage, entities=tuple(entities.values()))
 
 
-def _read_word(raw: bytes, path: Path) -> list[Evidence]:
+def _read_word(raw: bytes, path: Path, limit: PassageLimit) -> list[Evidence]:
     tree, title = read_word(raw, path)
-    return _passages_of_page(tree, title or title_of(path), path)
+    return _passages_of_page(tree, title or title_of(path), path, limit)
 
 
-def _read_csv(text: str, path: Path) -> list[Evidence]:
-    document = Document(title_of(path))
+def _read_csv(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
+    document = Document(title_of(path), limit)
     headers: list[str] = []
     reader = None
     try:
@@ -192,7 +200,7 @@ def _read_csv(text: str, path: Path) -> list[Evidence]:
             if headers and any(cells):
                 document.row(headers, cells[: len(headers)])
             elif not headers and any(cells):
-                headers = cells
+                headers = list(map(cut_lead, cells))
     except csv.Error as error:
         line = max(reader.line_num, 1) if reader else 1
         raise Unreadable(path, "broken CSV", str(error), line) from None
@@ -218,16 +226,20 @@ def _delimiter(text: str) -> str:
     return max((",", ";"), key=fit)
 
 
-def _read_markdown(text: str, path: Path, by_sentence: bool = True) -> list[Evidence]:
+def _read_markdown(
+    text: str, path: Path, limit: PassageLimit, by_sentence: bool = True
+) -> list[Evidence]:
     facts, text = front_matter(text)
     found = list(blocks(text))
     given = [value for key, value in facts if key.lower() == "title"]
     heads = [block.text[0] for block in found if block.kind == "heading"]
     title = next(filter(None, given + heads), title_of(path))
-    document = Document(title, by_sentence=by_sentence)
+    document = Document(title, limit, by_sentence=by_sentence)
     for key, value in facts:
         if key.lower() != "title":
-            document.add(linearise_infobox(document.title, key, value), "infobox", [value])
+            document.add(
+                linearise_infobox(document.title, cut_lead(key), value), "infobox", [value]
+            )
     for block in found:
         _add_block(document, block)
     return document.passages
@@ -236,31 +248,32 @@ def _read_markdown(text: str, path: Path, by_sentence: bool = True) -> list[Evid
 def _add_block(document: Document, block: Block) -> None:
     text, links = block.text
     if block.kind == "heading":
-        document.section = text if text != document.title else ""
+        document.section = cut_lead(text) if cut_lead(text) != document.title else ""
     elif block.kind == "code":
         if text and not document.by_sentence:
             document.sentences(text)
         elif text:
             document.add(linearise_sentence(document.title, text, document.section), "text", [])
     elif block.kind == "table":
-        header, *rows = block.rows
+        head, *rows = block.rows
+        headers = [cut_lead(text) for text, _ in head]
         for row in rows:
             names = [link for _, found in row for link in found]
             if any(text for text, _ in row):
-                document.row([text for text, _ in header], [text for text, _ in row], names)
+                document.row(headers, [text for text, _ in row], names)
     else:
         document.sentences(text, links, document.section if block.kind == "item" else "")
 
 
 HTML = (".html", ".htm")
-TEXT_READERS: dict[str, Callable[[str, Path], list[Evidence]]] = {
+TEXT_READERS: dict[str, Callable[[str, Path, PassageLimit], list[Evidence]]] = {
     ".txt": _read_text,
     ".md": _read_markdown,
     **dict.fromkeys(HTML, _read_html),
     ".csv": _read_csv,
     ".tsv": _read_csv,
 }
-BINARY_READERS: dict[str, Callable[[bytes, Path], list[Evidence]]] = {
+BINARY_READERS: dict[str, Callable[[bytes, Path, PassageLimit], list[Evidence]]] = {
     ".pdf": partial(read_pdf, longest_sentence=LONGEST_SENTENCE),
     ".docx": _read_word,
 }

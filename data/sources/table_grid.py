@@ -10,9 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from turngraph.configs.user_error import UserError
+from turngraph.data.linearise import cut_lead
 
 MAX_COLUMNS = 1000
 MAX_SLOTS = 500_000
+"""Slots of all tables of a page, beside one for each of their cells."""
+MAX_HEADER_ROWS = 20
+"""More rows of headers than that at the top of a table are no headers: every row repeats them."""
 _YEARS = re.compile(r"(?:1\d|20)\d\d(?:[–-]\d{2,4})?")
 _MAX_GROUP_LABEL = 80
 _DASHES = "-‐‑‒–—―−⁃ "  # dashes mark an empty cell on Wikipedia
@@ -107,25 +111,30 @@ class Note:
     content: RichText
 
 
-def read_grid(rows: Sequence[Sequence[Cell]]) -> Grid:
+def read_grid(rows: Sequence[Sequence[Cell]], most: int = MAX_SLOTS) -> tuple[Grid, int]:
     """Return the grid of a table: each slot holds the cell that covers it, or None.
 
+    Returns the number of slots beside one for each cell, too.
+
+    Args:
+        rows: the cells of each row.
+        most: slots beside one for each cell.
+
     Raises:
-        UserError: the spans give more than ``MAX_SLOTS`` slots.
+        UserError: there are more.
     """
     grid: Grid = []
     open_cells: dict[int, tuple[Cell, int]] = {}
-    slots = 0
+    num_cells = width = 0
     for number, cells in enumerate(rows):
         line = _fill_row(cells, open_cells, len(rows) - number)
-        slots += len(line)
-        if slots > MAX_SLOTS:
-            raise UserError(f"its spans give more than {MAX_SLOTS} cells")
         grid.append(line)
-    width = max(map(len, grid), default=0)
+        num_cells, width = num_cells + len(cells), max(width, len(line))
+        if len(grid) * width - num_cells > most:
+            raise UserError(f"spans and short rows give more than {MAX_SLOTS} further cells")
     for line in grid:
         line.extend([None] * (width - len(line)))
-    return grid
+    return grid, max(len(grid) * width - num_cells, 0)
 
 
 def _fill_row(
@@ -188,7 +197,7 @@ def iter_rows(grid: Grid, first_row_is_header: bool = False) -> Iterator[Row | N
 def count_header_rows(grid: Grid) -> int:
     """Return how many rows at the top are headers; later ones count only under a span."""
     count = 0
-    while count < len(grid) - 1 and _all_headers(grid[count]):
+    while count < min(len(grid) - 1, MAX_HEADER_ROWS) and _all_headers(grid[count]):
         if count and not _is_full_width(grid[count - 1]) and not _goes_on(grid, count):
             break
         count += 1
@@ -264,16 +273,19 @@ def _repeats_header(line: Sequence[Cell | None], headers: Headers) -> bool:
 
 
 def _header_text(levels: Sequence[Cell]) -> str:
-    return " ".join(dict.fromkeys(cell.header for cell in levels))
+    return cut_lead(" ".join(dict.fromkeys(cell.header for cell in levels)))
 
 
 def _row(index: int, line: Sequence[Cell | None], headers: Headers, group: str) -> Row:
     row = Row(index, [], [], group)
     said: list[Cell] = []
+    covered: dict[int, list[int]] = {}
+    for column, slot in enumerate(line if headers else ()):
+        covered.setdefault(id(slot), []).append(column)
     for cell in _distinct(line):
         if not cell.content.text.strip(_DASHES):
             continue
-        columns = [column for column, slot in enumerate(line) if slot is cell] if headers else []
+        columns = covered.get(id(cell), [])
         levels = headers[columns[0]] if columns else []
         names = [_header_text(_unsaid(levels, said))]
         names += [headers[column][-1].header for column in columns[1:] if headers[column]]

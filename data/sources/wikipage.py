@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from turngraph.configs.user_error import UserError
-from turngraph.data.linearise import linearise_row, linearise_sentence, sentence_spans
+from turngraph.data.linearise import (
+    cut_lead,
+    linearise_row,
+    linearise_sentence,
+    sentence_spans,
+)
+from turngraph.data.sources.document import TOO_DEEP, PassageLimit, Unreadable
 from turngraph.data.sources.html_text import (
     BLOCKS,
     TextWriter,
@@ -25,9 +31,10 @@ from turngraph.data.sources.html_text import (
     read_cells,
     table_groups,
 )
-from turngraph.data.sources.infobox import infobox_passages
+from turngraph.data.sources.infobox import read_infobox
 from turngraph.data.sources.page_entities import PageNames, Passage, resolve_entities
 from turngraph.data.sources.table_grid import (
+    MAX_SLOTS,
     Grid,
     Note,
     RichText,
@@ -86,10 +93,17 @@ class RawPage:
 
     title: str
     name: str
+    limit: PassageLimit | None = None
     passages: list[Passage] = field(default_factory=list)
     tables: list[PageTable] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+
+    def add(self, passage: Passage) -> None:
+        """Add a passage, which counts for the limit."""
+        if self.limit is not None:
+            self.limit.count(passage.text)
+        self.passages.append(passage)
 
     def report(self, problem: str) -> None:
         """Log an unreadable element and count it."""
@@ -120,18 +134,19 @@ class Page:
     problems: list[str]
 
 
-def read_page(html: str, title: str, name: str) -> Page:
+def read_page(html: str, title: str, name: str, limit: PassageLimit | None = None) -> Page:
     """Read a page as evidence with entities.
 
     Args:
         html: the page or its body.
-        title: the page's title, the prefix of every passage.
+        title: the page's title, the prefix of every passage; a long one is cut.
         name: the file, for messages.
+        limit: counts the passages; None: any number.
 
     Raises:
-        UserError: the page is nested too deep to be read.
+        Unreadable: the page is nested too deep, or its passages are too long.
     """
-    return finish_page(parse_page(html, title, name))
+    return finish_page(parse_page(html, title, name, limit))
 
 
 def finish_page(raw: RawPage) -> Page:
@@ -140,16 +155,16 @@ def finish_page(raw: RawPage) -> Page:
     return Page(raw.title, evidence, names, raw.left_out, raw.problems)
 
 
-def parse_page(html: str, title: str, name: str) -> RawPage:
+def parse_page(html: str, title: str, name: str, limit: PassageLimit | None = None) -> RawPage:
     """Read a page's passages before their entities are resolved; see ``read_page``."""
-    page = RawPage(title, name)
+    page = RawPage(cut_lead(title), name, limit)
     tree = LexborHTMLParser(html)
     if tree.body is None:
         return page
     try:
         _Reader(page, tree).walk(tree.body)
     except RecursionError:
-        raise UserError(f"{name}: nested too deep to be read") from None
+        raise Unreadable(name, TOO_DEEP) from None
     return page
 
 
@@ -168,6 +183,7 @@ class _Reader:
         self.wraps_block = set(_inline_wrappers(tree))
         self.headings: dict[int, str] = {}
         self.counts: Counter[str] = Counter()
+        self.slots_left = MAX_SLOTS
 
     def walk(self, node: LexborNode) -> None:
         """Add the passages of a container: its blocks, and the texts between them."""
@@ -196,7 +212,7 @@ class _Reader:
 
     def _heading(self, level: int, text: str) -> None:
         self.headings = {above: name for above, name in self.headings.items() if above < level}
-        self.headings[level] = text
+        self.headings[level] = cut_lead(text)
 
     @property
     def section(self) -> str:
@@ -221,7 +237,7 @@ class _Reader:
     def _add(
         self, id_: str, text: str, source: Source, links: list[tuple[str, str]], values: list[str]
     ) -> None:
-        self.page.passages.append(Passage(id_, text, source, links, values))
+        self.page.add(Passage(id_, text, source, links, values))
 
     def _list(self, node: LexborNode, context: str) -> None:
         term, explained = "", True
@@ -233,7 +249,7 @@ class _Reader:
                     self._sentences(RichText(term), context)
                 term, explained = inline_text(item, self.unseen).text, False
             elif item.tag in ("li", "dd"):
-                self._item(item, term or context)
+                self._item(item, cut_lead(term) or context)
                 explained = True
             elif item.tag in BLOCKS:
                 self._block(item)
@@ -262,9 +278,7 @@ class _Reader:
         if "infobox" in classes and node.mem_id not in self.wikitables:
             is_first = not self.counts["i"]
             name = self._next("i")
-            self.page.passages += infobox_passages(
-                node, self.page.title, name, self.unseen, is_first
-            )
+            read_infobox(node, self.page.title, name, self.unseen, self.page.add, is_first)
         elif self._is_layout(node, classes):
             for part in children(node):
                 for row in [part] if part.tag == "caption" else children(part):
@@ -294,7 +308,8 @@ class _Reader:
                     for span in bad:
                         self.page.report(f"table {name}, row {len(rows)}: {span} read as 1")
         try:
-            grid = read_grid(rows)
+            grid, num_further = read_grid(rows, self.slots_left)
+            self.slots_left -= num_further
         except UserError as error:
             self.page.report(f"table {name} cannot be read: {error}")
             return

@@ -267,7 +267,8 @@ def test_nothing_to_read(html):
 def test_grid_keeps_overlapping_spans_apart():
     tall = Cell(RichText("tall"), "tall", False, rowspan=3)
     wide = Cell(RichText("wide"), "wide", False, colspan=2)
-    grid = read_grid([[tall, wide], [wide], []])
+    grid, num_further = read_grid([[tall, wide], [wide], []])
+    assert num_further == 6
     assert [[slot and slot.header for slot in line] for line in grid] == [
         ["tall", "wide", "wide"],
         ["tall", "wide", "wide"],
@@ -275,12 +276,17 @@ def test_grid_keeps_overlapping_spans_apart():
     ]
 
 
-def test_a_grid_has_so_many_slots(monkeypatch):
-    monkeypatch.setattr("turngraph.data.sources.table_grid.MAX_SLOTS", 4)
-    wide = Cell(RichText("wide"), "wide", False, colspan=2)
-    assert len(read_grid([[wide], [wide]])) == 2
-    with pytest.raises(ValueError, match="its spans give more than 4 cells"):
-        read_grid([[wide], [wide], [Cell(RichText("one"), "one", False)]])
+def test_the_tables_of_a_page_have_so_many_slots(monkeypatch):
+    for name in ("table_grid", "wikipage"):
+        monkeypatch.setattr(f"turngraph.data.sources.{name}.MAX_SLOTS", 6)
+    wide = "<tr><td colspan=3>A, wide</td><td>B</td></tr>"
+    page = read(f"<table>{wide * 2}</table><table>{wide * 2}</table>")
+    assert [p.id for p in page.evidence] == ["t0r0", "t0r1"]
+    [problem] = page.problems
+    assert "t1 cannot be read: spans and short rows give more than 6 further cells" in problem
+    one = "<tr><td>A</td></tr>"
+    [problem] = read(f"<table>{wide}{one * 3}</table>").problems  # the rows are filled up
+    assert "further cells" in problem
 
 
 def test_a_table_can_be_taken_out_before_entities_are_found():
