@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+
 from turngraph.configs.user_error import UserError
 from turngraph.data.scoring.confidence import Calibration, Confidence
 from turngraph.inference.choose import Choice
 from turngraph.model.checkpoint import METRICS, Checkpoint
 
+logger = logging.getLogger(__name__)
+NEEDED = "training fits it on data.tune, from 10 right and 10 wrong answers on"
+
 
 def read_confidence(
     checkpoint: Checkpoint, abstain_below: float | None = None, choice: Choice | None = None
 ) -> Confidence | None:
-    """Return how sure answers have to be; None: the checkpoint does not know how sure it is.
+    """Return how sure answers have to be; None: answers have no confidence, and a log line why.
 
     Args:
         checkpoint: its metrics have the calibration.
@@ -25,6 +30,7 @@ def read_confidence(
     if choice is not None and choice.path is not None:
         if abstain_below is not None:
             raise UserError("--abstain_below: confidence is not calibrated with --proposals")
+        logger.info("answers have no confidence: it is not calibrated with --proposals")
         return None
     where = str(checkpoint.folder / METRICS)
     calibration = Calibration.from_json(checkpoint.metrics.get("confidence"), where)
@@ -32,7 +38,7 @@ def read_confidence(
         return Confidence(calibration, abstain_below)
     if abstain_below is not None:
         raise UserError(
-            f"--abstain_below: {checkpoint.folder} has no calibrated confidence; training fits it "
-            "on data.tune, from 10 right and 10 wrong answers on"
+            f"--abstain_below: {checkpoint.folder} has no calibrated confidence; {NEEDED}"
         )
+    logger.info("answers have no confidence: %s is not calibrated; %s", checkpoint.folder, NEEDED)
     return None

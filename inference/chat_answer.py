@@ -56,12 +56,13 @@ class ChatAnswer:
         return math.exp(self.record["logprob"])
 
     @property
-    def confidence(self) -> float:
+    def confidence(self) -> float | None:
         """The calibrated probability that the answer is right, 0 to 1.
 
-        Of a checkpoint without a calibration it is ``probability``.
+        None: the checkpoint has no calibration, or was not calibrated for answers of this kind.
         """
-        return float(self.record.get("confidence", self.probability))
+        found = self.record.get("confidence")
+        return None if found is None else float(found)
 
     @property
     def candidates(self) -> list[Entity]:

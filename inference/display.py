@@ -84,7 +84,7 @@ def show_answer(console: Console, prompt: Prompt, record: Json, example: Example
 def show_probability(console: Console, record: Json) -> None:
     """Print how sure the model is: its own probability, and the calibrated one if there is one."""
     words = f"probability {percent(math.exp(record['logprob']))}"
-    if "confidence" in record:
+    if record.get("confidence") is not None:
         words = f"confidence {percent(record['confidence'])}, {words}"
     if "withheld" in record:
         words += f"; withheld: {visible(record['withheld']) or '(no answer)'}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 
+from turngraph.configs.words import plural
 from turngraph.data.json_fields import Json
 from turngraph.data.scoring.confidence import Calibration, expected_error, features
 
+logger = logging.getLogger(__name__)
 MIN_OF_EACH = 10
 """Right and wrong answers that a fit needs, so that none is invented from a handful."""
 FOLDS = 5
@@ -23,8 +26,8 @@ def calibrate(records: Sequence[Json]) -> Calibration | None:
         records: prediction records of tune questions, with ``hit_at_1``.
 
     Returns:
-        The calibration; None if fewer than ``MIN_OF_EACH`` answers are right, or wrong, or all are
-        of one conversation.
+        The calibration; None, and a log line why, if fewer than ``MIN_OF_EACH`` answers are right,
+        or wrong, or a fit without some conversations sees only one of the two.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GroupKFold, cross_val_predict
@@ -32,17 +35,22 @@ def calibrate(records: Sequence[Json]) -> Calibration | None:
     from sklearn.preprocessing import StandardScaler
 
     right = np.array([bool(record["hit_at_1"]) for record in records], dtype=bool)
-    if min(right.sum(), (~right).sum()) < MIN_OF_EACH:
+    groups = np.unique([record["conversation"] for record in records], return_inverse=True)[1]
+    num_groups = len(set(groups.tolist()))
+    folds = min(FOLDS, num_groups)
+    splits = list(GroupKFold(folds).split(right, groups=groups)) if folds > 1 else []
+    is_mixed = splits and all(0 < right[rest].sum() < len(rest) for rest, _ in splits)
+    if min(right.sum(), (~right).sum()) < MIN_OF_EACH or not is_mixed:
+        logger.info(
+            "confidence is not calibrated: %d right and %d wrong answers to tune questions of %s; "
+            "it takes %d of each, mixed over several conversations",
+            *(right.sum(), (~right).sum(), plural(num_groups, "conversation")),
+            MIN_OF_EACH,
+        )
         return None
     seen = np.array([features(record) for record in records])
     model = make_pipeline(StandardScaler(), LogisticRegression())
-    groups = np.unique([record["conversation"] for record in records], return_inverse=True)[1]
-    folds = min(FOLDS, int(groups.max()) + 1)
-    if folds < 2:
-        return None
-    held_out = cross_val_predict(
-        model, seen, right, groups=groups, cv=GroupKFold(folds), method="predict_proba"
-    )
+    held_out = cross_val_predict(model, seen, right, cv=splits, method="predict_proba")
     error = expected_error(held_out[:, 1].tolist(), right.tolist())
     model.fit(seen, right)
     scaler, regression = model[0], model[1]

@@ -61,7 +61,7 @@ def read_records(path: str) -> list[Json]:
     for location, record in iter_lines(path):
         if record.get("error") or "hit_at_1" not in record:
             continue
-        if "confidence" not in record or "withheld" in record:
+        if record.get("confidence") is None or "withheld" in record:
             raise location.error("no calibrated confidence, or the answer was withheld")
         found.append(record)
     if not found:

@@ -95,6 +95,7 @@ def prediction_record(
         "candidates": [{"id": e.id, "label": e.label} | numbers for e, numbers in found],
         "logprob": round(logprob, 4),
         "margin": round(_lead(proposals) if margin is None else margin, 4),
+        "confidence": None,  # until a calibration says it
         "evidence": [
             {
                 "id": item.evidence.id,

@@ -60,13 +60,21 @@ def test_a_fit_finds_how_often_answers_are_right() -> None:
         )
 
 
-def test_none_is_invented_where_there_is_too_little_to_fit() -> None:
+def test_none_is_invented_where_there_is_too_little_to_fit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     wrong = [record(-1.0, hit_at_1=False, conversation=str(n)) for n in range(50)]
     assert calibrate([]) is None
     assert calibrate(wrong) is None
     assert calibrate([*wrong, *(record(-0.5) for _ in range(9))]) is None
     alone = [record(-n, hit_at_1=n % 2 == 0) for n in range(40)]
     assert calibrate(alone) is None  # one conversation: nothing to hold out
+    apart = [record(-n, hit_at_1=n < 20, conversation=str(n < 20)) for n in range(40)]
+    assert calibrate(apart) is None  # a fit on either conversation sees right or wrong ones alone
+    said = [line for line in caplog.messages if "confidence is not calibrated" in line]
+    assert len(said) == 5
+    assert "9 right and 50 wrong answers to tune questions of 51 conversations" in said[2]
 
 
 def test_an_answer_that_is_not_sure_enough_is_withheld() -> None:
@@ -97,13 +105,20 @@ def test_a_wrong_calibration_is_refused(wrong: object) -> None:
         Calibration.from_json(wrong, "metrics.json")
 
 
-def test_it_is_read_from_the_checkpoint(graph_checkpoint: str, tmp_path: Path) -> None:
+def test_it_is_read_from_the_checkpoint(
+    graph_checkpoint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Chat, answer and their option; a checkpoint without one says what is missing."""
     folder = shutil.copytree(graph_checkpoint, tmp_path / "best")
     conversation = tiny_conversation(1)
     write_conversations(tmp_path / "in.jsonl", [conversation])
     argv = ["answer", "--checkpoint", str(folder), "--input", str(tmp_path / "in.jsonl")]
     argv += ["--max_new_tokens", "3", "--device", "cpu", "--output"]
+    caplog.set_level("INFO")
+    infer.main([*argv, str(tmp_path / "none.jsonl")])
+    uncalibrated = [json.loads(line) for line in (tmp_path / "none.jsonl").open()]
+    assert [r["confidence"] for r in uncalibrated] == [None] * len(conversation.turns)
+    assert f"answers have no confidence: {folder} is not calibrated" in caplog.text
     with pytest.raises(ValueError, match="has no calibrated confidence"):
         infer.main([*argv, str(tmp_path / "a.jsonl"), "--abstain_below", "0.5"])
 
