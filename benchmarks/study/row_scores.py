@@ -16,13 +16,13 @@ import numpy as np
 from turngraph.benchmarks.study.config import Row, Study
 from turngraph.benchmarks.study.runs import Run
 from turngraph.data.scoring.score import (
-    METRICS,
     NUM_RESAMPLES,
     Estimate,
     Scores,
     estimate,
     score_predictions,
 )
+from turngraph.data.scoring.score_tables import METRICS
 
 NUM_FLIPS = 10_000
 MIN_DISCORDANCE = 100

@@ -7,6 +7,7 @@ that contains ``"; "`` is a list.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -167,6 +168,31 @@ def hit(
         for index, element in enumerate(elements)
     ]
     return all(matches) and set().union(*matches) == set(groups)
+
+
+def guess_hit(gold: Sequence[Answer], evidence: Sequence[Evidence], k: int) -> float:
+    """Return the chance level of H@k: the probability that a guess hits.
+
+    The guess ranks the entities of E_t at random. It answers with one entity, so that it never hits
+    a list of gold answers.
+
+    Args:
+        gold: the gold answers; equal labels count once.
+        evidence: E_t.
+        k: number of entities that count.
+    """
+    entities: dict[str, list[Entity]] = {}
+    for passage in evidence:
+        for entity in passage.entities:
+            entities.setdefault(entity.id, []).append(entity)
+    if not entities or len({answer_value(one.label) for one in gold}) != 1:
+        return 0.0
+    wrong = sum(
+        not any(same_entity(entity, one) for entity in labelled for one in gold)
+        for labelled in entities.values()
+    )
+    drawn = min(k, len(entities))
+    return 1 - math.comb(wrong, drawn) / math.comb(len(entities), drawn)
 
 
 def _gold_of(

@@ -22,7 +22,7 @@ from turngraph.data.json_fields import (
     well_formed,
 )
 from turngraph.data.jsonlines import BadLine, unique_ids
-from turngraph.data.scoring.metrics import hit, nearest_entities
+from turngraph.data.scoring.metrics import guess_hit, hit, nearest_entities
 from turngraph.data.scoring.proposals import Key, Proposal, Proposed
 from turngraph.data.types import Answer, Entity
 
@@ -45,6 +45,7 @@ class Prediction:
         answer_in_evidence: the sources that hold the answer; None: not given.
         num_tokens, milliseconds: cost of the answer; NaN: not given.
         logprob: log-probability of the answer; NaN: not given.
+        guess_at_1, guess_at_5: chance levels of H@1 and H@5; NaN: not given.
         error: why there is no answer; None: there is one.
         is_entity: the answer is the label of its first candidate (nodes answered, or an LM chose),
             so that the candidates have log-probabilities.
@@ -63,6 +64,8 @@ class Prediction:
     num_tokens: float
     milliseconds: float
     logprob: float
+    guess_at_1: float
+    guess_at_5: float
     error: str | None
     is_entity: bool = False
 
@@ -116,6 +119,9 @@ def prediction_record(
         is_entity = proposals is not None
         record["hit_at_1"] = hit(answer, candidates, turn.answers, 1, is_entity)
         record["hit_at_5"] = hit(answer, candidates, turn.answers, 5, is_entity)
+        passages = [item.evidence for item in example.evidence]
+        record["guess_at_1"] = round(guess_hit(turn.answers, passages, 1), 4)
+        record["guess_at_5"] = round(guess_hit(turn.answers, passages, 5), 4)
     return record
 
 
@@ -273,6 +279,8 @@ def _parse(record: Json, location: Location) -> Prediction:
         num_tokens=_number(record, "num_tokens", location),
         milliseconds=_number(record, "milliseconds", location),
         logprob=-_number(record, "logprob", location, sign=-1),
+        guess_at_1=_number(record, "guess_at_1", location),
+        guess_at_5=_number(record, "guess_at_5", location),
         error=error,
         is_entity=error is None and any("logprob" in one for one in record["candidates"]),
     )

@@ -9,41 +9,25 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
-from turngraph.data.cli import visible
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.normalise import answer_type
 from turngraph.data.outputs import is_standard_output, whole_file
 from turngraph.data.scoring.console import PipedConsole
 from turngraph.data.scoring.metrics import exact_match, hit, substring_match, token_f1
 from turngraph.data.scoring.predictions import Prediction, read_predictions
+from turngraph.data.scoring.score_tables import DIFFERENCES, METRICS, print_tables
 
 logger = logging.getLogger(__name__)
 
-METRICS = {
-    "hit_at_1": "H@1",
-    "hit_at_5": "H@5",
-    "exact_match": "EM",
-    "f1": "F1",
-    "substring": "Substring",
-    "answer_in_evidence": "In E_t",
-    "num_tokens": "Tokens",
-    "seconds": "Seconds",
-}
-"""Name in JSON and in calls -> heading of the column."""
-WITHOUT_INTERVAL = ("num_tokens", "seconds")  # in the printed table; the JSON file has them
 GROUPINGS = ("source", "turn", "domain", "answer_type", "held_by")
 
 NUM_RESAMPLES = 2000
@@ -99,6 +83,8 @@ def _quality(one: Prediction) -> list[float]:
     return [
         float(hit(one.answer, one.candidates, one.gold, 1, one.is_entity)),
         float(hit(one.answer, one.candidates, one.gold, 5, one.is_entity)),
+        one.guess_at_1,
+        one.guess_at_5,
         float(exact_match(one.answer, one.gold)),
         token_f1(one.answer, one.gold),
         float(substring_match(one.answer, one.gold)),
@@ -258,8 +244,7 @@ def score_files(
     report["differences"] = [_difference_json(scored[0], other) for other in scored[1:]]
     # beside the numbers on standard output, the tables go where messages go
     console = PipedConsole(stderr=output_json is not None and is_standard_output(output_json))
-    for table in _tables(report):
-        _print(table, console)
+    print_tables(report, console)
     if output_json is not None:
         with whole_file(output_json) as file:
             file.write(json.dumps(report, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
@@ -294,74 +279,4 @@ def _difference_json(baseline: Scores, other: Scores) -> Json:
         "common": len(pairs),
         "only_in_baseline": len(baseline.predictions) - len(pairs),
         "only_here": len(other.predictions) - len(pairs),
-        "hit_at_1": _estimate_json(paired_difference(baseline, other)),
-    }
-
-
-def _tables(report: Json) -> Iterator[Table]:
-    files = report["files"]
-    names = _short_names([file["path"] for file in files])
-    totals = {name: file["total"] for name, file in zip(names, files, strict=True)}
-    yield _table("All questions; below each mean its 95 % interval", "predictions", totals)
-    for name, file in zip(names, files, strict=True):
-        for by, groups in file["by"].items():
-            title = f"By {by}" if len(files) == 1 else f"{name} by {by}"
-            yield _table(title, by, groups)
-    if report["differences"]:
-        yield _difference_table(report["differences"], names)
-
-
-def _short_names(paths: list[str]) -> list[str]:
-    """Return file names without folders if they are distinct, else paths."""
-    names = [Path(path).stem for path in paths]
-    return names if len(set(names)) == len(names) else paths
-
-
-def _table(title: str, first: str, rows: dict[str, Json]) -> Table:
-    table = Table(title=_text(title), title_justify="left", box=SIMPLE_HEAD)
-    table.add_column(first, no_wrap=True)
-    for heading in ("Questions", "Errors", *METRICS.values()):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, row in rows.items():
-        metrics = [
-            _cell(metric, value, interval=metric not in WITHOUT_INTERVAL)
-            for metric, value in row["metrics"].items()
-        ]
-        table.add_row(_text(name), str(row["questions"]), str(row["errors"]), *metrics)
-    return table
-
-
-def _text(text: str) -> Text:
-    """Return a text from outside for a table: no markup, no control characters."""
-    return Text(visible(text))
-
-
-def _cell(metric: str, value: Json, interval: bool) -> str:
-    if value["mean"] is None:
-        return "-"
-    digits = 1 if metric == "num_tokens" else 3
-    mean = f"{value['mean']:.{digits}f}"
-    return f"{mean}\n{value['low']:.3f}-{value['high']:.3f}" if interval else mean
-
-
-def _difference_table(differences: list[Json], names: list[str]) -> Table:
-    table = Table(
-        title=_text(f"H@1, difference to {names[0]}, paired by question"),
-        title_justify="left",
-        box=SIMPLE_HEAD,
-    )
-    table.add_column("predictions", no_wrap=True)
-    for heading in ("Common", "Only in baseline", "Only here", "Difference", "95 % interval"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, row in zip(names[1:], differences, strict=True):
-        counts = [str(row[key]) for key in ("common", "only_in_baseline", "only_here")]
-        mean, low, high = row["hit_at_1"].values()
-        table.add_row(_text(name), *counts, f"{mean:+.3f}", f"{low:+.3f} to {high:+.3f}")
-    return table
-
-
-def _print(table: Table, console: Console) -> None:
-    """Print a table in full, even if terminal or pipe are narrower."""
-    needed = console.measure(table, options=console.options.update(width=10_000)).maximum
-    console.width = max(console.width, needed)
-    console.print(table)
+    } | {name: _estimate_json(paired_difference(baseline, other, name)) for name in DIFFERENCES}

@@ -14,6 +14,7 @@ from turngraph.data.scoring.metrics import (
     answer_in_evidence,
     answer_value,
     exact_match,
+    guess_hit,
     hit,
     nearest_entities,
     same_entity,
@@ -300,6 +301,23 @@ E_T = [
 def test_answer_in_evidence_names_the_sources(answers: list[Answer], sources: list[str]):
     assert answer_in_evidence(answers, E_T) == sources
     assert answer_in_evidence(answers, []) == []
+
+
+def test_the_chance_level_is_that_of_a_random_ranking() -> None:
+    names = ["Lima", "Quito", "Oslo", "Chad", "Peru", "Cuba", "Kenya", "Japan"]
+    passages = [
+        Evidence(name, f"{name} and Lima", "text", (Entity(name, name), Entity("Lima", "Lima")))
+        for name in names
+    ]
+    both = [Answer("lima"), Answer("Lima")]  # one label
+    for gold, right in (([Answer("Oslo", "Oslo")], 1), (both, 1), ([Answer("Rome")], 0)):
+        assert guess_hit(gold, passages, 1) == pytest.approx(right / 8)
+        assert guess_hit(gold, passages, 5) == pytest.approx(5 * right / 8)
+    twice = [*passages, Evidence("x", "LIMA", "text", (Entity("Lima, Peru", "LIMA"),))]
+    assert guess_hit(both, twice, 5) == pytest.approx(1 - (4 / 9) * (3 / 8))  # 2 of 9 are right
+    assert guess_hit(both, passages[:2], 5) == 1.0  # fewer than five
+    assert guess_hit([Answer("Lima"), Answer("Oslo")], passages, 5) == 0.0
+    assert guess_hit(both, [], 5) == 0.0
 
 
 def test_metrics_are_fast_enough_to_run_at_every_question():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from pathlib import Path
@@ -10,12 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from turngraph.data.scoring import score
 from turngraph.data.scoring.predictions import read_predictions
 from turngraph.data.scoring.score import (
-    METRICS,
     bootstrap,
     breakdown,
     paired_difference,
@@ -23,6 +19,7 @@ from turngraph.data.scoring.score import (
     score_predictions,
     summarise,
 )
+from turngraph.data.scoring.score_tables import METRICS
 
 LIMA, QUITO = {"id": "Q2868", "label": "Lima"}, {"id": "Q2900", "label": "Quito"}
 
@@ -39,6 +36,8 @@ def line(conversation: str, turn: int, answer: str | None, *gold: str, **more: A
         "num_tokens": 100,
         "milliseconds": 2000,
         "answer_in_evidence": ["kb"],
+        "guess_at_1": 0.25,
+        "guess_at_5": 0.5,
     }
     if answer is not None:
         record |= {"answer": answer, "candidates": [], "logprob": -1.0, "evidence": []}
@@ -81,6 +80,8 @@ def test_every_number_of_a_hand_written_file(hand_written: Path, tmp_path: Path)
         {
             "hit_at_1": 3 / 6,
             "hit_at_5": 4 / 6,
+            "guess_at_1": 0.25,
+            "guess_at_5": 0.5,
             "exact_match": 2 / 6,
             # {old, town, of, lima} and {lima}: 2 * 1 / 5
             "f1": 2.4 / 6,
@@ -144,7 +145,7 @@ def test_an_error_is_wrong_even_where_an_answer_stands_beside_it(tmp_path: Path)
 
 def test_what_no_line_measured_is_shown_as_unknown(tmp_path: Path, capsys):
     record = line("c", 0, "Lima", "Lima")
-    for name in ("num_tokens", "milliseconds", "answer_in_evidence"):
+    for name in ("num_tokens", "milliseconds", "answer_in_evidence", "guess_at_1"):
         del record[name]
     report = score_files([write(tmp_path / "p.jsonl", [record])], output_json=tmp_path / "o.json")
     assert means(report["files"][0]["total"])["num_tokens"] is None
@@ -164,12 +165,25 @@ def test_the_printed_tables_hold_the_numbers_uncut(hand_written: Path, tmp_path:
     assert "+0.000" in out
 
 
-def test_a_row_of_differences_is_one_line_of_a_narrow_terminal() -> None:
-    difference = {"mean": 0.25, "low": -0.125, "high": 0.625}
-    row = {"common": 4, "only_in_baseline": 0, "only_here": 1, "hit_at_1": difference}
-    out = io.StringIO()
-    Console(file=out, width=50).print(score._difference_table([row], ["base", "name of words"]))
-    assert len(out.getvalue().split("\n")) == len("title blank head rule row blank end".split())
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_the_tables_fit_into_the_terminal(
+    width: int,
+    hand_written: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "graph_with_memory_and_a_name_that_is_long"
+    other = write(tmp_path / f"{name}.jsonl", HAND_WRITTEN[:4])
+    score_files([hand_written, other], by=["source"])
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    assert "…" not in out
+    words = out.split()
+    for heading in (*METRICS.values(), "Questions", "Errors"):
+        assert words.count(heading.split()[0]) >= 3, heading
+    assert words.count("+0.000") == 6  # of H@1 and H@5: mean, and both ends of the interval
 
 
 # Bootstrap
@@ -222,6 +236,7 @@ def test_paired_difference_is_second_minus_first_over_common_questions(tmp_path:
     counts = {key: difference[key] for key in ("common", "only_in_baseline", "only_here")}
     assert counts == {"common": 90, "only_in_baseline": 0, "only_here": 1}
     assert difference["hit_at_1"]["mean"] == pytest.approx(1 / 3)
+    assert difference["hit_at_5"] == difference["hit_at_1"]  # no candidates
 
 
 def test_pairing_is_by_question_and_narrower_than_two_intervals(tmp_path: Path):
@@ -332,22 +347,23 @@ def test_grouping_by_what_is_missing_or_unknown_is_an_error(tmp_path: Path):
 def test_each_metric_stands_in_its_own_column(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """One question whose eight values all differ: no two columns can be swapped."""
+    """One question whose values all differ: no two columns can be swapped."""
     one = line(
         "c1", 0, "old Lima", "Lima", candidates=[QUITO, LIMA], answer_in_evidence=["kb"],
-        num_tokens=123, milliseconds=4500,
+        num_tokens=123, milliseconds=4500, guess_at_5=0.75,
     )  # fmt: skip
     report = score_files([write(tmp_path / "one.jsonl", [one])], ["source"])
     expected = {
-        "hit_at_1": 0.0, "hit_at_5": 1.0, "exact_match": 0.0, "f1": 2 / 3, "substring": 1.0,
+        "hit_at_1": 0.0, "hit_at_5": 1.0, "guess_at_1": 0.25, "guess_at_5": 0.75,
+        "exact_match": 0.0, "f1": 2 / 3, "substring": 1.0,
         "answer_in_evidence": 1.0, "num_tokens": 123.0, "seconds": 4.5,
     }  # fmt: skip
     assert means(report["files"][0]["total"]) == pytest.approx(expected)
     header, row = capsys.readouterr().out.splitlines()[2:5:2]
     heads = " ".join(METRICS.values()).split()
     assert header.split()[-len(heads) :] == heads
-    shown = ["0.000", "1.000", "0.000", "0.667", "1.000", "1.000", "123.0", "4.500"]
-    assert row.split()[-8:] == shown
+    shown = ["0.000", "1.000", "0.250", "0.750", "0.000", "0.667", "1.000", "1.000", "123.0"]
+    assert row.split()[-10:] == [*shown, "4.500"]
 
 
 def test_after_an_error_only_the_evidence_can_be_right(tmp_path: Path) -> None:
