@@ -101,7 +101,7 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
     graph = Path(options["db"])
     if command not in CREATING and not graph.exists():
         raise UserError(f"{graph}: no such memory graph")
-    for name in ("output", "jsonl", "graphml", "html", "themes", "trig", "shacl", "damaged"):
+    for name in ("output", "jsonl", "graphml", "html", "themes", "trig", "shacl"):
         path = options.get(name)
         if isinstance(path, str) and os.path.realpath(path) == os.path.realpath(graph):
             raise UserError(f"--{name}: {path} is the memory graph itself")
@@ -298,7 +298,6 @@ def add_files(commands: Subparsers) -> None:
     kinds.add_argument("--html", metavar="FILE", help="one page to look at and search")
     kinds.add_argument("--themes", metavar="FILE", help="one page of the themes to walk through")
     ontology_commands.add_export(added, kinds)
-    kinds.add_argument("--damaged", metavar="FILE", help="readable episodes of a damaged graph")
     added.add_argument("--max_nodes", type=positive, default=5000, help="limit for HTML pages")
 
 

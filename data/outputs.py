@@ -11,8 +11,8 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +20,6 @@ from turngraph.configs.user_error import UserError
 
 STANDARD = (1, 2)
 """File descriptors of standard output and standard error."""
-Noting = Callable[[Path], AbstractContextManager[None]]
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -34,15 +33,7 @@ def to_disk(path: Path) -> None:
 
 
 @contextmanager
-def unnoted(partial: Path) -> Iterator[None]:
-    """Keep no note of a partial file."""
-    yield
-
-
-@contextmanager
-def whole_file(
-    path: str | Path, private: bool = False, noting: Noting = unnoted
-) -> Iterator[IO[str]]:
+def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
     """Open a text file for writing that appears under its name only when it is complete.
 
     A link stays, and the file that it leads to is replaced. The new file keeps the permissions and
@@ -52,34 +43,31 @@ def whole_file(
     Args:
         path: of the file; its folder is made where it is missing.
         private: only its owner may read the file, where none is there or an empty one.
-        noting: entered with the name of the partial file before that is made.
 
     Raises:
         UserError: the path is a folder or cannot be written.
     """
     path = Path(path)
-    with ExitStack() as notes:
-        with writing(path):
-            stream = open_stream(path)
-            target, partial = Path(os.path.realpath(path)), None
-            if stream is None:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                partial = partial_of(target)
-                notes.enter_context(noting(partial))
-                stream = open(os.open(partial, NEW_FILE, 0o600 if private else 0o666), "wb")  # noqa: SIM115
-        try:
-            with writing(path, inside=True):
-                with io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace") as file:
-                    yield file
-                    file.flush()
-                    if partial is not None:
-                        _keep_permissions(target, file.fileno(), private)
-                        os.fsync(file.fileno())
+    with writing(path):
+        stream = open_stream(path)
+        target, partial = Path(os.path.realpath(path)), None
+        if stream is None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = partial_of(target)
+            stream = open(os.open(partial, NEW_FILE, 0o600 if private else 0o666), "wb")  # noqa: SIM115
+    try:
+        with writing(path, inside=True):
+            with io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace") as file:
+                yield file
+                file.flush()
                 if partial is not None:
-                    os.replace(partial, target)
-        finally:
+                    _keep_permissions(target, file.fileno(), private)
+                    os.fsync(file.fileno())
             if partial is not None:
-                partial.unlink(missing_ok=True)
+                os.replace(partial, target)
+    finally:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
 
 
 def partial_of(path: Path) -> Path:

@@ -376,16 +376,9 @@ def export(
     question: str | None,
     ontology: str | None,
     alone: bool,
-    damaged: str | None,
     max_nodes: int,
 ) -> None:
     """Write the graph in the one form whose path is given; ``max_nodes`` limits the HTML pages."""
-    if damaged is not None:
-        from turngraph.data.memory_graph.upkeep.salvage import salvage
-
-        saved = salvage(db, damaged)
-        print_line(f"{plural(saved.episodes, 'episode')} written to {damaged}", damaged)
-        return
     if trig is not None or shacl is not None:
         export_rdf(db=db, trig=trig, shacl=shacl, base=base, ontology=ontology, alone=alone)
         return

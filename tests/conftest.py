@@ -35,7 +35,7 @@ huggingface_hub.constants.HF_HUB_OFFLINE = True  # in this process, which has re
 
 LONG = {
     "test_study", "test_train_distributed", "test_train", "test_resume", "test_distributed",
-    "test_memory_in_training", "test_wheel", "test_odd_texts", "test_constrained", "test_damage",
+    "test_memory_in_training", "test_wheel", "test_odd_texts", "test_constrained",
     "test_bad_input", "test_export", "test_chat", "test_infer", "test_answering",
 }  # fmt: skip
 """Files whose tests take long."""

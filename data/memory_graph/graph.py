@@ -22,7 +22,6 @@ from turngraph.data.memory_graph.upkeep.forget import (
     other_mentions,
     to_forget,
 )
-from turngraph.data.memory_graph.upkeep.partial_files import remove_left
 from turngraph.data.memory_graph.upkeep.purge import finish
 from turngraph.data.memory_graph.upkeep.show import Shown, Turn, history, show, turns
 
@@ -87,7 +86,6 @@ class MemoryGraph:
             extractor = EnglishRules()
         store = open_store(path, read_only, wait, tenant)
         if not read_only:
-            remove_left(store.derived)
             finish(store)
         return cls(store, extractor, embed)
 

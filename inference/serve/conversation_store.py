@@ -13,8 +13,7 @@ from uuid import uuid4
 from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import dump, parse_evidence, to_json
-from turngraph.data.memory_graph.record.damage import Unavailable
-from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.database import Database, Unavailable
 from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
 from turngraph.data.memory_graph.times import now
 from turngraph.data.types import Retrieved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from turngraph.data.memory_graph.record.damage import Unavailable
+from turngraph.data.memory_graph.record.database import Unavailable
 
 logger = logging.getLogger("serve")
 NOT_FOUND = "there is none of that name"

@@ -12,7 +12,6 @@ from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, RDF, TG, Ontology
 from turngraph.data.memory_graph.ontology.shapes import shacl
 from turngraph.data.memory_graph.record.store import Store
-from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
 with extra("rdf", "typed memory graphs need"):
@@ -46,7 +45,7 @@ def export_trig(store: Store, ontology: Ontology, path: str | Path, base: str = 
     _, quads = exported(store, ontology, base)
     text = serialize(quads, format=RdfFormat.TRIG, prefixes=PREFIXES)
     assert text is not None
-    with whole_file(path, True, noting(store)) as file:
+    with whole_file(path, True) as file:
         file.write(text.decode())
     return len(quads)
 

@@ -11,12 +11,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from turngraph.configs.user_error import UserError
+
 if TYPE_CHECKING:
     import numpy as np
 
+RECOVER = (
+    "damaged: restore a backup, or save what is left of it with SQLite's shell from sqlite.org"
+    " (`sqlite3 OLD.db .recover | sqlite3 NEW.db`; Debian's has none), then `check --rebuild`"
+)
 Values = Sequence[Any] | Mapping[str, Any]
 Recorded = tuple[str, tuple[Any, ...] | None, tuple[Any, ...] | None]
 """Table, and the row before and after a change; None: there was no such row."""
+
+
+class Unavailable(UserError):
+    """The file, the database or the machine fails, whatever was asked of the memory graph."""
+
+
+class Damaged(Unavailable):
+    """The file was changed by something other than this program."""
 
 
 class Rows(Protocol):

@@ -16,10 +16,9 @@ from turngraph.data.memory_graph.memory_types import (
     node_key,
 )
 from turngraph.data.memory_graph.names import text_hash
-from turngraph.data.memory_graph.record.damage import UNREADABLE, Damaged
-from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.database import RECOVER, Damaged, Database
 from turngraph.data.memory_graph.record.episode_writer import thesis_times
-from turngraph.data.memory_graph.record.facts import index_aliases, index_everything, index_facts
+from turngraph.data.memory_graph.record.facts import index_aliases, index_facts
 from turngraph.data.memory_graph.record.supersede import own_times, release, settle
 from turngraph.data.memory_graph.record.write_themes import erase_themes
 
@@ -33,12 +32,10 @@ class Eraser:
     Args:
         db: inside a write.
         revision: of the write.
-        damaged: the record has damaged texts, with whose words nothing can be removed from the
-            word indexes: these are made anew.
     """
 
-    def __init__(self, db: Database, revision: int, damaged: bool = False) -> None:
-        self.db, self.revision, self.damaged = db, revision, damaged
+    def __init__(self, db: Database, revision: int) -> None:
+        self.db, self.revision = db, revision
         self.counts: Counter[str] = Counter()
         self._near: set[int] = set()  # nodes that may have lost their last edge
 
@@ -63,8 +60,6 @@ class Eraser:
         for key in kept:
             self._restore(key)
         self._drop_lonely()
-        if self.damaged:
-            index_everything(self.db)
 
     def _index(self, keys: Sequence[int], remove: bool = False) -> None:
         """Add facts to the word index, or remove them.
@@ -72,8 +67,8 @@ class Eraser:
         Raises:
             Damaged: a fact is not there, or is none, and so its words would stay.
         """
-        if not self.damaged and index_facts(self.db, keys, remove) != len(keys):
-            raise Damaged(UNREADABLE)
+        if index_facts(self.db, keys, remove) != len(keys):
+            raise Damaged(RECOVER)
 
     # Rows
 
@@ -175,8 +170,7 @@ class Eraser:
             self._rename(node)
 
     def _drop_aliases(self, ids: list[int]) -> None:
-        if not self.damaged:
-            index_aliases(self.db, ids, remove=True)
+        index_aliases(self.db, ids, remove=True)
         self._drop_rows("aliases", "id", ids)
         self.counts["names"] += len(ids)
 

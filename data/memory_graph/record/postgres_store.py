@@ -14,7 +14,7 @@ from turngraph.configs.models import cache_folder
 from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record import postgres_schema
-from turngraph.data.memory_graph.record.damage import Unavailable
+from turngraph.data.memory_graph.record.database import Unavailable
 from turngraph.data.memory_graph.record.place import parse_query, shown
 from turngraph.data.memory_graph.record.postgres_database import (
     POOL_SIZE,
@@ -154,11 +154,6 @@ class PostgresStore(Store):
     def damages(self) -> list[str]:
         """Return nothing: the server checks its files."""
         return []
-
-    @contextmanager
-    def lenient(self) -> Iterator[None]:
-        """Do nothing: the server keeps no text that is not UTF-8."""
-        yield
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:

@@ -165,8 +165,7 @@ CREATE TABLE themed (                -- sources whose chunks and themes were mad
 );
 CREATE INDEX themed_by_source ON themed (source)
 """
-"""Tables of themes (``theme_rows.py``). No row may look like one of ``nodes`` (nine columns) or of
-``episodes`` (six, the fifth a text), which ``salvage`` tells by that on damaged pages."""
+"""Tables of themes (``theme_rows.py``)."""
 
 Migration = Callable[[sqlite3.Connection], None]
 

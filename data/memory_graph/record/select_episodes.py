@@ -15,12 +15,9 @@ SELECT spelling FROM aliases a WHERE node = ?1 AND NOT EXISTS
 
 
 def episodes_of_source(db: Database, source: str) -> list[int]:
-    """Return the episodes of a source, oldest first; also where its index is damaged."""
-    for column in ("source", "source || ''"):  # by the index, and without it
-        sql = f"SELECT node FROM episodes WHERE {column} = ? ORDER BY node"
-        if found := [node for (node,) in db.execute(sql, (source,))]:
-            return found
-    return []
+    """Return the episodes of a source, oldest first."""
+    sql = "SELECT node FROM episodes WHERE source = ? ORDER BY node"
+    return [node for (node,) in db.execute(sql, (source,))]
 
 
 def episodes_of_origins(db: Database, origins: Iterable[str]) -> list[int]:

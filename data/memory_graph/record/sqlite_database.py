@@ -29,38 +29,18 @@ AND NOT f.rowid & 1 AND n.type IN ({EPISODIC}, {THESIS})
 WHERE fact_words MATCH ? AND instr(CAST(n.text AS BLOB), CAST(? AS BLOB))"""
 
 
-def _no_numbers(table: str, *columns: str) -> str:
-    """Return a query for rows with a value that is no whole number."""
-    wrong = " OR ".join(f"typeof({column}) != 'integer'" for column in columns)
-    return f"SELECT {columns[0]} FROM {table} WHERE {wrong}"
-
-
 RULES = {
     "no number of the last write": (
         "SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name = 'revision'"
         f" AND typeof(value) = 'integer' AND value < {1 << 62}"
         " AND value >= (SELECT ifnull(max(revision), 0) FROM stamps))"
     ),
-    "removed rows that are none": (
-        f"{_no_numbers('removed', 'id', 'kind', 'revision')} OR id < 0 OR kind NOT BETWEEN 0 AND 3"
-    ),
-    "numbers of writes that are none": _no_numbers("stamps", "revision", "stamp"),
-    "sightings that are none": _no_numbers("sightings", "alias", "episode"),
-    "spans that are none": _no_numbers("provenance", "fact", "episode", "start", "stop"),
-    "supersessions that are none": _no_numbers("supersessions", "old", "new"),
-    "chunks that are none": _no_numbers("chunks", "id", "episode", "start", "stop", "revision"),
-    "members that are none": (
-        f"{_no_numbers('theme_members', 'theme', 'member')} OR typeof(weight) != 'real'"
-    ),
-    "quotations that are none": _no_numbers(
-        "theme_quotes", "theme", "position", "fact", "episode", "start", "stop"
-    ),
     "episodes whose properties are no JSON object": (
         "SELECT node FROM episodes WHERE CASE WHEN json_valid(properties)"
         " THEN json_type(properties) != 'object' ELSE 1 END"
     ),
 } | make_rules("length(CAST({} AS BLOB))", "SELECT seq FROM sqlite_sequence WHERE name = '{}'")
-"""Query for the ids of the rows that break each rule: SQLite keeps any value in any column."""
+"""Query for the ids of the rows that break each rule."""
 
 
 class SqliteDatabase(sqlite3.Connection):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
-from json import JSONDecodeError
+from operator import methodcaller
 from pathlib import Path
 from secrets import randbits
 from types import TracebackType
@@ -18,20 +18,15 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.names import alias, printable
 from turngraph.data.memory_graph.record import schema
-from turngraph.data.memory_graph.record.damage import (
-    LENIENT,
-    STRICT,
-    UNREADABLE,
+from turngraph.data.memory_graph.record.database import (
+    RECOVER,
     Damaged,
+    Database,
     Unavailable,
-    broken_record,
-    damage,
 )
-from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import load_facts
 from turngraph.data.memory_graph.record.meta import read_meta, write_meta
 from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
-from turngraph.data.memory_graph.times import NoTime
 
 WAIT_SECONDS = 30.0
 MAX_LISTED = 20
@@ -45,7 +40,7 @@ once."""
 OUTSIDE = {
     sqlite3.SQLITE_BUSY: "another process is writing to it",
     sqlite3.SQLITE_NOTADB: "not a memory graph: no SQLite database",
-    sqlite3.SQLITE_CORRUPT: UNREADABLE,
+    sqlite3.SQLITE_CORRUPT: RECOVER,
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_READONLY: "may not be written",
     sqlite3.SQLITE_IOERR: "the disk cannot be read or written",
@@ -53,14 +48,6 @@ OUTSIDE = {
     sqlite3.SQLITE_TOOBIG: "a text is too long (a database holds up to 1 GB each)",
 }
 """Errors of the file or the machine, by SQLite's code."""
-
-
-UNEXPECTED = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError,
-    JSONDecodeError, NoTime,
-)  # fmt: skip
-"""Errors that a damaged record causes where code relies on what the program writes."""
-BAD_INDEX = "damaged: a text in an index; `check --rebuild` rebuilds it"
 
 
 ATTEMPTS = 5
@@ -185,7 +172,7 @@ class Store:
         db = sqlite3.connect(
             uri, uri=True, timeout=self.wait, isolation_level=None, factory=SqliteDatabase
         )
-        db.text_factory = STRICT
+        db.text_factory = methodcaller("decode")  # unlike str, its error shows no text
         return db
 
     def _set_pragmas(self) -> None:
@@ -271,7 +258,7 @@ class Store:
         """Number of the last visible write."""
         found = read_meta(self.db, "revision")
         if not isinstance(found, int):
-            raise Damaged(f"{self}: {UNREADABLE}")
+            raise Damaged(f"{self}: {RECOVER}")
         return found
 
     @contextmanager
@@ -330,39 +317,18 @@ class Store:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code not in OUTSIDE:
-                # without a code it is an error of this program
-                found = broken_record(self.sqlite) if code else None
-                if found is None:
-                    raise
-                raise Damaged(f"{self.path}: {found}") from None
+                raise
             waited = f"; waited {self.wait:g} s" if code == sqlite3.SQLITE_BUSY else ""
             kinds = {sqlite3.SQLITE_CORRUPT: Damaged, sqlite3.SQLITE_TOOBIG: UserError}
             kind = kinds.get(code, Unavailable)
             raise kind(f"{self.path}: {OUTSIDE[code]}{waited}") from error
         except UnicodeDecodeError:
-            found = damage(self.sqlite) or BAD_INDEX
-            raise Damaged(f"{self.path}: {found}") from None
-        except UNEXPECTED:
-            if (found := broken_record(self.sqlite)) is None:
-                raise
-            raise Damaged(f"{self.path}: {found}") from None
+            raise Damaged(f"{self.path}: {RECOVER}") from None
 
     def damages(self) -> list[str]:
-        """Return what something other than this program changed in the file; inside a read."""
+        """Return what SQLite finds damaged in the file; inside a read."""
         rows = [row for (row,) in self.db.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
-        if rows != ["ok"]:
-            return [f"damaged file: {printable(row)}" for row in rows]
-        found = damage(self.sqlite)
-        return [] if found is None else [found]
-
-    @contextmanager
-    def lenient(self) -> Iterator[None]:
-        """Read damaged texts too, with U+FFFD for what is not UTF-8."""
-        self.sqlite.text_factory = LENIENT
-        try:
-            yield
-        finally:
-            self.sqlite.text_factory = STRICT
+        return [] if rows == ["ok"] else [f"damaged file: {printable(row)}" for row in rows]
 
     def facts(self, keys: Iterable[int]) -> list[Fact]:
         """Return the facts of these keys in order.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +15,7 @@ from turngraph.configs.progress import progress
 from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.record.place import is_url, shown
 from turngraph.data.memory_graph.record.schema import APPLICATION_ID
-from turngraph.data.memory_graph.upkeep.partial_files import (
-    ENDINGS,
-    noted,
-    noting,
-    remove_left,
-    remove_partial,
-)
-from turngraph.data.outputs import Noting, partial_of, to_disk
+from turngraph.data.outputs import partial_of, to_disk
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
@@ -32,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 STEP_PAGES = 4096
 """Pages between two updates of the progress bar: 16 MiB at SQLite's usual page size."""
+ENDINGS = ("-wal", "-shm")
 UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -58,7 +51,7 @@ def backup(store: Store, path: str | Path) -> None:
         raise UserError(f"{path}: already there; a backup overwrites nothing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _partial(path, noting(store)) as partial:
+        with _partial(path) as partial:
             _copy(store, partial)
             shutil.copymode(store.path, partial)
             to_disk(partial)
@@ -70,14 +63,14 @@ def backup(store: Store, path: str | Path) -> None:
 
 
 @contextmanager
-def _partial(path: Path, noting: Noting) -> Iterator[Path]:
+def _partial(path: Path) -> Iterator[Path]:
     """Yield the name of a partial file, and remove what is left of it."""
     partial = partial_of(path)
-    with noting(partial):
-        try:
-            yield partial
-        finally:
-            remove_partial(partial)
+    try:
+        yield partial
+    finally:
+        for ending in ("", "-journal", *ENDINGS):
+            Path(f"{partial}{ending}").unlink(missing_ok=True)
 
 
 def _copy(store: Store, target: Path) -> None:
@@ -120,8 +113,7 @@ def restore(backup: str | Path, path: str | Path) -> None:
     try:
         _refuse(source, path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        remove_left(derived)
-        with _partial(path, functools.partial(noted, derived)) as partial:
+        with _partial(path) as partial:
             _copy_checked(source, partial)
             if path.exists() and path.stat().st_size:  # an empty file is a new graph, its owner's
                 shutil.copymode(path, partial)
@@ -131,10 +123,6 @@ def restore(backup: str | Path, path: str | Path) -> None:
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be restored: {reason}") from None
-    finally:
-        if not path.exists():
-            with suppress(OSError):  # holds files
-                derived.rmdir()
 
 
 def _refuse(source: Path, path: Path) -> None:
@@ -156,7 +144,7 @@ def _replace(path: Path, partial: Path) -> None:
     What SQLite keeps beside the old graph would be taken for the new one's.
     """
     with _alone(path):
-        for ending in ENDINGS[1:]:
+        for ending in ("-journal", *ENDINGS):
             Path(f"{path}{ending}").unlink(missing_ok=True)
         to_disk(path.parent)
         os.replace(partial, path)

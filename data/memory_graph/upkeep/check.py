@@ -18,8 +18,7 @@ from turngraph.data.memory_graph.recall.csr import GONE, TYPE, read_columns
 from turngraph.data.memory_graph.recall.derived_files import LOCK, State, locked, shows
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import TEXTS, digest
-from turngraph.data.memory_graph.record.damage import Damaged
-from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.database import RECOVER, Damaged, Database
 from turngraph.data.memory_graph.record.facts import INDEXED, index_everything
 from turngraph.data.memory_graph.record.integrity import (
     Problem,
@@ -33,8 +32,6 @@ from turngraph.data.memory_graph.record.place import is_url
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep import purge
-from turngraph.data.memory_graph.upkeep.partial_files import NOTE
-from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved
 
 KEPT = (LOCK, purge.LOCK)
 """Files beside the derived ones, which other processes may hold."""
@@ -47,21 +44,22 @@ def check(store: Store) -> list[Problem]:
     texts, names and times against their hashes and forms; word indexes and derived arrays against
     the record.
     """
-    with store.reading(), store.lenient():
-        problems = [Problem(what, damage=True) for what in store.damages()]
-        if not problems:  # a damaged file cannot be read further
-            problems += broken_rules(store.db)
-            problems += _changed_texts(store.db) + _wrong_times(store.db)
-            for table in INDEXED:
-                problems += _wrong_index(store.db, table)
-            problems += _wrong_arrays(store) + _wrong_vectors(store)
+    try:
+        with store.reading():
+            problems = [Problem(what, damage=True) for what in store.damages()]
+            if not problems:  # a damaged file cannot be read further
+                problems += broken_rules(store.db)
+                problems += _changed_texts(store.db) + _wrong_times(store.db)
+                for table in INDEXED:
+                    problems += _wrong_index(store.db, table)
+                problems += _wrong_arrays(store) + _wrong_vectors(store)
+    except Damaged:
+        problems = [Problem("damaged file: a text in it cannot be read", damage=True)]
     return problems
 
 
 def check_file(path: str | Path) -> list[Problem]:
-    """Check a file that may be too damaged to be opened, and report what can be saved of it.
-
-    The file is not open in this process.
+    """Check a file that may be too damaged to be opened, and say how to recover what is left.
 
     Raises:
         UserError: the file is missing, or no memory graph of this version.
@@ -76,13 +74,8 @@ def check_file(path: str | Path) -> list[Problem]:
             raise
         reason = str(error) if cause is None else printable(str(cause))
         problems = [Problem(f"damaged file, or never a memory graph: {reason}", damage=True)]
-    # now, as to read the file and close it would drop the locks that SQLite holds of it
-    return problems + _to_be_saved(path, problems)
-
-
-def _to_be_saved(path: str | Path, problems: list[Problem]) -> list[Problem]:
-    damaged = not is_url(path) and any(problem.damage for problem in problems)
-    return [Problem(what_can_be_saved(path))] if damaged else []
+    is_damaged = not is_url(path) and any(problem.damage for problem in problems)
+    return [*problems, Problem(RECOVER)] if is_damaged else problems
 
 
 def _changed_texts(db: Database) -> list[Problem]:
@@ -167,7 +160,7 @@ def rebuild(store: Store) -> None:
     Raises:
         UserError: another process is writing.
     """
-    with store.writing(), store.lenient():
+    with store.writing():
         store.db.reindex()
         index_everything(store.db)
     with locked(store.derived, store.wait) as mine:
@@ -178,5 +171,5 @@ def rebuild(store: Store) -> None:
         for path in store.derived.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
-            elif path.name not in KEPT and not NOTE.fullmatch(path.name):
+            elif path.name not in KEPT:
                 path.unlink(missing_ok=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.names import well_formed
-from turngraph.data.memory_graph.record.damage import Damaged
 from turngraph.data.memory_graph.record.erase import Eraser
 from turngraph.data.memory_graph.record.lookup import UnknownNameError, find_object
 from turngraph.data.memory_graph.record.select_episodes import (
@@ -30,8 +29,8 @@ from turngraph.data.memory_graph.upkeep.purge import finish, mark
 
 logger = logging.getLogger(__name__)
 
-_LISTED = """SELECT k.value, n.said, e.source, coalesce(n.text, '') FROM json_each(?) k
-    LEFT JOIN nodes n ON n.id = k.value LEFT JOIN episodes e ON e.node = k.value ORDER BY k.value"""
+_LISTED = """SELECT n.id, n.said, e.source, n.text FROM json_each(?) k
+    JOIN nodes n ON n.id = k.value JOIN episodes e ON e.node = n.id ORDER BY n.id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An episode that ``forget`` would delete; its text is "" if it is damaged."""
+    """An episode that ``forget`` would delete."""
 
     episode: int
     said: str | None
@@ -86,7 +85,7 @@ def forget(
     speaker it is; with ``wide`` also those that ``other_mentions`` lists, and if no object has the
     name, those alone. What other episodes say
     too stays. A fact that only deleted facts superseded is open again. The journal is emptied: no
-    earlier edit can be undone. Damaged texts are forgotten as well.
+    earlier edit can be undone.
 
     The whole database is rewritten, so deleting one episode takes as long as deleting many: delete
     them together.
@@ -112,14 +111,7 @@ def forget(
     if not isinstance(episode, int | None):
         episode = list(episode)  # it is read again where the write is tried again
     chosen = partial(_chosen, store, episode, entity, source, wide)
-    found = None
-    try:
-        found = _erase(store, chosen, dry_run)
-    except Damaged as error:
-        logger.warning("%s; all indexes are made anew", str(error))
-    if found is None:  # not above, where the error keeps its statements open
-        with store.lenient():
-            found = _erase(store, chosen, dry_run, damaged=True)
+    found = _erase(store, chosen, dry_run)
     if not dry_run:
         finish(store)
     return found
@@ -127,16 +119,11 @@ def forget(
 
 @tried_again
 def _erase(
-    store: Store,
-    chosen: Callable[[], tuple[list[int], list[int]]],
-    dry_run: bool,
-    damaged: bool = False,
+    store: Store, chosen: Callable[[], tuple[list[int], list[int]]], dry_run: bool
 ) -> Forgotten:
     found = Forgotten()
     with suppress(_DryRun), store.writing() as revision:
-        if damaged:
-            store.db.reindex()
-        eraser = Eraser(store.db, revision, damaged)
+        eraser = Eraser(store.db, revision)
         eraser.erase(*chosen())
         found = Forgotten(**eraser.counts)
         if dry_run:
@@ -163,17 +150,10 @@ def to_forget(
     Raises:
         UserError: as ``forget``.
     """
-    try:
-        with store.lenient(), store.reading():
-            nodes, _ = _chosen(store, episode, entity, source, wide)
-            rows = store.db.execute(_LISTED, (json.dumps(sorted(nodes)[:limit]),)).fetchall()
-    except Damaged:  # forget itself tells that
-        logger.warning("what would be forgotten cannot be listed, as the file is damaged")
-        return []
-    return [
-        Listed(node, said, source_, "" if "\ufffd" in text else text)
-        for node, said, source_, text in rows
-    ]
+    with store.reading():
+        nodes, _ = _chosen(store, episode, entity, source, wide)
+        rows = store.db.execute(_LISTED, (json.dumps(sorted(nodes)[:limit]),)).fetchall()
+    return [Listed(*row) for row in rows]
 
 
 def other_mentions(store: Store, entity: str | int) -> list[Mention]:
@@ -190,12 +170,7 @@ def other_mentions(store: Store, entity: str | int) -> list[Mention]:
     Raises:
         UserError: no object has the id, or several have the name.
     """
-    try:
-        with store.reading():
-            return _mentions(store, entity)
-    except Damaged:  # forget itself tells that
-        pass
-    with store.lenient(), store.reading():
+    with store.reading():
         return _mentions(store, entity)
 
 
@@ -243,8 +218,7 @@ def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | N
     assert episode is not None, "one of the three is given"
     ids = [episode] if isinstance(episode, int) else list(dict.fromkeys(episode))
     for id_ in ids:
-        sql = """SELECT 1 FROM nodes WHERE id = ?1 AND type = ?2
-            UNION ALL SELECT 1 FROM episodes WHERE node = ?1"""  # one of them may be damaged
+        sql = "SELECT 1 FROM nodes WHERE id = ? AND type = ?"
         if abs(id_) >= 2**63 or store.db.execute(sql, (id_, EPISODIC)).fetchone() is None:
             raise UserError(f"{store}: #{id_} is no episode")
     return ids

@@ -12,7 +12,6 @@ from xml.sax.xmlreader import AttributesImpl
 from turngraph.configs.progress import track
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def export_graphml(store: Store, path: str | Path) -> int:
     Raises:
         UserError: the file cannot be written; no partial file is left.
     """
-    with store.reading(), whole_file(path, True, noting(store)) as file:
+    with store.reading(), whole_file(path, True) as file:
         xml = XMLGenerator(cast(TextIOBase, file), encoding="utf-8", short_empty_elements=True)
         xml.startDocument()
         _start(xml, "graphml", {"xmlns": "http://graphml.graphdrawing.org/xmlns"})

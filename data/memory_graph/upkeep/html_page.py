@@ -24,7 +24,6 @@ from turngraph.data.memory_graph.memory_types import edge_key, node_key
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.layout import layout
-from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def export_html(
     Raises:
         UserError: the file cannot be written; no partial file is left.
     """
-    with store.reading(), whole_file(path, True, noting(store)) as file:
+    with store.reading(), whole_file(path, True) as file:
         graph = page_data(store.db, store.title, max_nodes, classes or {}, computed)
         file.write(page(graph))
     return len(graph["nodes"]), graph["total"]

@@ -21,7 +21,6 @@ from turngraph.data.memory_graph.record.theme_rows import ChunkRow, QuoteRow, Th
 from turngraph.data.memory_graph.times import now, start
 from turngraph.data.memory_graph.upkeep.html_page import MAX_NODES, MAX_TEXT, page
 from turngraph.data.memory_graph.upkeep.layout import layout
-from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def export_themes_html(
         data = themes_data(store, max_nodes)
         if not data["nodes"]:
             raise UserError(f"{store}: no themes; `turngraph memory themes` makes them")
-        with whole_file(path, True, noting(store)) as file:
+        with whole_file(path, True) as file:
             file.write(page(data))
     return len(data["nodes"]), data["total"]
 

@@ -26,7 +26,6 @@ from turngraph.data.memory_graph.record.facts import index_everything
 from turngraph.data.memory_graph.record.integrity import broken_rules
 from turngraph.data.memory_graph.record.store import Store, tried_again
 from turngraph.data.memory_graph.times import start
-from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
 _JSON = {
@@ -101,7 +100,7 @@ def export_jsonl(store: Store, path: str | Path) -> int:
     Raises:
         UserError: the file cannot be written; no partial file is left.
     """
-    with store.reading(), whole_file(path, True, noting(store)) as file:
+    with store.reading(), whole_file(path, True) as file:
         file.write(dump(HEADER) + "\n")
         lines = 1
         for line in track(_lines(store.db), "export", "lines", delay=2, leave=False):

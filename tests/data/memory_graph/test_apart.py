@@ -11,7 +11,6 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.upkeep.check import check_file
 from turngraph.data.memory_graph.upkeep.graphml import export_graphml
-from turngraph.data.memory_graph.upkeep.salvage import salvage
 from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
 from turngraph.tests.data.memory_graph.small_graphs import embed, episodes, node_of, small_graph
 
@@ -81,7 +80,6 @@ def use_everything(folder: Path) -> list[str]:
             import_jsonl(other.store, folder / "out.jsonl")
         graph.store.db.execute("UPDATE nodes SET text = text || '!' WHERE type = 1")
         errors += map(str, graph.check())
-        salvage(folder / "memory.db", folder / "saved.jsonl")
         graph.forget(episode=node_of(graph, SECRET))
         graph.forget(entity="Quirm")
     raw = (folder / "backup.db").read_bytes()

@@ -16,10 +16,8 @@ from turngraph.configs import progress
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.upkeep import backup as module
-from turngraph.data.memory_graph.upkeep.partial_files import noted
 from turngraph.memory import main
 from turngraph.tests.data.memory_graph.small_graphs import exported, small_graph
-from turngraph.tests.waiting import wait_until
 
 
 def test_a_backup_is_the_graph_as_it_was(tmp_path: Path) -> None:
@@ -117,6 +115,7 @@ os._exit(0) if {killed} else graph.close()
     subprocess.run([sys.executable, "-c", code], check=True)
     assert Path(f"{path}-wal").exists() == killed
     mode, derived = path.stat().st_mode, Path(f"{path}.derived")
+    derived.mkdir(exist_ok=True)
     (derived / "of_the_newer_state.npy").write_bytes(b"vectors")
     main(["restore", "--db", str(path), "--backup", str(tmp_path / "copy.db")])
     assert not derived.exists()
@@ -178,96 +177,6 @@ def test_a_damaged_backup_replaces_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*partial*"))
 
 
-WRITERS = {
-    "backup": """
-from turngraph.configs import progress
-from turngraph.data.memory_graph.upkeep import backup as module
-class Bar(progress.tqdm):
-    def update(self, n=1):
-        signal.pause()
-module.STEP_PAGES, progress.tqdm = 1, Bar
-write = graph.backup
-""",
-    "export": """
-from turngraph.data.memory_graph.upkeep import transfer as module
-module._lines = lambda db: iter(signal.pause, 0)
-write = functools.partial(module.export_jsonl, graph.store)
-""",
-}
-"""Code that writes a copy of a graph and stops in the middle."""
-
-
-def partial_files(folder: Path) -> list[Path]:
-    return list(folder.glob(".*partial*"))
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_partial_copy_goes_with_its_process(tmp_path: Path, kind: str) -> None:
-    """The next opening removes the copy of a killed process, and never that of a living one."""
-    path, out = tmp_path / "my.db", tmp_path / "out"
-    small_graph(path).close()
-    code = f"""
-import functools, signal
-from turngraph.configs import progress
-from turngraph.data.memory_graph.graph import MemoryGraph
-graph = MemoryGraph.open({str(path)!r}, read_only=True)
-{WRITERS[kind]}
-write({str(out / "copy")!r})
-"""
-    child = subprocess.Popen([sys.executable, "-c", code])
-    try:
-        wait_until(lambda: bool(partial_files(out)), child)
-        with MemoryGraph.open(path) as graph:
-            main(["check", "--db", str(path), "--rebuild"])
-            graph.remember("Carl lives in Rome.")
-        MemoryGraph.open(path).close()
-        assert partial_files(out)
-    finally:
-        child.kill()
-        child.wait()
-    MemoryGraph.open(path, read_only=True).close()
-    assert partial_files(out)
-    MemoryGraph.open(path).close()
-    assert list(out.iterdir()) == []
-    assert list((tmp_path / "my.db.derived").glob("partial-*")) == []
-
-
-def test_a_forged_note_deletes_nothing_else(tmp_path: Path) -> None:
-    path, derived = tmp_path / "my.db", tmp_path / "my.db.derived"
-    with small_graph(path) as graph:
-        graph.backup(tmp_path / "copy.db")
-    derived.mkdir(exist_ok=True)
-    (tmp_path / ".0123abcd.partial").mkdir()
-    (tmp_path / "mine").write_text("mine")
-    (derived / "note").write_bytes(os.fsencode(tmp_path))
-    folder = os.fsencode(tmp_path)
-    for number, text in enumerate((b"mine", b"", b"/mine\0", folder, folder + b"/mine", b"\xff")):
-        (derived / f"partial-{number:08x}").write_bytes(text)
-    (derived / "partial-0123abcd").write_bytes(folder)
-    (derived / "partial-abcdabcd").symlink_to(tmp_path / "mine")
-    (derived / "partial-abcdabce").mkdir()
-    before = sorted(tmp_path.iterdir())
-    MemoryGraph.open(path).close()
-    assert sorted(tmp_path.iterdir()) == before
-    assert (tmp_path / "mine").read_text() == "mine"
-
-
-def test_a_note_waits_for_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    """As a disk that is plugged in again."""
-    (tmp_path / "disk").mkdir()
-    path, partial = tmp_path / "my.db", tmp_path / "disk" / ".0123abcd.partial"
-    small_graph(path).close()
-    with noted(tmp_path / "my.db.derived", partial):
-        partial.write_text("Anna")
-        kept = (tmp_path / "my.db.derived" / "partial-0123abcd").read_bytes()
-    (tmp_path / "my.db.derived" / "partial-0123abcd").write_bytes(kept)
-    (tmp_path / "disk").rename(tmp_path / "away")
-    MemoryGraph.open(path).close()
-    (tmp_path / "away").rename(tmp_path / "disk")
-    MemoryGraph.open(path).close()
-    assert not partial.exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["shutil.copymode", "os.replace", "shutil.rmtree"])
 def test_a_restoration_that_is_killed(tmp_path: Path, point: str) -> None:
@@ -297,7 +206,6 @@ restore({str(tmp_path / "copy.db")!r}, {str(path)!r})
     killed = subprocess.run([sys.executable, "-c", code, "restore"], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert content(path, tmp_path) == (new if point == "shutil.rmtree" else old)
-    assert partial_files(tmp_path) == []
 
 
 def test_what_sqlite_left_of_a_lost_graph_is_not_read(tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
-"""What check finds, what rebuild puts right, and what is saved of a damaged file."""
+"""What check finds, what rebuild puts right, and what is said of a damaged file."""
 
 from __future__ import annotations
 
-import json
-import mmap
 import os
+import re
 import sqlite3
-import tracemalloc
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +17,9 @@ from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.derived_files import read_arrays
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.record.schema import SCHEMA_VERSION
-from turngraph.data.memory_graph.upkeep import pages
+from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.upkeep.check import check, check_file
-from turngraph.data.memory_graph.upkeep.salvage import salvage
+from turngraph.data.memory_graph.upkeep.transfer import export_jsonl
 from turngraph.tests.data.memory_graph.small_graphs import (
     TEXTS,
     embed,
@@ -164,205 +161,29 @@ def overwrite(path: Path, begin: int, stop: int) -> None:
 
 DAMAGE: dict[str, Callable[[Path, int], None]] = {
     "overwritten in the middle": lambda path, size: overwrite(path, size // 2, size // 2 + 20_000),
-    "one page overwritten": lambda path, size: overwrite(path, 4096 * 30, 4096 * 31),
     "cut short": lambda path, size: os.truncate(path, size * 2 // 3),
     "cut inside a page": lambda path, size: os.truncate(path, size * 4 // 5 + 77),
+    "a byte of a text": lambda path, size: overwrite(
+        path, at := path.read_bytes().index(b"Person 7 lives"), at + 1
+    ),
+    "all of it": lambda path, size: overwrite(path, 0, size),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_file_is_recognised_and_says_what_can_be_saved(tmp_path: Path, name: str) -> None:
-    path, output = tmp_path / "memory.db", tmp_path / "saved.jsonl"
-    texts = large_graph(path)
+def test_a_damaged_file_is_an_error_that_says_how_to_recover_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "memory.db"
+    large_graph(path)
     DAMAGE[name](path, path.stat().st_size)
     problems = check_file(path)
     assert problems[0].damage
-    assert "export --db" in problems[-1].what
     assert not any("Person" in str(problem) for problem in problems)
-    saved = salvage(path, output)
-    lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
-    assert 0 < saved.episodes == len(lines) <= len(texts)
-    assert saved.total == len(texts)
-    assert problems[-1].what.startswith(f"{saved.episodes} of {len(texts)} episodes can still")
-    assert {line["text"] for line in lines} <= set(texts)
-    whole = [line for line in lines if "origin" in line]
-    assert whole
-    assert int(whole[0]["properties"]["page"]) == int(whole[0]["origin"].split()[1])
-    with MemoryGraph.open(tmp_path / "new.db") as graph:
-        known = Episode.__dataclass_fields__
-        graph.remember_many(Episode(**{k: line[k] for k in known if k in line}) for line in lines)
-        assert graph.check() == []
-        assert graph.stats().nodes["episodic"] == len(lines)
-
-
-def test_a_text_that_is_overwritten_in_part_is_not_saved_as_if_it_were_whole(
-    tmp_path: Path,
-) -> None:
-    path, output = tmp_path / "memory.db", tmp_path / "saved.jsonl"
-    texts = large_graph(path)
-    inside = path.read_bytes().index(texts[7].encode()) + 300  # in the middle of its words
-    overwrite(path, inside, inside + 5)
-    assert salvage(path, output) == (len(texts) - 1, len(texts))
-    lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
-    assert [line["text"] for line in lines] == texts[:7] + texts[8:]
-
-
-def test_a_text_in_which_the_file_ends_is_not_saved_with_zeros_for_its_rest(
-    tmp_path: Path,
-) -> None:
-    path, output = tmp_path / "memory.db", tmp_path / "saved.jsonl"
-    texts = large_graph(path)
-    last = path.read_bytes().index(texts[40].encode())
-    os.truncate(path, last + 300)
-    assert salvage(path, output).episodes > 5
-    lines = [json.loads(line)["text"] for line in output.read_text(encoding="utf-8").splitlines()]
-    assert set(lines) <= set(texts) - {texts[40]}
-
-
-def test_a_text_that_ends_in_zeros_is_saved_where_it_is_whole(tmp_path: Path) -> None:
-    path, output = tmp_path / "memory.db", tmp_path / "saved.jsonl"
-    with MemoryGraph.open(path) as graph:
-        graph.remember("Anna met Bob.\0")
-    assert salvage(path, output) == (1, 1)
-    assert json.loads(output.read_text(encoding="utf-8"))["text"] == "Anna met Bob.\0"
-
-
-@pytest.mark.parametrize(
-    ("written", "size"), [(512, 512), (4096, 4096), (1, 65536), (256, 4096), (768, 4096), (0, 4096)]
-)
-def test_a_page_size_is_a_power_of_two_from_512(tmp_path: Path, written: int, size: int) -> None:
-    path = tmp_path / "forged.db"
-    path.write_bytes(bytes(16) + written.to_bytes(2, "big") + bytes(494))
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-        assert pages._page_size(raw) == size
-
-
-def test_pages_that_nothing_leads_to_any_more_are_read_as_well(tmp_path: Path) -> None:
-    path, output = tmp_path / "memory.db", tmp_path / "saved.jsonl"
-    texts = large_graph(path)
-    texts.append("Zoe said: " + "long, " * 20_000)  # a chain of pages
-    with MemoryGraph.open(path) as graph:
-        graph.remember(texts[-1], origin="long")
-    overwrite(path, 0, 4096)
-    problems = check_file(path)
-    assert problems[0].what == "damaged file, or never a memory graph: file is not a database"
-    assert problems[-1].what.startswith(f"{len(texts)} episodes can still be read")
-    assert salvage(path, output) == (len(texts), None)
-    lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
-    assert {line["text"] for line in lines} == set(texts)
-    assert len({line["origin"] for line in lines}) == len(texts)
-
-
-def test_a_record_is_no_longer_than_its_file(tmp_path: Path) -> None:
-    """A circular chain of pages is not read until the memory is full."""
-    path, size = tmp_path / "memory.db", 512
-    leaf = bytearray(size)
-    leaf[16:18] = size.to_bytes(2, "big")
-    leaf[100], leaf[103:105] = 13, (1).to_bytes(2, "big")  # a leaf with one row
-    leaf[108:110] = (200).to_bytes(2, "big")
-    length = 40 + (size - 4) * 2**36  # 40 bytes here, the rest on other pages
-    groups = [length >> shift & 127 for shift in range(49, -1, -7)]
-    leaf[200:209] = bytes(group | 128 for group in groups[:-1]) + bytes([groups[-1], 1])
-    leaf[249:253] = (2).to_bytes(4, "big")
-    path.write_bytes(bytes(leaf) + (2).to_bytes(4, "big") + bytes(size - 4))
-    assert list(pages.rows(path)) == []
-
-
-def test_a_page_that_is_cut_off_is_not_read(tmp_path: Path) -> None:
-    """A whole page is, as its file's last one."""
-    path = tmp_path / "memory.db"
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE texts (text TEXT)")
-        db.execute("INSERT INTO texts VALUES ('at its end'), ('on the last page')")
-        db.commit()
-    assert (2, ["on the last page"]) in pages.rows(path)
-    path.write_bytes(path.read_bytes()[:-1])
-    assert (2, ["on the last page"]) not in pages.rows(path)
-
-
-def varint(number: int) -> bytes:
-    """SQLite's form of a number."""
-    groups = [number >> shift & 127 for shift in range(56, -1, -7)]
-    while len(groups) > 1 and not groups[0]:
-        del groups[0]
-    return bytes(group | 128 for group in groups[:-1]) + bytes(groups[-1:])
-
-
-def forged(cells: list[bytes], size: int, rest: bytes = b"", times: int = 1) -> bytes:
-    """A file whose first page has these cells, each named so many times."""
-    page = bytearray(size)
-    page[16:18] = (size if size < 65536 else 1).to_bytes(2, "big")
-    at, pointers = size, b""
-    for cell in cells:
-        at -= len(cell)
-        page[at : at + len(cell)] = cell
-        pointers += at.to_bytes(2, "big") * times
-    page[100], page[103:105] = 13, (len(pointers) // 2).to_bytes(2, "big")
-    page[108 : 108 + len(pointers)] = pointers
-    return bytes(page) + rest
-
-
-def forgeries() -> dict[str, tuple[bytes, int]]:
-    """Files of forged rows, and how many rows each has at most."""
-    size, length = 512, 40 * 508 + 39
-    record = varint(40) + bytes([8]) * (39 - len(varint(40)))  # 39 columns, then no more
-    chain = b"".join((n + 3 if n < 39 else 0).to_bytes(4, "big") + b"\1" * 508 for n in range(40))
-    text = varint(3 + 2 * length)
-    shared = bytes([1 + len(text)]) + text + b"a" * length
-    cells = [
-        varint(len(shared)) + varint(row) + shared[: 39 + (len(shared) - 39) % 508]
-        + (2).to_bytes(4, "big") for row in range(1, 9)
-    ]  # fmt: skip
-    long = bytes([4]) + varint(12 + 2 * 30_000 + 1) + b"a" * 30_000
-    big = varint(len(long)) + varint(1) + long
-    many = varint(60_002) + bytes([8]) * 60_000
-    wide = varint(len(many)) + varint(1) + many
-    huge = varint(2**62) + varint(1) + record
-    deep = varint(39) + varint(1) + varint(2**40) + record[: 39 - len(varint(2**40))]
-    return {
-        "one row named a thousand times": (forged([big], 65536, times=1000), 1),
-        "a row of sixty thousand columns": (forged([wide], 65536), 0),
-        "a length of exabytes": (forged([huge], size, chain), 0),
-        "a head of terabytes": (forged([deep], size, chain), 0),
-        "many rows of one chain": (forged(cells * 1, size, chain * 3), 13),
-        "rows that overlap": (
-            forged([], 65536, b"")[:100] + bytes([13, 0, 0, 0x7f, 0xff, 0, 0, 0])
-            + b"".join(at.to_bytes(2, "big") for at in range(200, 33_000))[:65_000].ljust(
-                65_428, b"\2"
-            ), 70_000,
-        ),
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("what", forgeries())
-def test_forged_files_take_no_more_memory_than_they_have(tmp_path: Path, what: str) -> None:
-    data, most = forgeries()[what]
-    path = tmp_path / "forged.db"
-    path.write_bytes(data)
-    tracemalloc.start()
-    try:
-        counts = [sum(len(v) if isinstance(v, str | bytes) else 1 for v in values)
-                  for _, values in pages.rows(path)]  # fmt: skip
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(counts) <= most
-    assert sum(counts) <= (1 + pages.COPIES) * len(data)
-    assert peak < 8 * len(data) + 4_000_000  # a page of 64 KiB has 32,000 pointers
-    with pytest.raises(ValueError, match="no episode can be read in it"):
-        salvage(path, tmp_path / "saved.jsonl")
-
-
-def test_where_nothing_is_left_that_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    large_graph(path)
-    overwrite(path, 0, path.stat().st_size)
-    problems = check_file(path)
-    assert problems[0].damage
-    assert "no episode can be read in it" in problems[-1].what
-    with pytest.raises(ValueError, match="no episode can be read in it"):
-        salvage(path, tmp_path / "saved.jsonl")
-    assert not (tmp_path / "saved.jsonl").exists()
+    assert "`sqlite3 OLD.db .recover | sqlite3 NEW.db`" in problems[-1].what
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: [^\n]*$") as caught:
+        export_jsonl(Store(path, read_only=True), tmp_path / "out.jsonl")
+    assert "recover" in str(caught.value) or name == "all of it"
+    assert "Person" not in str(caught.value)
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_a_text_that_was_overwritten_is_recognised(tmp_path: Path) -> None:

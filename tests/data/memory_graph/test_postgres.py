@@ -715,7 +715,6 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
     for words, message in (
         (["backup", *place, "--output", str(tmp_path / "b")], "pg_dump"),
         (["restore", *place, "--backup", str(text)], "only files are restored"),
-        (["export", *place, "--damaged", str(tmp_path / "b")], "--damaged is for files"),
         (["migrate", *url, "--to", "0"], "below version 6"),
         (["tenants", *url, "--drop", "nobody"], "no tenant 'nobody'"),
         (["tenants", "--url", "my.db"], "must begin with postgresql://"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.record import schema
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.tests.waiting import PATIENCE
@@ -240,3 +241,14 @@ def test_an_empty_file_that_becomes_a_graph_is_its_owners_alone(path: Path) -> N
     path.chmod(0o644)  # its owner's choice from here on
     with Store(path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_errors_of_the_program_stay_what_they_are(tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        graph.remember("Anna lives in Oslo.")
+        with pytest.raises(KeyError), graph.store.clear_errors():
+            raise KeyError(1)
+        with pytest.raises(sqlite3.OperationalError), graph.store.clear_errors():
+            graph.store.db.execute("SELECT nothing FROM nowhere")
+    with pytest.raises(sqlite3.ProgrammingError), graph.store.clear_errors():
+        graph.store.db.execute("SELECT 1")
