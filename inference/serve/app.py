@@ -21,7 +21,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
-from turngraph.data.memory_graph.record.damage import Unavailable
+from turngraph.data.memory_graph.record.database import Unavailable
 from turngraph.inference.serve.conversation_routes import conversations, documents
 from turngraph.inference.serve.conversation_store import Conflict
 from turngraph.inference.serve.engine import Busy, Late, Stopping

@@ -14,7 +14,7 @@ from fastapi.responses import PlainTextResponse
 from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import to_json
-from turngraph.data.memory_graph.record.damage import Unavailable
+from turngraph.data.memory_graph.record.database import Unavailable
 from turngraph.data.types import Retrieved
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.memory_printing import step_cells

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.record import schema
 from turngraph.data.memory_graph.record.store import Store
@@ -221,7 +222,7 @@ def test_a_migration_that_fails_changes_nothing(
     older(path)
 
     def fails(db: sqlite3.Connection) -> None:
-        raise ValueError("not this one")
+        raise UserError("not this one")
 
     monkeypatch.setattr(schema, "MIGRATIONS", {0: to_version_1, 1: fails})
     monkeypatch.setattr(schema, "SCHEMA_VERSION", 2)
