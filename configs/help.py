@@ -26,7 +26,8 @@ usage: {prog} --config FILE [--any.field VALUE ...] [--fresh] [--dry_run] [...]
 
 Trains a checkpoint as a config says; the same command resumes a run. `turngraph configs` lists the
 shipped configs. Each field below is a key in YAML and an option here, with its default in
-parentheses.
+parentheses. `extends: sqa/graph` in YAML takes all fields of that config which the file does not
+give.
 """
 
 

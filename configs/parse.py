@@ -19,13 +19,15 @@ import yaml
 
 from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config
-from turngraph.configs.shipped import with_shipped_configs
+from turngraph.configs.shipped import find_config, with_shipped_configs
 from turngraph.configs.user_error import UserError
 
 MOST_SHOWN = 80
 """Characters of a value in an error."""
 QUICK: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader, where PyYAML was built with it."""
+EXTENDS = "extends"
+"""Key of a YAML file that names the config whose fields hold where the file gives none."""
 DEEP = 50
 """Nesting of YAML that no config needs, and every parser reads."""
 
@@ -271,14 +273,21 @@ def deep_place(text: str) -> str:
     return ""
 
 
-def _of_file(path: Path, known: dict[str, Any]) -> Iterator[Given]:
-    """Yield a YAML file's fields, checked."""
+def _of_file(
+    path: Path, known: dict[str, Any], extended_by: frozenset[Path] = frozenset()
+) -> Iterator[Given]:
+    """Yield a YAML file's fields, checked; before them those of the file that it ``extends``."""
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
         tree = compose(text)
         if not isinstance(tree, yaml.MappingNode):
             raise UserError(f"config {path}: a mapping of fields is needed")
+        inner = extended_by | {path.resolve()}
+        for base in _extended(path, tree):
+            if base.resolve() in inner:
+                raise UserError(f"config {path}, field {EXTENDS}: {base} extends this file")
+            yield from _of_file(base, known, inner)
         yield Given("", None, f"config {path}")
         yield from _of_entries(f"config {path}", tree, known)
     except OSError as error:
@@ -287,6 +296,24 @@ def _of_file(path: Path, known: dict[str, Any]) -> Iterator[Given]:
         raise UserError(f"config {path}, {deep_place(text)}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"config {path}{not_yaml(error)}") from None
+
+
+def _extended(path: Path, tree: yaml.MappingNode) -> Iterator[Path]:
+    """Take ``extends`` out of a file's fields; yield the file that it names.
+
+    It is a path beside the file, or what ``--config`` takes, such as ``sqa/graph``.
+    """
+    for entry in [entry for entry in tree.value if entry[0].value == EXTENDS]:
+        tree.value.remove(entry)
+        place = f"config {path}, line {entry[0].start_mark.line + 1}, field {EXTENDS}"
+        name = node_value(entry[1])
+        if not isinstance(name, str):
+            raise UserError(f"{place}: {shown(name)} given, must be the name of a config")
+        beside = path.parent / name
+        base = beside if beside.is_file() else find_config(name)
+        if not base.is_file():
+            raise UserError(f"{place}: {shown(name)} given: no such config")
+        yield base
 
 
 def not_yaml(error: Exception) -> str:
