@@ -92,11 +92,6 @@ class EvidenceConfig:
     memory: Literal["none", "rerank", "random"] = "rerank"
     """Evidence memory M_t. none: no memory; rerank: passages of earlier turns, reranked by their
     similarity to Q_t; random: drawn at random (the paper's control)."""
-    memory_share: float = 1 / 3
-    """Fraction of E_t, lowest-ranked, that M_t replaces. Change it for conversations whose turns
-    share more or less evidence."""
-    memory_seed: int = 0
-    """Random seed for memory: random. Change it to repeat the control with other draws."""
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Sentence encoder of retrievers other than bm25, and that reranks M_t. Change it for another
     language or domain."""
@@ -106,9 +101,6 @@ class EvidenceConfig:
     """Direction of token chains; forward is w_1 -> w_2, as in the paper's figure."""
     entity_edges: Literal["star", "clique", "none"] = "star"
     """star: O(m) edges for m spans of an entity; clique: all pairs; none: chains only."""
-    max_entity_share: float = 0.5
-    """An entity in more than this fraction of the passages gets no edges. Change it where frequent
-    entities carry information, or where graphs become too dense."""
     question_nodes: Literal["none", "question", "query"] = "none"
     """Add a chain of the question's or Q_t's tokens to the graph, linked to the evidence by
     entities and words. It is encoded, but takes no position in the prompt."""
@@ -122,9 +114,8 @@ class EvidenceConfig:
         for name in ("top_k", "max_query_words"):
             value = getattr(self, name)
             check(value >= 1, f"evidence.{name}", value, "must be at least 1")
-        for name in ("history_weight", "memory_share", "max_entity_share"):
-            value = getattr(self, name)
-            check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
+        weight = self.history_weight
+        check(0 <= weight <= 1, "evidence.history_weight", weight, "must lie between 0 and 1")
         is_eigen = self.corpus is not None and self.retriever == "eigen"
         check(not is_eigen, "evidence.retriever", "eigen", "searches no evidence.corpus")
         is_stemmed = self.retriever in ("bm25", "rrf") and self.corpus is None
@@ -262,9 +253,6 @@ class TrainingConfig:
     """Adam's learning rate of LoRA."""
     encoder_learning_rate: float = 5e-4
     """Learning rate of encoder and scorer, which are trained from scratch."""
-    residual_gate_learning_rate: float = 5e-3
-    """Learning rate of the residual gates. Change it where relative_change in the log stays near
-    0."""
     batch_size: int | None = 1
     """Examples in one forward pass; null where batch_tokens is set."""
     batch_tokens: int | None = None
@@ -294,8 +282,6 @@ class TrainingConfig:
     save_minutes: float | None = 3.0
     """Minutes after which such a checkpoint is due in any case; null: save_every alone counts.
     Change it where writing one takes long."""
-    keep_last: int = 2
-    """Number of checkpoints to resume from. Change it to keep a history, or to save disk space."""
     max_minutes: float | None = None
     """Minutes after which the run writes a checkpoint and stops; the same command resumes. Change
     it for clusters with a time limit."""
@@ -324,7 +310,7 @@ class TrainingConfig:
     """Folder of the run: best/, last/, log.jsonl, tensorboard/."""
 
     def __post_init__(self) -> None:
-        positive = ("batches_per_step", "eval_batch_size", "log_every", "keep_last")
+        positive = ("batches_per_step", "eval_batch_size", "log_every")
         for name in (*positive, "num_epochs", "max_grad_norm"):
             value = getattr(self, name)
             check(value > 0, f"training.{name}", value, "must be positive")
@@ -339,7 +325,7 @@ class TrainingConfig:
             given,
             "exactly one of them must be null",
         )
-        for name in ("learning_rate", "encoder_learning_rate", "residual_gate_learning_rate"):
+        for name in ("learning_rate", "encoder_learning_rate"):
             value = getattr(self, name)
             check(value >= 0, f"training.{name}", value, "must not be negative")
         for name in ("max_steps", "warmup_steps"):

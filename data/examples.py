@@ -177,12 +177,12 @@ class ExampleBuilder:
     def memory(self, conversation: Conversation) -> EvidenceMemory:
         """Make an empty evidence memory for a conversation, with a memory graph if it has one."""
         config, graph = self.config, None
-        seed = f"{config.memory_seed}/{conversation.id}"
         if self.memory_graph is not None:
             from turngraph.data.memory_graph.conversation import ConversationGraph  # few need it
 
             graph = ConversationGraph(self.memory_graph, self.embed)
-        return EvidenceMemory(config.memory, config.memory_share, self.embed, seed, graph)
+        seed = f"0/{conversation.id}"
+        return EvidenceMemory(config.memory, embed=self.embed, seed=seed, graph=graph)
 
     def conversation(
         self,
@@ -315,7 +315,7 @@ class ExampleBuilder:
         """Recall facts for E_t: up to the memory graph's share, more if the pool is small."""
         if memory.graph is None:
             return []
-        config, share = self.config, memory.graph.config.share
+        config, share = self.config, memory.share
         slots = max(int(config.top_k * share + 1e-9), config.top_k - len(retrieved))
         best = {item.evidence.text for item in retrieved[: config.top_k - slots]}
         found = memory.graph.recall(question, interaction, turn)
@@ -346,8 +346,8 @@ class ExampleBuilder:
         more = more_edges(safe_passages, tokens, spans, config.structure_edges, bool(question))
         if question:
             spans[-1] = []  # ``more`` has the question's edges
-        kinds = config.chain, config.entity_edges, config.max_entity_share
-        graph = chain_graph(tokens, spans, *kinds, more, num_hidden)
+        kinds = config.chain, config.entity_edges
+        graph = chain_graph(tokens, spans, *kinds, more_edges=more, num_hidden=num_hidden)
         if config.edges == "none":
             graph = cut_edges(graph, "all")
         elif self.cut == "shuffle":

@@ -1,4 +1,4 @@
-"""Configs: every mistake is one clear error, every shipped YAML is complete and parses."""
+"""Configs: every mistake is one clear error, every shipped YAML parses."""
 
 from __future__ import annotations
 
@@ -86,6 +86,38 @@ def test_every_shipped_yaml_parses_and_is_commented(path: Path, write: Any) -> N
     assert "#" in path.read_text(encoding="utf-8")
 
 
+def test_a_config_extends_another(tmp_path: Path) -> None:
+    base, own = tmp_path / "base.yaml", tmp_path / "own.yaml"
+    base.write_text("extends: sqa/graph\nevidence: {top_k: 7, chain: both}\n")
+    own.write_text("extends: base.yaml\nevidence: {top_k: 9}\nmodel: {lora: null}\n")
+    config = read_config(own, "--data.train=x")
+    assert (config.evidence.top_k, config.evidence.chain, config.model.lora) == (9, "both", None)
+    assert config.model.encoder == read_config(CONFIGS / "sqa" / "graph.yaml").model.encoder
+    wrong = "extends: base.yaml\nevidence:\n  top_k: 0\n"
+    own.write_text(wrong)
+    assert (
+        error_of(own) == f"config {own}, line 3, field evidence.top_k: 0 given, must be at least 1"
+    )
+    base.write_text("evidence: {topk: 1}")
+    assert error_of(own).startswith(f"config {base}, line 1, field evidence.topk: unknown")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extends: other", "line 1, field extends: 'other' given: no such config"),
+        ("data: {train: x}\nextends: [a]", "line 2, field extends: ['a'] given, must be the name"),
+        ("extends: run.yaml", "field extends: "),
+        ("model: {extends: sqa/graph}", "field model.extends: unknown"),
+    ],
+)
+def test_a_config_that_cannot_be_extended_is_named(text: str, message: str, write: Any) -> None:
+    path = write(text)
+    error = error_of(path)
+    assert error.startswith(f"config {path}, ")
+    assert message in error
+
+
 @pytest.mark.parametrize("study", ["sqa", "convmix"])
 def test_neighbouring_rows_of_a_study_differ_in_one_thing(study: str) -> None:
     for one, other in (
@@ -93,8 +125,7 @@ def test_neighbouring_rows_of_a_study_differ_in_one_thing(study: str) -> None:
     ):  # fmt: skip
         assert differences(f"{study}/{one}", f"{study}/{other}") == {"evidence.memory"}
     for one, other in (("text", "graph"), ("text_memory", "graph_memory")):
-        found = differences(f"{study}/{one}", f"{study}/{other}")
-        assert {n for n in found if not n.startswith("model.encoder.")} == {"model.evidence"}
+        assert differences(f"{study}/{one}", f"{study}/{other}") == {"model.evidence"}
 
 
 def test_rows_of_a_study_write_to_folders_of_their_own() -> None:
@@ -130,13 +161,13 @@ def test_values_arrive_with_their_types(write: Any) -> None:
     config = read_config(
         write(
             "data: {train: a.jsonl, tune: null}\n"
-            "evidence: {top_k: 20, memory_share: 0.25, memory: random}\n"
+            "evidence: {top_k: 20, memory: random}\n"
             "model: {base_model: '2024', lora: {target_modules: [c_attn]}}\n"
             "training: {learning_rate: 5e-5, num_epochs: 2, max_steps: 3}\n"
         )
     )
     assert config.data == DataConfig(train="a.jsonl")
-    assert config.evidence == EvidenceConfig(top_k=20, memory_share=0.25, memory="random")
+    assert config.evidence == EvidenceConfig(top_k=20, memory="random")
     assert config.model.base_model == "2024"
     assert config.model.lora == LoraConfig(target_modules=("c_attn",))
     assert config.training.learning_rate == pytest.approx(5e-5)
@@ -166,7 +197,7 @@ def test_the_command_line_overrides_the_file(write: Any) -> None:
 def test_what_is_written_reads_back_equal(write: Any) -> None:
     rich = Config(
         data=DataConfig(train="ünï/ 日本.jsonl", max_train_questions=None),
-        evidence=EvidenceConfig(max_nodes=64, memory_share=1 / 3, chain="both"),
+        evidence=EvidenceConfig(max_nodes=64, history_weight=1 / 3, chain="both"),
         model=ModelConfig(lora=LoraConfig(target_modules=("a", "b")), dtype="float32"),
     )
     poor = dataclasses.replace(rich, model=ModelConfig(lora=None))
@@ -219,8 +250,7 @@ def test_a_wrong_field_is_named_with_file_and_line(
         ("evidence: {top_k: 0}", "field evidence.top_k: 0 given"),
         ("evidence: {max_query_words: 0}", "evidence.max_query_words"),
         ("evidence: {max_nodes: 3}", "evidence.max_nodes: 3 given"),
-        ("evidence: {memory_share: 1.5}", "evidence.memory_share: 1.5 given"),
-        ("evidence: {max_entity_share: -0.1}", "evidence.max_entity_share"),
+        ("evidence: {history_weight: 1.5}", "evidence.history_weight: 1.5 given"),
         ("evidence: {stemmer: english, retriever: dense}", "evidence.stemmer: 'english' given"),
         ("evidence: {stemmer: english, corpus: some}", "evidence.stemmer: 'english' given"),
         ("model: {lora: {r: 0}}", "model.lora.r: 0 given"),
@@ -370,11 +400,7 @@ def test_fields_that_nothing_varies_say_when_to_change_them() -> None:
             "line 2, field model.encoder.gate_init: unknown; did you mean "
             "model.encoder.residual_gate_init?",
         ),
-        (
-            "training: {gate_learning_rate: 0.1}",
-            "line 2, field training.gate_learning_rate: unknown; did you mean "
-            "training.residual_gate_learning_rate?",
-        ),
+        ("training: {gate_learning_rate: 0.1}", "field training.gate_learning_rate: unknown"),
         ("evidence: {pool_size: 50}", "line 2, field evidence.pool_size: unknown"),
     ],
 )

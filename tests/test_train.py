@@ -191,12 +191,10 @@ def test_an_evaluation_names_its_interval() -> None:
 
 def test_each_part_has_its_own_learning_rate(tiny_folder: str) -> None:
     model = GraphLM(ModelConfig(tiny_folder, lora=LORA, dtype="float32"))
-    settings = TrainingConfig(
-        learning_rate=1e-5, encoder_learning_rate=2e-4, residual_gate_learning_rate=3e-3
-    )
+    settings = TrainingConfig(learning_rate=1e-5, encoder_learning_rate=2e-4)
     optimizer = make_optimizer(model, settings)
     rates = {group["name"]: group["lr"] for group in optimizer.param_groups}
-    assert rates == {"lora": 1e-5, "encoder": 2e-4, "residual_gate": 3e-3}
+    assert rates == {"lora": 1e-5, "encoder": 2e-4, "residual_gate": 5e-3}
     assert isinstance(optimizer, torch.optim.Adam)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     assert held == {id(p) for p in model.parameters() if p.requires_grad}

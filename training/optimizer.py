@@ -13,6 +13,9 @@ from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger(__name__)
 
+GATE_RATE = 5e-3
+"""Learning rate of the residual gates, which start small and have one value a layer."""
+
 
 def check_warmup(settings: TrainingConfig, num_steps: int) -> None:
     """Warn if the warm-up is longer than the run, whose learning rates then never decay."""
@@ -29,7 +32,7 @@ def make_optimizer(model: GraphLM, settings: TrainingConfig) -> torch.optim.Opti
     rates = {
         "lora": settings.learning_rate,
         "encoder": settings.encoder_learning_rate,
-        "residual_gate": settings.residual_gate_learning_rate,
+        "residual_gate": GATE_RATE,
     }
     groups: list[dict[str, Any]] = [
         {"params": parameters, "lr": rates[name], "full_lr": rates[name], "name": name}

@@ -53,6 +53,8 @@ from turngraph.training.trainer_state import (
 
 logger = logging.getLogger(__name__)
 
+KEPT = 2
+"""Number of checkpoints to resume from."""
 FREE = {
     "data.draw_seed",  # the examples are compared, by fingerprint
     "data.num_workers",
@@ -61,7 +63,6 @@ FREE = {
     "model.base_model",  # its weights are compared, by fingerprint
     "model.trust_remote_code",
     "training.eval_batch_size",
-    "training.keep_last",
     "training.log_every",
     "training.max_minutes",
     "training.output",
@@ -82,7 +83,6 @@ ON_REQUEST = {
     "model.scorer.dropout",
     "training.encoder_learning_rate",
     "training.eval_every",
-    "training.residual_gate_learning_rate",
     "training.learning_rate",
     "training.max_grad_norm",
     "training.max_new_tokens",
@@ -259,7 +259,7 @@ def save_resumable(
             copy_nodes(nodes, folder)
 
         def make_room() -> None:
-            keep_newest(output, "last", config.training.keep_last, progress.step)
+            keep_newest(output, "last", KEPT, progress.step)
 
         metrics = progress.metrics | {"steps": progress.step}
         save_checkpoint(model, config, metrics, output / "last", weights, write_more, make_room)

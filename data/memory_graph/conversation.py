@@ -26,7 +26,7 @@ from turngraph.data.memory_graph.memory_types import (
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.plan.steps import Digester, Planner, PlanSettings
 from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
-from turngraph.data.memory_graph.recall.recall import LETTERS, RecallSettings
+from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
@@ -42,6 +42,11 @@ if TYPE_CHECKING:  # the extra rdf, which few need
     from turngraph.data.memory_graph.plan.run_plan import OnStep
 
 logger = logging.getLogger(__name__)
+
+NUM_EVIDENCE = 10
+"""Number of a turn's best passages that are remembered."""
+NUM_FACTS = 50
+"""Largest number of recalled facts, of which the best take their share of E_t."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +72,11 @@ class ConversationGraph:
         self.config = config
         self.settings = RecallSettings(
             traversal=Traversal(config.mixture),
-            forbidden=tuple(letter for letter in LETTERS if letter in config.forbidden),
-            num_facts=config.num_facts,
-            min_similarity=config.min_similarity,
+            forbidden=("E",),  # theses are recalled, not whole episodes
+            num_facts=NUM_FACTS,
             by_similarity=False,  # a question without a name gets the turn before in front
         )
-        self.plan_settings = PlanSettings(num_facts=config.num_facts, recall=self.settings)
+        self.plan_settings = PlanSettings(num_facts=NUM_FACTS, recall=self.settings)
         self.planned: PlanTrace | None = None
         """The plan of the last question; None: it had none."""
         self.computed: Computed | None = None
@@ -114,7 +118,7 @@ class ConversationGraph:
 
     def note(self, turn: int, retrieved: Sequence[Retrieved]) -> None:
         """Record what was retrieved for a turn, to remember it when the turn is finished."""
-        self._evidence[turn] = retrieved[: self.config.num_evidence]
+        self._evidence[turn] = retrieved[:NUM_EVIDENCE]
         for item in retrieved:
             for entity in item.evidence.entities:
                 self._ids.setdefault(alias(entity.label), entity.id)

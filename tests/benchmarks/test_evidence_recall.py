@@ -70,10 +70,10 @@ def test_the_orders_are_those_of_the_product() -> None:
 @pytest.mark.parametrize("mode", ["none", "rerank"])
 def test_prompts_and_memories_are_those_of_the_product(mode: str, weight: float) -> None:
     conversation = tiny_conversation(2)
-    examples = builder_of(
-        memory=mode, max_nodes=60, top_k=5, history_weight=weight, memory_share=1 / 2
-    ).conversation(conversation)
-    row = MemoryRow("half", share=1 / 2 if mode == "rerank" else 0.0)
+    examples = builder_of(memory=mode, max_nodes=60, top_k=5, history_weight=weight).conversation(
+        conversation
+    )
+    row = MemoryRow("third", share=1 / 3 if mode == "rerank" else 0.0)
     asked = ask_turns(conversation, 2, weight, 128)
     found = remember(row, asked, {0, 1, 2}, rankings_of())
     expected = [bool(example.answer_sources) for example in examples]

@@ -357,7 +357,7 @@ def test_all_that_shapes_examples_is_in_the_key(
     config = builder.config
     for changed in (
         replace(builder, config=replace(config, top_k=8)),
-        replace(builder, config=replace(config, memory_share=0.5)),
+        replace(builder, config=replace(config, memory="random")),
         replace(builder, config=replace(config, stemmer="english")),
         replace(builder, cut="entity"),
         *(replace(builder, prompt=Prompt(t)) for t in changed_tokenizers(smollm2_tokenizer)),

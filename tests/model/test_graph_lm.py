@@ -364,8 +364,8 @@ def test_the_graph_is_used() -> None:
         lora=LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=ALL_LAYERS),
         encoder=EncoderConfig(dropout=0.0, residual_gate_init=1.0),
     )
-    rates = ("learning_rate", "encoder_learning_rate", "residual_gate_learning_rate")
-    optimizer = make_optimizer(model, TrainingConfig(**dict.fromkeys(rates, 3e-3)))
+    rates = TrainingConfig(learning_rate=3e-3, encoder_learning_rate=3e-3)
+    optimizer = make_optimizer(model, rates)
     wanted, answers = [example.target_ids for example in puzzle], []
     for step in range(200):
         optimizer.zero_grad()

@@ -41,7 +41,6 @@ FREE_VALUES = {
     "model.base_model": "elsewhere",
     "model.trust_remote_code": ("somebody/model",),
     "training.eval_batch_size": 3,
-    "training.keep_last": 5,
     "training.log_every": 7,
     "training.max_minutes": 9.0,
     "training.output": "elsewhere",
@@ -61,7 +60,6 @@ ON_REQUEST_VALUES = {
     "model.scorer.dropout": 0.25,
     "training.encoder_learning_rate": 0.25,
     "training.eval_every": 4,
-    "training.residual_gate_learning_rate": 0.25,
     "training.learning_rate": 0.25,
     "training.max_grad_norm": 0.25,
     "training.max_new_tokens": 7,
@@ -106,7 +104,7 @@ def flip_a_bit(path: Path) -> None:
 @pytest.fixture(scope="module")
 def config(tiny_folder: str) -> Config:
     model = ModelConfig(tiny_folder, lora=LORA, dtype="float32")
-    training = TrainingConfig(max_steps=9, warmup_steps=0, keep_last=2)
+    training = TrainingConfig(max_steps=9, warmup_steps=0)
     return Config(data=DataConfig("train.jsonl", "tune.jsonl"), model=model, training=training)
 
 
