@@ -83,6 +83,15 @@ class Prompt:
             raise UserError(f"tokenizer of {tokenizer.name_or_path}: no end-of-turn token")
         self.end_id: int = end_ids[0] if end_ids else tokenizer.eos_token_id
 
+    @property
+    def largest_id(self) -> int:
+        """The largest token id of any prompt; special tokens come from the template alone."""
+        special = {
+            id_ for id_, token in self.tokenizer.added_tokens_decoder.items() if token.special
+        }
+        known = set(self.tokenizer.get_vocab().values()) - special
+        return max(known.union(self.prefix_ids, self._middle_ids, [self.end_id]))
+
     def _template(self) -> tuple[str, str, str]:
         """Return the text before the evidence, before the dialogue and after the answer."""
         user = INSTRUCTION[0] + _EVIDENCE + INSTRUCTION[1]

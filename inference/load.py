@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from turngraph.configs.models import (
     code_hint,
@@ -153,18 +153,26 @@ def load_builder(
         trusted: names of models whose own Python code may run.
 
     Raises:
-        UserError: the tokenizer cannot be found, or needs Python code that is not trusted.
+        UserError: the tokenizer cannot be found, needs Python code that is not trusted, or has
+            tokens that its model does not embed.
     """
     name = base_model or config.model.base_model
     path = resolve_model(name)
     find_on_hub(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=name in trusted)
+        base = AutoConfig.from_pretrained(path, trust_remote_code=name in trusted)
     except (OSError, ValueError) as error:
         reason = f"{error}{code_hint(name, error)}"
         raise UserError(f"tokenizer of {name!r}: {where_looked(name)}: {reason}") from error
+    prompt, size = Prompt(tokenizer), base.get_text_config().vocab_size
+    if prompt.largest_id >= size:
+        raise UserError(
+            f"config field model.base_model: the tokenizer of {name!r} has token ids up to "
+            f"{prompt.largest_id}, its model has embeddings of {size} tokens"
+        )
     builder = ExampleBuilder(
-        Prompt(tokenizer),
+        prompt,
         config.evidence,
         memory_graph=config.memory_graph,
         mentions=config.model.answers == "nodes",

@@ -217,11 +217,13 @@ def recompute_layers(base: PreTrainedModel) -> None:
 def decoder_layers(lm: PreTrainedModel) -> list[nn.Module]:
     """Return the decoder layers of a transformers LM, found by its ``_no_split_modules``.
 
+    Those of other parts, such as an encoder of images, are left out.
+
     Raises:
         UserError: none are found.
     """
     kinds = set(lm._no_split_modules or ())
-    layers = [module for module in lm.modules() if type(module).__name__ in kinds]
+    layers = [part for part in lm.get_decoder().modules() if type(part).__name__ in kinds]
     if not layers:
         raise UserError(f"config field model.base_model: no decoder layers found among {kinds}")
     return layers
@@ -252,22 +254,32 @@ def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
     """Add float32 LoRA adapters to the base model; until they are trained, its output is the same.
 
     Hu et al. (2021), https://arxiv.org/abs/2106.09685: h = W x + (alpha / r) B A x, with B zero at
-    first.
+    first. Layers of the decoder and its head are adapted, not those of an encoder of images.
 
     Raises:
         UserError: a name in ``target_modules`` is no linear layer; the message lists the layers.
     """
     kinds = nn.Linear, Conv1D  # GPT-2's linear layers are Conv1D
-    linear = {name for name, module in base.named_modules() if isinstance(module, kinds)}
+    read = {*base.get_decoder().modules(), base.get_output_embeddings()}
+    layers = {name: part in read for name, part in base.named_modules() if isinstance(part, kinds)}
+    linear = [name for name, is_read in layers.items() if is_read]
     endings = {name.rpartition(".")[2] for name in linear}
     for name in config.target_modules:
-        if name not in linear and not any(layer.endswith("." + name) for layer in linear):
+        if not any(_is_named(layer, name) for layer in linear):
             raise UserError(
                 f"config field model.lora.target_modules: the model has no linear layer {name!r}; "
                 f"it has {', '.join(sorted(endings))}"
             )
-    settings = dataclasses.asdict(config) | {"target_modules": list(config.target_modules)}
+    targets = list(config.target_modules)
+    chosen = [layer for layer in layers if any(_is_named(layer, name) for name in targets)]
+    if not all(layers[layer] for layer in chosen):
+        targets = [layer for layer in chosen if layers[layer]]
+    settings = dataclasses.asdict(config) | {"target_modules": targets}
     return get_peft_model(base, PeftLoraConfig(task_type="CAUSAL_LM", **settings))
+
+
+def _is_named(layer: str, name: str) -> bool:
+    return layer == name or layer.endswith("." + name)
 
 
 def cast_adapter_inputs(lm: nn.Module, enabled: bool) -> None:

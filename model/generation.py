@@ -184,7 +184,7 @@ def greedy(
     ids = ends[:1].repeat(len(embeddings), max_new_tokens)
     logprobs = torch.zeros(len(embeddings), device=ids.device)
     margins = torch.full_like(logprobs, torch.inf)
-    rows = _Rows(lm, attention_mask, position_ids, max_new_tokens)
+    rows = Rows(lm, attention_mask, position_ids, max_new_tokens)
     cached = 0 if past is None else rows.continue_from(past, embeddings)
     inputs, step = {"inputs_embeds": embeddings[:, cached:]}, 0
     while _any_process(
@@ -214,7 +214,7 @@ def likeliest(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return chosen[:, 0], best[:, 0] - logits.logsumexp(-1), best[:, 0] - best[:, 1]
 
 
-class _Rows:
+class Rows:
     """The unfinished rows with their cache, mask and positions.
 
     Attributes:

@@ -34,6 +34,7 @@ from turngraph.model.base_model import (
     load_base_model,
     recompute_layers,
 )
+from turngraph.model.base_probe import check_base_model
 from turngraph.model.generation import IGNORED_LABEL, Generated, Past, answer_logprobs, greedy
 from turngraph.model.graph_encoder import GraphEncoder
 from turngraph.model.node_answers import CandidatesLike, NodeAnswers
@@ -83,8 +84,8 @@ class GraphLM(nn.Module):
         base: the base model, loaded as the config says; None loads it by its name.
 
     Raises:
-        UserError: the base model cannot be found or loaded as configured, or LoRA names layers
-            that it does not have.
+        UserError: the base model cannot be found or loaded as configured, does not read prompts
+            as it must (``check_base_model``), or LoRA names layers that it does not have.
     """
 
     def __init__(self, config: ModelConfig, base: PreTrainedModel | None = None) -> None:
@@ -98,6 +99,7 @@ class GraphLM(nn.Module):
                 config.quantization,
                 config.trust_remote_code,
             )
+            check_base_model(base)
         base.requires_grad_(False)
         # computed before the weights may be sharded; on the meta device they have no values
         self.base_fingerprint = "" if base.device.type == "meta" else fingerprint(base)
