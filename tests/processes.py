@@ -16,6 +16,7 @@ from pathlib import Path
 import coverage
 import psutil
 
+import turngraph.inference.serve.limited_reading  # noqa: F401 - it sets what the server imports
 from turngraph.tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.sources import document
 from turngraph.data.sources.document import Unreadable
 from turngraph.data.sources.readers import read_document
+from turngraph.inference.serve import limited_reading
+from turngraph.inference.serve.documents import Documents
 from turngraph.tests.data.sources.made_documents import docx, paragraph, pdf_of_texts, table
 
 LONG_NAMES = """
@@ -132,3 +136,58 @@ def test_the_passages_of_a_file_are_no_longer_than_a_multiple_of_it(
         else:
             with pytest.raises(Unreadable, match="too large: its passages have more than 18"):
                 read_document(path)
+
+
+def test_a_process_with_limits_reads_what_users_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = Documents(lambda user: tmp_path, (), list)
+    rows = "".join(f"| Anna {i} | Lima | Oslo |\n" for i in range(40_000))
+    slow = f"# T\n\n| a | b | c |\n|---|---|---|\n{rows}".encode()
+    added = documents.add("user", "fine.md", b"# T\n\n" + b"Anna is fine.\n\n" * 1_001)
+    assert added == {"name": "fine.md", "num_passages": 1_001, "warnings": []}
+    assert len(documents.pool("user")) == 1_001
+    with pytest.raises(UserError, match=r"^bad\.html: nested too deep to be read"):
+        documents.add("user", "bad.html", b"<b>" * 9_999)
+    monkeypatch.setattr(limited_reading, "SECONDS", 1)
+    monkeypatch.setattr(limited_reading, "SECONDS_PER_MIB", 0)
+    with pytest.raises(UserError, match=r"^slow\.md: reading takes more than 1 seconds"):
+        documents.add("user", "slow.md", slow)
+    monkeypatch.setattr(limited_reading, "MEMORY", 1 << 20)
+    with pytest.raises(UserError, match=r"^slow\.md: reading .* \d MiB of memory"):
+        documents.add("user", "slow.md", slow)
+    assert [one["name"] for one in documents.listed("user")] == ["fine.md"]
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "told"),
+    [(MemoryError(), UserError, "more than 2048 MiB"), (KeyError("k"), RuntimeError, "KeyError")],
+)
+def test_why_reading_failed_is_told(
+    error: Exception,
+    raised: type[Exception],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(paths: object) -> None:
+        raise error
+
+    class InThisProcess:
+        """A context whose processes run here, when they start."""
+
+        exitcode = 0
+
+        def __init__(self, **given: Any) -> None:
+            self.args = given["args"]
+
+        def start(self) -> None:
+            sender, paths, memory, _ = self.args
+            limited_reading.send_read(sender, paths, memory)
+
+        def join(self) -> None: ...
+
+    monkeypatch.setattr(limited_reading, "read_evidence", fail)
+    monkeypatch.setattr(limited_reading._forks, "Process", InThisProcess)
+    with pytest.raises(raised, match=told):
+        limited_reading.read_limited([tmp_path / "a.md"])

@@ -495,13 +495,13 @@ def test_documents_that_come_at_once_have_no_more_room(
     monkeypatch.setattr(f"{module}.MAX_BYTES", 20)
     client, others = start(), []
 
-    def read(paths: list[Path]) -> tuple[Evidence, ...]:
+    def read(paths: list[Path]) -> tuple[tuple[Evidence, ...], list[str]]:
         if not others:  # another document comes while the first one is read
             others.append(0)
             others[0] = client.put("/api/documents/b.txt", content="A pier is old.").status_code
-        return read_evidence(paths)
+        return read_evidence(paths), []
 
-    monkeypatch.setattr(f"{module}.read_evidence", read)
+    monkeypatch.setattr(f"{module}.read_limited", read)
     reply = client.put("/api/documents/a.txt", content="A pier is old.")
     assert (reply.status_code, others) == (422, [201])
     assert "beside 14 of other documents" in reply.json()["error"]["message"]

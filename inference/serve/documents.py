@@ -16,9 +16,8 @@ from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools
 from turngraph.data.sources.readers import SUFFIXES
 from turngraph.data.types import Evidence
-from turngraph.data.warned import collected
-from turngraph.inference.evidence import read_evidence
 from turngraph.inference.serve.errors import NotFound
+from turngraph.inference.serve.limited_reading import read_limited
 
 MAX_NAME = 200
 """Bytes of a document's name; file systems allow 255."""
@@ -44,11 +43,10 @@ def _read(paths: Sequence[Path]) -> tuple[Evidence, ...]:
     Raises:
         UserError: one cannot be read any more; the message has its name.
     """
-    with collected():
-        try:
-            return read_evidence(paths)
-        except UserError as error:
-            raise UserError(str(error).replace(f"{paths[0].parent}/", "")) from None
+    try:
+        return read_limited(paths, ease=2)[0]
+    except UserError as error:
+        raise UserError(str(error).replace(f"{paths[0].parent}/", "")) from None
 
 
 def _remove_left(folder: Path) -> None:
@@ -128,12 +126,11 @@ class Documents:
         try:
             trial.write_bytes(content)
             trial.chmod(0o600)
-            with collected() as warnings:
-                try:
-                    num = len(read_evidence([trial]))
-                except UserError as error:
-                    raise UserError(str(error).replace(str(trial), name)) from None
-            if not num:
+            try:
+                pool, warnings = read_limited([trial])
+            except UserError as error:
+                raise UserError(str(error).replace(str(trial), name)) from None
+            if not pool:
                 raise UserError(f"{name}: no passage in it")
             with self._lock:
                 self._check_room(user, name, len(content))  # others may have come meanwhile
@@ -142,7 +139,7 @@ class Documents:
         finally:
             trial.unlink(missing_ok=True)
         told = [warning.replace(str(trial), name) for warning in warnings]
-        return {"name": name, "num_passages": num, "warnings": told}
+        return {"name": name, "num_passages": len(pool), "warnings": told}
 
     def _check_room(self, user: str, name: str, num_bytes: int) -> None:
         others = sum(int(one["bytes"]) for one in self.listed(user) if one["name"] != name)
