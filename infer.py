@@ -236,7 +236,9 @@ def add_serve_command(commands: Commands) -> None:
     serve.add_argument(
         "--add_user", metavar="NAME", help="print a new token for a user of --tokens, and end"
     )
-    serve.add_argument("--address", default="127.0.0.1:8080", help="HOST:PORT (127.0.0.1:8080)")
+    serve.add_argument("--host", help="name or address to listen at (127.0.0.1)")
+    serve.add_argument("--port", type=positive, metavar="N", help="to listen at (8080)")
+    serve.add_argument("--address", metavar="HOST:PORT", help="both in one")
     serve.add_argument("--plan", choices=("none", "rules"), help="how memory graphs are asked")
     for name, default, help_ in (
         ("batch_tokens", 2**14, "tokens that are decoded together, prompts and longest answers"),
@@ -406,7 +408,7 @@ def chat_command(args: argparse.Namespace) -> None:
 
 def serve_command(args: argparse.Namespace) -> None:
     """Serve a checkpoint, or make a user's token."""
-    from turngraph.inference.serve.run_server import new_token, serve
+    from turngraph.inference.serve.run_server import new_token, read_address, serve
     from turngraph.inference.serve.serve_options import ServeOptions
 
     if args.add_user is not None:
@@ -418,7 +420,8 @@ def serve_command(args: argparse.Namespace) -> None:
         raise UserError("--checkpoint: missing")
     values = {f.name: getattr(args, f.name) for f in fields(ServeOptions)}
     options = ServeOptions(**values | {"evidence": tuple(args.evidence)})
-    serve(args.checkpoint, loading(args), options, args.tokens, args.address)
+    host, port = read_address(args.host, args.port, args.address)
+    serve(args.checkpoint, loading(args), options, args.tokens, host, port)
 
 
 def export_command(args: argparse.Namespace) -> None:

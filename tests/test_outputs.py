@@ -54,7 +54,7 @@ NEW_ONLY = {
 FOLDERS = {"turngraph memory remember_all --db_dir", "turngraph study --output"}
 READ_OR_NAMED = set(
     "--add --add_user --address --api_key_variable --as_of --backup --base --base_model --base_url "
-    "--checkpoint --config --corpus --data --db --device --drop --embedder "
+    "--checkpoint --config --corpus --data --db --device --drop --embedder --host "
     "--endpoint --entity --evidence --grant --input --memory --memory_dir --mixture --model --name "
     "--ontology --plan_model --predictions --proposals --question --ray --rdf --reader "
     "--response_format --rows --size --source --speaker --tenant --token_limit --tokens "

@@ -587,7 +587,7 @@ def test_a_server_chooses_as_a_chat_does(trained: Path, tmp_path: Path) -> None:
     given = ServeOptions(evidence=(str(tmp_path / "pool.jsonl"),), memory_dir="is kept")
     for _ in range(2):  # the second one reads what the first one answered
         service = Service(qa, given, tmp_path / "users")
-        app = make_app(service, Users(None), "tiny")
+        app = make_app(service, Users(None))
         with TestClient(app, base_url="http://127.0.0.1:8080") as client:
             if not (listed := client.get("/api/conversations").json()):
                 id_ = client.post("/api/conversations").json()["id"]

@@ -22,6 +22,7 @@ import torch
 from fastapi.testclient import TestClient
 
 from turngraph import infer
+from turngraph.benchmarks.speed.serving import free_address
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_pool
@@ -31,7 +32,7 @@ from turngraph.inference.api import QA, load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late
 from turngraph.inference.serve.limits import BodyLimit
-from turngraph.inference.serve.run_server import read_address, serve
+from turngraph.inference.serve.run_server import serve
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users, add_user
@@ -65,7 +66,7 @@ def start(qa: QA, pool: str, tmp_path: Path) -> Iterator[Start]:
         def run(users: Users | None = None, **options: Any) -> TestClient:
             given = {"evidence": (pool,), "memory_dir": "is kept", "max_new_tokens": 8} | options
             service = Service(qa, ServeOptions(**given), tmp_path / "users")
-            app = make_app(service, users or Users(None), "tiny")
+            app = make_app(service, users or Users(None))
             return stack.enter_context(TestClient(app, base_url="http://127.0.0.1:8080"))
 
         yield run
@@ -123,7 +124,7 @@ def test_clients_of_openai_get_answers_that_depend_on_the_dialogue(start: Start,
     alone = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
     expected = [alone.ask(question).text for question in QUESTIONS[:2]]
     client = start()
-    assert client.get("/v1/models").json()["data"][0]["id"] == "tiny"
+    assert client.get("/v1/models").json()["data"][0]["id"] == "turngraph"
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": QUESTIONS[0]},
@@ -286,17 +287,30 @@ with BytesIO() as made, ZipFile(made, "w", ZIP_DEFLATED) as archive:
 
 def test_a_page_elsewhere_reaches_nothing(start: Start) -> None:
     """Neither under a name of its own for this machine, nor by a form, nor by a script."""
-    client = start()
+    client, own = start(), "http://127.0.0.1:8080"
     for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example"):
         assert client.get("/api/conversations", headers={"Host": host}).status_code == 400
     id_ = client.post("/api/conversations").json()["id"]
     form = {"Content-Type": "text/plain", "Origin": "http://evil.example"}
     body = b'{"question": "Who?", "stream": false}'
     route = f"/api/conversations/{id_}/ask"
-    assert client.post(route, content=body, headers=form).status_code == 422
+    assert client.post(route, content=body, headers=form).status_code == 403
+    for method, path in (("POST", "/api/conversations"), ("GET", "/api/memory/export")):
+        for foreign in (
+            {"Origin": "http://evil.example"},
+            {"Origin": "http://127.0.0.1:3000"},
+            {"Origin": "null"},
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Origin": own, "Sec-Fetch-Site": "same-site"},
+        ):
+            assert client.request(method, path, headers=foreign).status_code == 403, foreign
+    assert len(client.get("/api/conversations").json()) == 1
+    for allowed in ({"Origin": own, "Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
+        assert client.post("/api/conversations", headers=allowed).status_code == 201
+    assert client.get("/", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200  # a link
     asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
     preflight = client.options(route, headers=asked)
-    assert preflight.status_code == 405
+    assert preflight.status_code == 403
     assert "access-control-allow-origin" not in preflight.headers
 
 
@@ -761,17 +775,18 @@ def test_the_command_serves_until_it_is_stopped(
 ) -> None:
     import uvicorn
 
-    def run(server: uvicorn.Server) -> None:
-        with TestClient(server.config.app, base_url="http://localhost:8099") as client:
+    def run(server: uvicorn.Server, sockets: list[Any]) -> None:
+        assert [one.getsockname() for one in sockets] == [("127.0.0.1", port)]
+        with TestClient(server.config.app, base_url=f"http://localhost:{port}") as client:
             id_ = client.post("/api/conversations").json()["id"]
             found.append(ask(client, id_, QUESTIONS[0]))
-            assert (server.config.host, server.config.port) == ("127.0.0.1", 8099)
             assert server.config.timeout_graceful_shutdown > ServeOptions().deadline
 
     found: list[Json] = []
+    _, port = free_address()
     monkeypatch.setattr(uvicorn.Server, "run", run)
     command = ["serve", "--checkpoint", graph_checkpoint, "--evidence", pool, "--device", "cpu"]
-    command += ["--max_new_tokens", "2", "--address", "127.0.0.1:8099"]
+    command += ["--max_new_tokens", "2", "--port", str(port)]
     infer.main(command)
     infer.main([*command, "--memory_dir", str(tmp_path / "served")])
     assert found[0]["answer"] == found[1]["answer"]
@@ -782,7 +797,7 @@ def test_the_command_serves_until_it_is_stopped(
     (tmp_path / "file").touch()
     with monkeypatch.context() as patch:
         patch.setattr("turngraph.inference.serve.service.sentence_encoder", lambda _: fail)
-        patch.setattr(uvicorn.Server, "run", lambda one: wait_until(lambda: one.should_exit))
+        patch.setattr(uvicorn.Server, "run", lambda one, _: wait_until(lambda: one.should_exit))
         with pytest.raises(ValueError, match="loaded"):
             infer.main([*command, "--memory_dir", str(tmp_path / "served")])
     for wrong, message in (
@@ -797,12 +812,8 @@ def test_the_command_serves_until_it_is_stopped(
 
 
 def test_other_machines_are_served_with_tokens_only() -> None:
-    assert read_address("[::1]:80") == ("::1", 80)
-    for wrong in ("8080", "localhost:", "localhost:99999", ":80"):
-        with pytest.raises(ValueError, match="HOST:PORT"):
-            read_address(wrong)
     with pytest.raises(ValueError, match="with --tokens only"):
-        serve("x", None, ServeOptions(), None, "0.0.0.0:80")
+        serve("x", None, ServeOptions(), None, "0.0.0.0", 80)
 
 
 @pytest.mark.parametrize(

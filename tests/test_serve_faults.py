@@ -398,7 +398,7 @@ def test_a_server_is_reached_by_its_own_address(qa: QA, tmp_path: Path) -> None:
         ("127.0.0.2", ("127.0.0.2:80", "localhost", "[::1]:80")),
         ("::1", ("[::1]:80",)),
     ):
-        app = make_app(Service(qa, ServeOptions(), tmp_path), Users(None), "tiny", address)
+        app = make_app(Service(qa, ServeOptions(), tmp_path), Users(None), address)
         client = TestClient(app, "http://localhost")
         replies = [client.get("/healthz", headers={"Host": host}) for host in (*hosts, "other")]
         assert [reply.status_code for reply in replies] == [200] * len(hosts) + [400]

@@ -26,8 +26,9 @@ from turngraph.inference.serve.conversation_routes import conversations, documen
 from turngraph.inference.serve.conversation_store import Conflict
 from turngraph.inference.serve.engine import Busy, Late, Stopping
 from turngraph.inference.serve.errors import FAILED, NOT_FOUND, NotFound, own_fault
-from turngraph.inference.serve.limits import BodyLimit, RefusalLog, refusal
+from turngraph.inference.serve.limits import BodyLimit, OwnPages, RefusalLog, refusal
 from turngraph.inference.serve.memory_routes import memory
+from turngraph.inference.serve.openai_routes import MODEL
 from turngraph.inference.serve.openai_routes import router as openai
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users
@@ -48,13 +49,12 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     await run_in_threadpool(app.state.service.close)
 
 
-def make_app(service: Service, users: Users, name: str, host: str = "localhost") -> FastAPI:
+def make_app(service: Service, users: Users, host: str = "localhost") -> FastAPI:
     """Return the application.
 
     Args:
         service: answers.
         users: who may ask.
-        name: of the model, as clients see it.
         host: it is served at; without tokens only this one and the usual names reach it.
     """
     app = FastAPI(
@@ -64,7 +64,7 @@ def make_app(service: Service, users: Users, name: str, host: str = "localhost")
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
     )
-    app.state.service, app.state.users, app.state.model_name = service, users, name
+    app.state.service = service
     for router in (openai, conversations, documents, memory):
         app.include_router(router)
     _add_errors(app)
@@ -75,6 +75,7 @@ def make_app(service: Service, users: Users, name: str, host: str = "localhost")
     app.add_middleware(BodyLimit, users=users)
     if users.path is None:  # else a page elsewhere could reach it under a name of its own
         own = f"[{host}]" if ":" in host else host
+        app.add_middleware(OwnPages)
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*THIS_MACHINE, own])
     app.add_middleware(RefusalLog)
     return app
@@ -152,7 +153,7 @@ def _add_health(app: FastAPI, service: Service) -> None:
     async def readyz() -> Json:
         if not service.is_ready:
             raise HTTPException(503, "the sentence encoder is not loaded yet", {"Retry-After": "1"})
-        return {"status": "ready", "model": app.state.model_name}
+        return {"status": "ready", "model": MODEL}
 
     @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:

@@ -1,4 +1,4 @@
-"""Refuses requests without a token, and bodies that are too long or too slow; logs refusals."""
+"""Refuses requests without a token or of foreign pages, and bodies too long or slow; logs it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from turngraph.inference.serve.users import Users
 
 logger = logging.getLogger("serve")
 TOKEN_NEEDED = "a user's token is needed: Authorization: Bearer TOKEN"
+FOREIGN = "pages of other servers may not use this one; with --tokens they need a user's token"
 MAX_BODY = 2**20
 """Bytes of a body."""
 MAX_DOCUMENT = 2**25
@@ -84,13 +85,15 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if scope["path"].startswith(("/api/", "/v1/")):
-            token = Headers(scope=scope).get("authorization")
-            if (user := self.users.user_of(token)) is None:
-                reply = refusal(401, TOKEN_NEEDED, {"WWW-Authenticate": "Bearer"})
-                await reply(scope, receive, send)
-                return
-            scope["user"] = user
+        if not is_private(scope):  # whose routes have no body
+            await self.app(scope, _given(b"", receive), send)
+            return
+        token = Headers(scope=scope).get("authorization")
+        if (user := self.users.user_of(token)) is None:
+            reply = refusal(401, TOKEN_NEEDED, {"WWW-Authenticate": "Bearer"})
+            await reply(scope, receive, send)
+            return
+        scope["user"] = user
         is_document = scope["method"] == "PUT" and scope["path"].startswith("/api/documents/")
         limit = MAX_DOCUMENT if is_document else MAX_BODY
         try:
@@ -103,16 +106,48 @@ class BodyLimit:
         except _Refused as error:
             await refusal(error.status, str(error))(scope, receive, send)
             return
-        given = False
+        await self.app(scope, _given(body, receive), send)
 
-        async def whole() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
 
-        await self.app(scope, whole, send)
+def is_private(scope: Scope) -> bool:
+    """Tell whether a request is for what users have, not for the page or the state of health."""
+    return str(scope["path"]).startswith(("/api/", "/v1/"))
+
+
+def _given(body: bytes, receive: Receive) -> Receive:
+    """Return what gives a whole body, and then what comes after it."""
+    bodies = [body]
+
+    async def whole() -> Message:
+        if not bodies:
+            return await receive()
+        return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+
+    return whole
+
+
+class OwnPages:
+    """Refuses what pages of others send to a server that asks for no token.
+
+    A browser sends simple requests without asking, such as the POST that begins a conversation.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "http" and is_private(scope):
+            headers = Headers(scope=scope)
+            origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+            is_own = origin is None or origin.partition("://")[2] == headers.get("host")
+            if not is_own or site not in ("none", "same-origin"):
+                await refusal(403, FOREIGN)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
 
 class RefusalLog:

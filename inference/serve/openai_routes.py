@@ -21,6 +21,8 @@ from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User, read
 from turngraph.inference.serve.streams import Streaming, answer_json, event, failure
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=REFUSED)
+MODEL = "turngraph"
+"""Name of the one model, whatever its checkpoint is called."""
 MAX_TEXT = 100_000
 """Characters of one message."""
 
@@ -60,10 +62,9 @@ class ChatRequest(BaseModel):
 
 
 @router.get("/models")
-async def models(request: Request, user: User) -> Json:
+async def models(user: User) -> Json:
     """List the one model."""
-    name = request.app.state.model_name
-    one = {"id": name, "object": "model", "created": 0, "owned_by": "turngraph"}
+    one = {"id": MODEL, "object": "model", "created": 0, "owned_by": "turngraph"}
     return {"object": "list", "data": [one]}
 
 
@@ -78,7 +79,7 @@ async def completions(
     head = {
         "id": f"chatcmpl-{uuid4().hex}",
         "created": int(time.time()),
-        "model": request.app.state.model_name,
+        "model": MODEL,
     }
     admission = service.engine.admit(user)
     future = service.complete(user, turns, question, streaming, max_new_tokens)

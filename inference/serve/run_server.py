@@ -8,7 +8,7 @@ import math
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +20,7 @@ from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.users import Users, add_user
 
 logger = logging.getLogger("serve")
+HOST, PORT = "127.0.0.1", 8080
 GRACE = 5
 """Seconds in which a server that stops sends the answers that ended at the last deadline."""
 
@@ -35,7 +36,12 @@ def new_token(tokens: str, name: str) -> None:
 
 
 def serve(
-    checkpoint: str, loading: LoadOptions, options: ServeOptions, tokens: str | None, address: str
+    checkpoint: str,
+    loading: LoadOptions,
+    options: ServeOptions,
+    tokens: str | None,
+    host: str,
+    port: int,
 ) -> None:
     """Serve a checkpoint until SIGTERM or Ctrl-C; questions that are being answered are finished.
 
@@ -44,41 +50,34 @@ def serve(
         loading: how it is loaded.
         options: what is served, and its limits.
         tokens: file of the users' tokens; None: one user, on this machine only.
-        address: ``HOST:PORT``.
+        host, port: where it listens.
 
     Raises:
-        UserError: an option is wrong, a file cannot be read, or the sentence encoder is not found.
+        UserError: an option is wrong, the port is taken, a file cannot be read, or the sentence
+            encoder is not found.
     """
-    host, port = read_address(address)
     if tokens is None and not _is_this_machine(host):
-        raise UserError(f"--address {address}: other machines are served with --tokens only")
+        raise UserError(f"host {host}: other machines are served with --tokens only")
     users = Users(tokens)
     with extra("serve", "a server needs"):
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
-        import uvicorn
-    from turngraph.inference.api import load  # torch, which takes seconds
-    from turngraph.inference.serve.app import make_app
-    from turngraph.inference.serve.service import Service
-    from turngraph.model.device_memory import share_one_arena
+        import uvicorn  # noqa: F401
+    from turngraph.inference.serve.connections import listening, server_of
 
-    share_one_arena()  # before there are threads
-    qa = load(checkpoint, **asdict(loading))
-    with _folder(options.memory_dir) as folder:
-        service = Service(qa, options, folder)
-        app = make_app(service, users, qa.checkpoint.folder.name, host)
-        logger.info("chat at http://%s:%d/ (Ctrl-C stops)", host, port)
-        config = uvicorn.Config(
-            app,
-            host=host,
-            port=port,
-            log_level="warning",
-            access_log=False,  # it would hold what is asked of the memory
-            timeout_graceful_shutdown=math.ceil(options.deadline) + GRACE,
-            timeout_keep_alive=30,
-            h11_max_incomplete_event_size=2**16,
-        )
-        server = uvicorn.Server(config)
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(one) for one in listening(host, port)]  # before the model
+        from turngraph.inference.api import load  # torch, which takes seconds
+        from turngraph.inference.serve.app import make_app
+        from turngraph.inference.serve.service import Service
+        from turngraph.model.device_memory import share_one_arena
+
+        share_one_arena()  # before there are threads
+        qa = load(checkpoint, **asdict(loading))
+        service = Service(qa, options, stack.enter_context(_folder(options.memory_dir)))
+        app = make_app(service, users, host)
+        logger.info("chat at http://%s/ (Ctrl-C stops)", _shown(host, port))
+        server = server_of(app, math.ceil(options.deadline) + GRACE)
 
         def loaded(loading: Future[None]) -> None:
             server.should_exit = server.should_exit or loading.exception() is not None
@@ -86,21 +85,35 @@ def serve(
             gc.freeze()
 
         service.loading.add_done_callback(loaded)
-        server.run()
+        server.run(sockets)
         service.loading.result()
 
 
-def read_address(text: str) -> tuple[str, int]:
-    """Return host and port.
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def read_address(
+    host: str | None = None, port: int | None = None, address: str | None = None
+) -> tuple[str, int]:
+    """Return host and port, given apart or as ``HOST:PORT``.
 
     Raises:
-        UserError: it is no ``HOST:PORT``.
+        UserError: they are given in both ways, or are none.
     """
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise UserError(f"--address: {text!r} given, must be HOST:PORT")
-    return host, int(port)
+    if address is not None:
+        if host is not None or port is not None:
+            raise UserError(f"--address {address}: already has what --host and --port give")
+        host, _, digits = address.rpartition(":")
+        if not host or not digits.isdecimal():
+            raise UserError(f"--address: {address!r} given, must be HOST:PORT")
+        port = int(digits)
+    host, port = HOST if host is None else host.strip("[]"), PORT if port is None else port
+    if not host:
+        raise UserError("--host: must not be empty")
+    if not 0 < port < 2**16:
+        raise UserError(f"--port: {port} given, must be from 1 to {2**16 - 1}")
+    return host, port
 
 
 def _is_this_machine(host: str) -> bool:
