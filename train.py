@@ -50,6 +50,7 @@ from turngraph.model.device_memory import RELEASE_EVERY, peak_memory, release_fr
 from turngraph.model.distributed import full, is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
 from turngraph.training.calibrate import calibrate
+from turngraph.training.cluster_cost import cluster_lines
 from turngraph.training.diagnostics import memory_advice, memory_lines
 from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
 from turngraph.training.launcher import log_environment, make_accelerator
@@ -66,6 +67,8 @@ TUNE_SEED = 1  # runs with different seeds are evaluated on the same questions
 def main(argv: Sequence[str] | None = None) -> None:
     """Train as the config says; write the checkpoints ``best`` and ``last``."""
     options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
+    if options.for_gpu is not None:
+        return print("\n".join(cluster_lines(config, options.for_gpu)))
     # a signal that arrives while data and model are loaded also stops the run; a dry run has
     # nothing to save, so that Ctrl-C ends it at once
     stop = StopRequest(config.training.max_minutes, "after the step or evaluated batch at hand")

@@ -18,6 +18,7 @@ START_OPTIONS = {
     "fresh": ("", "remove earlier runs in training.output"),
     "resume_anyway": ("", "resume even if the config differs in fields that may change in a run"),
     "dry_run": ("", "time a few steps, print the estimated time and memory, and exit"),
+    "for_gpu": ("GPUS", "with --dry_run, for GPUs that are not here: h200, h100x8, a100-80gx16"),
     "max_minutes": ("MINUTES", "the same as --training.max_minutes"),
 }
 """Options of ``train.py`` that are not fields of the config."""

@@ -128,7 +128,12 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     for name in ("fresh", "resume_anyway", "dry_run"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--max_minutes")
+    parser.add_argument("--for_gpu")
     options, rest = parser.parse_known_args(argv)
+    if options.for_gpu is not None and not options.dry_run:
+        raise UserError(
+            "option --for_gpu: must come with --dry_run, it estimates and trains nothing"
+        )
     if not rest:
         raise UserError("no --config FILE.yaml; `turngraph configs` lists those that are shipped")
     if options.max_minutes is not None:

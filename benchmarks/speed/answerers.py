@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch as PygBatch
 from transformers import DynamicCache, PreTrainedModel
 
-from turngraph.benchmarks.speed.operations import clock, lm_of
+from turngraph.benchmarks.speed.measures import clock, lm_of
 from turngraph.benchmarks.speed.peers import Pyg
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example

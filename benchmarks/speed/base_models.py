@@ -9,9 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     AutoTokenizer,
-    MistralConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
@@ -20,23 +18,8 @@ from turngraph.configs.models import resolve_model
 from turngraph.configs.schema import ModelConfig
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import load_base_model, recompute_layers
+from turngraph.model.known_shapes import SHAPES, known_config, random_model
 
-ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "mistralai/Mistral-7B-Instruct-v0.2": {
-        "vocab_size": 32000,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 32768,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-        "rms_norm_eps": 1e-5,
-        "sliding_window": None,
-        "tie_word_embeddings": False,
-    }
-}
-"""Models with sizes given here, so that random weights need no download."""
 TOKENIZER = "HuggingFaceTB/SmolLM2-135M-Instruct"
 """Model whose tokenizer, truncated to their vocabulary, is used for these architectures."""
 
@@ -69,27 +52,22 @@ def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
     if model.quantization != "none":
         given = model.quantization
         raise UserError(f"config field model.quantization: {given!r} with --random_weights")
-    if model.base_model in ARCHITECTURES:
-        config = MistralConfig(**ARCHITECTURES[model.base_model])
-    else:
+    config = known_config(model.base_model)
+    if config is None:
         config = AutoConfig.from_pretrained(
             resolve_model(model.base_model), trust_remote_code=False
         )
-    auto: Any = AutoModelForCausalLM
-    dtype, attention = getattr(torch, model.dtype), model.attn_implementation
-    with device:
-        base: PreTrainedModel = auto.from_config(config, dtype=dtype, attn_implementation=attention)
-    return base
+    return random_model(config, model.dtype, model.attn_implementation, device)
 
 
 def load_tokenizer(name: str, random_weights: bool) -> PreTrainedTokenizerFast:
     """Load a base model's tokenizer; architectures given here use SmolLM2's, cut."""
-    cut = random_weights and name in ARCHITECTURES
+    cut = random_weights and name in SHAPES
     tokenizer = AutoTokenizer.from_pretrained(
         resolve_model(TOKENIZER if cut else name), trust_remote_code=False
     )
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
-    return cut_tokenizer(tokenizer, ARCHITECTURES[name]["vocab_size"]) if cut else tokenizer
+    return cut_tokenizer(tokenizer, SHAPES[name]["vocab_size"]) if cut else tokenizer
 
 
 def cut_tokenizer(tokenizer: PreTrainedTokenizerFast, size: int) -> PreTrainedTokenizerFast:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATv2Conv
 from tqdm import tqdm
 
-from turngraph.benchmarks.speed.operations import clock, peak_bytes
+from turngraph.benchmarks.speed.measures import clock, peak_bytes
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.model.gatv2 import GATv2Layer

@@ -39,7 +39,7 @@ from turngraph.benchmarks.speed.answerers import (
 )
 from turngraph.benchmarks.speed.base_models import load_base, load_tokenizer, random_base
 from turngraph.benchmarks.speed.infer_table import OURS, SYSTEMS, Cell, Json, markdown, report
-from turngraph.benchmarks.speed.operations import clock, peak_bytes
+from turngraph.benchmarks.speed.measures import clock, peak_bytes
 from turngraph.benchmarks.speed.peers import Pyg
 from turngraph.benchmarks.speed.train_speed import (
     build_examples,

@@ -38,13 +38,7 @@ from transformers.trainer_callback import PrinterCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from turngraph.benchmarks.speed.operations import (
-    VARLEN_ATTENTION,
-    LmShape,
-    clock,
-    lm_of,
-    lm_shape,
-)
+from turngraph.benchmarks.speed.measures import clock, lm_of
 from turngraph.configs.schema import Config, LoraConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.batches.prefetch import Step, steps
@@ -52,6 +46,7 @@ from turngraph.data.embedding import Embed
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
 from turngraph.model.graph_lm import GraphLM, node_ids_of
+from turngraph.training.operations import VARLEN_ATTENTION, LmShape, lm_shape
 from turngraph.training.optimizer import make_optimizer
 
 LORA = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=("q_proj", "v_proj"))

@@ -34,15 +34,11 @@ import torch
 from tqdm import tqdm
 
 from turngraph.benchmarks.speed.base_models import load_base, load_tokenizer, random_base
-from turngraph.benchmarks.speed.operations import (
-    LmShape,
+from turngraph.benchmarks.speed.measures import (
     clock,
-    executed,
     matmul_ceiling,
-    operations,
     peak_bytes,
     resident_bytes,
-    useful,
 )
 from turngraph.benchmarks.speed.peers import LORA, Ours, Pyg, System, Trl
 from turngraph.benchmarks.speed.train_table import (
@@ -72,6 +68,7 @@ from turngraph.data.types import Conversation
 from turngraph.infer import positive
 from turngraph.model.checkpoint import commit
 from turngraph.model.graph_lm import GraphLM
+from turngraph.training.operations import LmShape, executed, operations, useful
 
 logger = logging.getLogger("train_speed")
 MODULE = "turngraph.benchmarks.speed.train_speed"

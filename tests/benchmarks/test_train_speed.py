@@ -15,14 +15,15 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from turngraph.benchmarks.speed import base_models, operations, peers, train_speed, train_table
-from turngraph.benchmarks.speed.operations import LmShape, Work
+from turngraph.benchmarks.speed import base_models, measures, peers, train_speed, train_table
 from turngraph.benchmarks.speed.train_table import Cell, Setting
 from turngraph.configs.schema import ModelConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.jsonlines import write_conversations
 from turngraph.tests.tiny import tiny_conversation, tiny_examples
+from turngraph.training import operations
+from turngraph.training.operations import LmShape, Work
 
 CPU = torch.device("cpu")
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
@@ -204,7 +205,7 @@ def test_peak_bytes_are_the_most_held_at_once() -> None:
         del other
         torch.zeros(4_000_000)  # 16 MB
 
-    assert operations.peak_bytes(step, CPU) == pytest.approx(24e6, abs=1e5)
+    assert measures.peak_bytes(step, CPU) == pytest.approx(24e6, abs=1e5)
 
 
 def test_resident_bytes_count_shared_weights_once_and_adams_state() -> None:
@@ -212,10 +213,10 @@ def test_resident_bytes_count_shared_weights_once_and_adams_state() -> None:
     second.weight = nn.Parameter(first.weight.data)  # tied, as after loading
     both = nn.Sequential(first, second)
     optimizer = torch.optim.Adam(both.parameters())
-    assert operations.resident_bytes(both, optimizer) == 4000
+    assert measures.resident_bytes(both, optimizer) == 4000
     first(torch.ones(10)).sum().backward()
     optimizer.step()
-    assert operations.resident_bytes(both, optimizer) == pytest.approx(12_000, abs=64)
+    assert measures.resident_bytes(both, optimizer) == pytest.approx(12_000, abs=64)
 
 
 def test_batches_of_like_length_and_in_random_order() -> None:

@@ -1,18 +1,12 @@
-"""Counts the LM's operations, and measures the device's peak speed and peak memory."""
+"""Counts an LM's floating-point operations from its sizes and the lengths of its examples."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
-
-from turngraph.model.graph_lm import GraphLM
 
 VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
 """Attention that skips pairs between packed examples and above the diagonal."""
@@ -43,12 +37,6 @@ class Work(NamedTuple):
     tokens: float
     pairs: float
     answer_tokens: float
-
-
-def lm_of(model: GraphLM) -> Any:
-    """Return the LM of a text or graph model, with or without PEFT's LoRA."""
-    assert model.lm is not None
-    return model.lm
 
 
 def lm_shape(lm: Any) -> LmShape:
@@ -117,58 +105,3 @@ def operations(shape: LmShape, work: Work, recomputed: bool = False) -> float:
     layers = (2 * forward + 2) * shape.body + (2 * forward + 4) * shape.lora
     attention = (4 * forward + 10) * shape.num_layers * shape.width
     return layers * work.tokens + attention * work.pairs + 4 * shape.head * work.answer_tokens
-
-
-def matmul_ceiling(device: torch.device, size: int = 8192, repeats: int = 20) -> float:
-    """Return the operations per second of a large bf16 matrix product, the median of its runs."""
-    left, right = (
-        torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2)
-    )  # [size, size]
-    for _ in range(3):
-        left @ right
-    seconds = []
-    for _ in range(repeats):
-        began = clock(device)
-        left @ right
-        seconds.append(clock(device) - began)
-    return 2 * size**3 / statistics.median(seconds)
-
-
-def clock(device: torch.device) -> float:
-    """Return the time in seconds, after the device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
-def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
-    """Return the peak bytes of tensors during a step, beyond those before it.
-
-    CUDA's allocator counts itself. On CPU, torch's profiler sees every allocation; the process's
-    memory would include other systems and the caches of the C library.
-    """
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        step()
-        torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        step()
-    events = profiler.profiler.kineto_results.events()
-    changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
-    held = peak = 0
-    for _, change in sorted(changes, key=lambda item: item[0]):
-        held += change
-        peak = max(peak, held)
-    return peak
-
-
-def resident_bytes(module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Return the bytes of a module's parameters, buffers and optimizer state."""
-    tensors = [*module.parameters(), *module.buffers()]
-    states = [optimizer.state[p] for p in module.parameters() if p in optimizer.state]
-    tensors += [t for state in states for t in state.values() if isinstance(t, torch.Tensor)]
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-    return sum(storages.values())

@@ -1,0 +1,138 @@
+"""Cost of a run on GPUs that are not here, against what a step takes where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from turngraph import train
+from turngraph.benchmarks.speed.measures import peak_bytes
+from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ModelConfig, TrainingConfig
+from turngraph.configs.user_error import UserError
+from turngraph.model.graph_lm import GraphLM
+from turngraph.model.known_shapes import SHAPES, known_config
+from turngraph.tests.tiny import LORA, tiny_base
+from turngraph.training.cluster_cost import (
+    CHIPS,
+    USABLE,
+    Cost,
+    Gpus,
+    Sizes,
+    cluster_lines,
+    cost_of,
+    parse_gpus,
+    plan,
+)
+from turngraph.training.operations import LmShape
+
+MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
+SHAPE = LmShape(num_layers=32, width=4096, body=7 * 10**9, head=131 * 10**6, lora=75 * 10**6)
+COST = Cost(SHAPE, 14.5e9, 75 * 10**6, 134 * 10**6, per_token=6e6, per_node=2e5, fixed=7e8)
+
+
+def config_of(batches: int = 8, **model: Any) -> Config:
+    return Config(
+        data=DataConfig(train="not/here.jsonl"),
+        evidence=EvidenceConfig(top_k=100, max_nodes=4096),
+        model=ModelConfig(**{"base_model": MISTRAL} | model),
+        training=TrainingConfig(batches_per_step=batches),
+    )
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_activations_are_those_that_a_step_holds(recomputed: bool, tiny_folder: str) -> None:
+    tokens, width = 512, 32
+    config = ModelConfig(
+        tiny_folder, "text", lora=LORA, dtype="float32", gradient_checkpointing=recomputed
+    )
+    cost = cost_of(config, tokens)
+    model = GraphLM(config, tiny_base()).train()
+
+    def step() -> None:
+        output = model.causal_lm(
+            inputs_embeds=torch.randn(1, tokens, width, requires_grad=True),
+            position_ids=torch.arange(tokens)[None],
+            use_cache=False,
+            logits_to_keep=torch.arange(8),
+        )
+        output.logits.sum().backward()
+
+    assert cost.per_token * tokens == pytest.approx(peak_bytes(step, torch.device("cpu")), rel=0.2)
+    parameters = {p: p.numel() for p in model.parameters()}
+    assert cost.adapters == sum(n for p, n in parameters.items() if p.requires_grad)
+    assert cost.frozen == 4 * (sum(parameters.values()) - cost.adapters)
+    assert cost.encoder == cost.per_node == 0
+
+
+def test_a_graph_model_has_an_encoder_and_four_bits_are_an_eighth(tiny_folder: str) -> None:
+    config = ModelConfig(tiny_folder, lora=LORA, dtype="float32")
+    cost, small = cost_of(config, 64), cost_of(replace(config, quantization="4bit"), 64)
+    assert cost.encoder == 2 * (2 * (32 * 64 + 64) + 64 + 32) + 2  # by hand: two heads of 32, gates
+    assert cost.per_node == 2 * 24 * 32
+    body = cost.lm.body
+    assert cost.frozen - small.frozen == pytest.approx(body * (4 - 0.516), rel=1e-3)
+    with pytest.raises(UserError, match="'nodes' given"):
+        cost_of(ModelConfig(tiny_folder, answers="nodes"))
+
+
+def test_a_plan_by_hand() -> None:
+    sizes, chip = Sizes(1500), CHIPS["h100"]
+    found = plan(config_of(), COST, Gpus("h100", 8), sharded=False, share=0.4)
+    flops = (4 * 7e9 + 6 * 75e6) * 1708 + 14 * 32 * 4096 * 1708**2 / 2 + 4 * 131e6 * 8
+    flops += 6 * 134e6 * 1500
+    assert COST.flops(sizes, False) == pytest.approx(flops)
+    assert found.seconds == pytest.approx(flops / (0.4 * 989e12))
+    assert found.tokens_per_second == pytest.approx(8 * 1708 / found.seconds)
+    assert found.memory["optimizer"] == 8 * 209e6
+    assert found.memory["activations"] == pytest.approx(4304 * 6e6 + 4096 * 2e5)
+    rest = USABLE * chip.memory - (14.5e9 + 16 * 209e6 + 7e8)
+    assert found.largest == int(rest // (4304 * 6e6 + 4096 * 2e5)) == 2
+    shared = plan(config_of(), COST, Gpus("h100", 8), sharded=True, share=0.4)
+    assert shared.memory["weights"] == pytest.approx(14.5e9 / 8 + 2 * 14.5e9 / 32)
+    assert shared.seconds == found.seconds  # transfers are hidden by the computing
+    slow = plan(config_of(), COST, Gpus("h100", 8), sharded=True, share=40.0)
+    assert slow.seconds > found.seconds / 100
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("h200", ("h200", 1, 1)), ("a100-80gx8", ("a100-80g", 8, 1))]
+)
+def test_gpus_are_read(text: str, expected: tuple[str, int, int]) -> None:
+    gpus = parse_gpus(text)
+    assert (*gpus, gpus.num_nodes) == expected
+    assert parse_gpus("h100x16").num_nodes == 2
+
+
+@pytest.mark.parametrize("text", ["h300", "h100x0", "h100x12", "", "x8"])
+def test_gpus_that_do_not_exist_are_named(text: str) -> None:
+    with pytest.raises(UserError, match="option --for_gpu: "):
+        parse_gpus(text)
+
+
+def test_mistral_by_name_has_its_sizes() -> None:
+    config = known_config(MISTRAL)
+    assert config is not None
+    layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
+    assert 32 * layer + 2 * 32000 * 4096 + 4096 == 7_241_732_096  # as its card says
+    for name, expected in SHAPES[MISTRAL].items():
+        assert getattr(config, name) == expected or name == "rope_parameters"
+    assert known_config("tiny") is None
+
+
+def test_the_command_needs_neither_data_nor_weights(
+    tiny_folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--data.train=no.jsonl", f"--model.base_model={tiny_folder}", "--dry_run"]
+    train.main([*options, "--for_gpu", "h100x4"])
+    shown = capsys.readouterr().out
+    assert "4 x h100 in 1 node" in shown
+    assert "an assumption until measured" in shown
+    assert shown.count("FSDP2") == 2
+    assert "10,000 questions, as no.jsonl is not here" in shown
+    with pytest.raises(UserError, match="must come with --dry_run"):
+        train.main([*options[:2], "--for_gpu", "h100x4"])
+    with pytest.raises(UserError, match="8 GPUs must divide it"):
+        cluster_lines(config_of(4), "h100x8")
