@@ -65,10 +65,10 @@ def run(command: str, argv: Sequence[str]) -> None:
         UserError: there is no such command, or it fails for what the user gave.
     """
     if command not in COMMANDS:
-        import difflib
+        from turngraph.configs.words import similar
 
-        near = difflib.get_close_matches(command, COMMANDS, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(COMMANDS)}"
+        near = similar(command, COMMANDS)
+        hint = f"did you mean {near}?" if near else f"known: {', '.join(COMMANDS)}"
         raise UserError(f"turngraph {command}: no such command; {hint}")
     if command in ("answer", "score", "chat", "serve", "export"):
         from turngraph import infer

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Literal
 
 from turngraph.configs.kinds import check
+from turngraph.configs.words import similar
 
 TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr", "eigen")
 """Traversals of the memory graph that a mixture may name."""
@@ -31,7 +31,7 @@ class MemoryGraphConfig:
     def __post_init__(self) -> None:
         names = [name.strip() for name in self.mixture.split("+")]
         for name in names:
-            near = difflib.get_close_matches(name, TRAVERSALS, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = similar(name, TRAVERSALS)
+            hint = f"; did you mean {near}?" if near else ""
             must = f"{name!r} is none of {', '.join(TRAVERSALS)}{hint}"
             check(name in TRAVERSALS, "memory_graph.mixture", self.mixture, must)

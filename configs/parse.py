@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import functools
 import math
 import types
@@ -19,8 +18,9 @@ import yaml
 
 from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config
-from turngraph.configs.shipped import find_config, with_shipped_configs
+from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
 from turngraph.configs.user_error import UserError
+from turngraph.configs.words import similar
 
 MOST_SHOWN = 80
 """Characters of a value in an error."""
@@ -296,7 +296,7 @@ def _of_file(
         yield Given("", None, f"config {path}")
         yield from _of_entries(f"config {path}", tree, known)
     except OSError as error:
-        raise UserError(f"config {path}: {error.strerror}") from None
+        raise UserError(f"config {path}: {error.strerror}{_shipped_hint(path)}") from None
     except RecursionError:
         raise UserError(f"config {path}, {deep_place(text)}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
@@ -319,6 +319,12 @@ def _extended(path: Path, tree: yaml.MappingNode) -> Iterator[Path]:
         if not base.is_file():
             raise UserError(f"{place}: {shown(name)} given: no such config")
         yield base
+
+
+def _shipped_hint(path: Path) -> str:
+    near = similar(str(path), [name for name, _ in shipped_configs()])
+    meant = f"; did you mean {near}?" if near else ";"
+    return f"{meant} `turngraph configs` lists those that are shipped"
 
 
 def not_yaml(error: Exception) -> str:
@@ -415,8 +421,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     longer = [f for f in known if f.startswith(f"{section}.") and f.endswith(f"_{end}")]
     if len(longer) == 1:
         return f"; did you mean {longer[0]}?"
-    if close := difflib.get_close_matches(name, sorted(known), 1, 0.6):
-        return f"; did you mean {close[0]}?"
+    if close := similar(name, known):
+        return f"; did you mean {close}?"
     last = {field.rpartition(".")[2]: field for field in sorted(known)}
-    close = difflib.get_close_matches(name.rpartition(".")[2], sorted(last), 1, 0.6)
-    return f"; did you mean {last[close[0]]}?" if close else ""
+    close = similar(name.rpartition(".")[2], last)
+    return f"; did you mean {last[close]}?" if close else ""

@@ -12,12 +12,13 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from turngraph.configs.user_error import UserError
+from turngraph.configs.words import similar
 
 EXIT_BAD_INPUT = 2
 ASK, TRACEBACK = "--traceback", "TURNGRAPH_TRACEBACK"
@@ -56,6 +57,35 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False} | settings)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse a command line; an unknown option is an error that names the most similar one."""
+        words = list(sys.argv[1:] if args is None else args)
+        self._check_options(words[: words.index("--")] if "--" in words else words)
+        return super().parse_args(words, namespace)
+
+    def _check_options(self, words: Sequence[str]) -> None:
+        parser: CommandParser = self
+        for word in words:
+            parser = parser._commands().get(word, parser)
+        known = self._options()
+        for word in words:
+            name = word.partition("=")[0]
+            if name.startswith("--") and " " not in word and name not in known:
+                near = similar(name, parser._option_string_actions)
+                parser.error(
+                    f"unknown option {name}" + (f" (did you mean {near}?)" if near else "")
+                )
+
+    def _commands(self) -> dict[str, CommandParser]:
+        """Return the parsers of subcommands by name."""
+        groups = [a for a in self._actions if isinstance(a, argparse._SubParsersAction)]
+        return {name: parser for group in groups for name, parser in group.choices.items()}
+
+    def _options(self) -> set[str]:
+        """Return the options of the command and of its subcommands."""
+        inner = (parser._options() for parser in self._commands().values())
+        return set(self._option_string_actions).union(*inner)
 
     def error(self, message: str) -> NoReturn:
         """Print the error on one line without control characters, and exit with code 2."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from turngraph.configs.user_error import UserError
+from turngraph.configs.words import similar
 from turngraph.data.warned import reading_logger
 
 logger = reading_logger(__name__)
@@ -72,10 +72,8 @@ class UnknownFields:
             field = re.sub(r"\[\d+\]", "", at.field)
             self._counts[field] += 1
             if field not in self._first:
-                near = difflib.get_close_matches(name, known, 1)
-                meant = (
-                    f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
-                )
+                near = similar(name, known)
+                meant = f"did you mean {near}?" if near else f"known are {', '.join(sorted(known))}"
                 self._first[field] = at.error(f"unknown and not read; {meant}")
 
     def warn(self) -> None:
@@ -123,8 +121,14 @@ def parse_line(raw: bytes, location: Location) -> Json | None:
         UserError: as ``iter_lines``.
     """
     text = decoded(raw, location)
-    if not text.strip():
+    begun = text.strip()
+    if not begun:
         return None
+    if begun in ("[", "{"):
+        raise location.error(
+            "each line must be a whole JSON object (JSON Lines); here one JSON value goes over "
+            "several lines"
+        )
     value = parse_json(text, location)
     if not isinstance(value, dict):
         raise location.error("each line must be a JSON object")

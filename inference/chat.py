@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from turngraph.configs.user_error import UserError
-from turngraph.configs.words import plural
+from turngraph.configs.words import plural, similar
 from turngraph.data.cli import visible
 from turngraph.data.scoring.console import PipedConsole
 from turngraph.inference.answer import EXIT_ERRORS
@@ -207,8 +206,8 @@ class TerminalChat:
             UserError: there is no such command, or it failed.
         """
         if name not in COMMANDS | {"/save!": ""}:
-            near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
+            near = similar(name, COMMANDS, 0.5)
+            hint = f"did you mean {near}?" if near else "/help lists the commands"
             raise UserError(
                 f"no command {name}: {hint} (begin with // to ask a question that begins with /)"
             )

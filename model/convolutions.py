@@ -5,7 +5,6 @@ Shapes: N nodes, E edges, D LM width.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from turngraph.configs.schema import EDGE_TYPES, EncoderConfig
 from turngraph.configs.user_error import UserError
+from turngraph.configs.words import similar
 from turngraph.model.gatv2 import GATv2Layer
 
 
@@ -115,8 +115,8 @@ def _class_of(name: str) -> Any:
     if is_class and class_ is not pyg.MessagePassing:
         return class_
     names = [n for n in dir(pyg) if n.endswith("Conv")]
-    near = difflib.get_close_matches(name, ["gatv2", *names], 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    near = similar(name, ["gatv2", *names])
+    hint = f"; did you mean {near}?" if near else ""
     raise UserError(
         f"config field model.encoder.conv: {name!r} given, must be gatv2 or a convolution of "
         f"torch_geometric.nn such as TransformerConv{hint}"

@@ -76,6 +76,7 @@ def passage(**changes: Any) -> str:
 
 BAD_LINES = {
     "malformed": ('{"id": "a", "turns": [', ", line 3: not JSON"),
+    "indented": ("[", ", line 3: each line must be a whole JSON object (JSON Lines); here one"),
     "no_object": ("[1, 2]", ", line 3: each line must be a JSON object"),
     "not_utf8": (b'{"id": "\xff"}', ", line 3: not UTF-8 at byte 9"),
     "no_id": (dump({"turns": GOOD["turns"]}), ", line 3, field id: missing"),

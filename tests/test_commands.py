@@ -64,6 +64,26 @@ def test_an_unknown_command_names_the_nearest_and_exits_with_2() -> None:
     assert done.stderr == "error: turngraph answr: no such command; did you mean answer?\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["score", "--predictionss=a"], "turngraph score: error: unknown option --predictionss "
+         "(did you mean --predictions?); --help lists the options"),
+        (["answer", "--CHECKPOINT", "x"], "turngraph answer: error: unknown option --CHECKPOINT "
+         "(did you mean --checkpoint?); --help lists the options"),
+        (["memory", "ask", "--as_off", "2020"], "unknown option --as_off (did you mean --as_of?)"),
+        (["score", "--zzz"], "error: unknown option --zzz; --help lists the options"),
+    ],
+)  # fmt: skip
+def test_an_unknown_option_names_the_nearest(
+    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert line in capsys.readouterr().err
+
+
 def test_a_wrong_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     done = turngraph("answer", "--checkpoint", "gone", "--input", "x", "--output", "y")
     assert (done.returncode, done.stderr) == (2, "error: gone: no such folder\n")
@@ -72,6 +92,8 @@ def test_a_wrong_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--config=demoo"], r"config demoo: No such file.*mean demo\? `turngraph configs` lists"),
+        (["--config=mine"], r"config mine: No such file.*; `turngraph configs` lists"),
         (["--evidence.topk=3"], r"unknown option --evidence\.topk.*evidence\.top_k"),
         (["--evidence.top_k=three"], r"option --evidence\.top_k: 'three' given"),
         (["--data.train=missing.jsonl"], r"^missing\.jsonl: no such file"),

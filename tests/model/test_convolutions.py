@@ -61,6 +61,7 @@ def test_edge_types_are_edge_features_and_matter() -> None:
     ("name", "message"),
     [
         ("GATConvv", r"conv: 'GATConvv' given, must be .*did you mean GATConv\?"),
+        ("GatConv", r"conv: 'GatConv' given, must be .*did you mean GATConv\?"),
         ("Linear", r"conv: 'Linear' given, must be gatv2"),
         ("ChebConv", r"conv: 'ChebConv' given, it needs K in addition to channels"),
     ],
