@@ -54,8 +54,8 @@ class Parts(NamedTuple):
         passages: magnitude of gradient x input of each passage, [P]: absolute values summed over
             its nodes. They measure a passage's influence far better than the signed sum, in which
             values cancel (docs/results.md).
-        signed: the signed sum, [P], in units of log-probability: above 0 the passage supports the
-            answer.
+        signed: the signed sum, [P], in units of log-probability; measured beside the magnitude, and
+            shown nowhere.
         attention: attention that other passages pay to each, [P]: weights of the entity edges that
             leave its nodes, averaged over layers and heads, summed.
         edge_ends: source and target passage of each entity edge, [2, E].
@@ -204,7 +204,6 @@ def _passages(
             from_turn=item.from_turn,
             origin=origin(item, example.turn),
             share=share[index],
-            signed=float(parts.signed[index]),
             attention=attention[index] if graph else None,
             spans=marked[index],
         )
@@ -234,7 +233,6 @@ def _edges(
             entity=entity,
             label=labels[entity],
             share=share[index],
-            signed=float(parts.edges[edges].sum()),
             attention=float(parts.edge_attention[edges].mean()),
         )
         for index, ((first, second, entity), edges) in enumerate(grouped.items())

@@ -88,8 +88,6 @@ def test_shares_sum_to_one_and_are_the_passages_nodes() -> None:
     starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
     sizes = np.add.reduceat(np.abs(nodes), starts[:-1])
     assert [p.share for p in found.passages] == pytest.approx(sizes / sizes.sum(), rel=1e-4)
-    signed = np.add.reduceat(nodes, starts[:-1])
-    assert [p.signed for p in found.passages] == pytest.approx(signed, abs=1e-4)
     assert sum(p.share for p in found.passages) == pytest.approx(1)
     assert sum(p.attention for p in found.passages) == pytest.approx(1)
     assert sum(edge.share for edge in found.edges) == pytest.approx(1)
@@ -115,7 +113,7 @@ def test_edges_join_passages_that_name_the_same_entity() -> None:
         for index in (edge.first, edge.second):
             assert edge.entity in {span.entity for span in found.passages[index].spans}
         assert 0 < edge.attention < 1
-    assert any(edge.signed for edge in found.edges)
+    assert any(edge.share for edge in found.edges)
 
 
 def test_an_edge_that_is_cut_has_no_share() -> None:

@@ -149,13 +149,11 @@ def _passage(
     attention = [] if passage.attention is None else [f"attention {_percent(passage.attention)}"]
     return {
         "share": _percent(passage.share),
-        "against": passage.signed < 0,
         "width": round(100 * passage.share / largest, 1) if largest else 0,
         "source": passage.source,
         "origin": origin_words(passage.origin, passage.from_turn),
         "parts": list(_parts(passage, entities)),
         "facts": [
-            f"{'against' if passage.signed < 0 else 'for'} the answer {_signed(passage.signed)}",
             *attention,
             f"place {at + 1} in the evidence",
             f"{score} {passage.score:.3g}",
@@ -223,7 +221,6 @@ def _graph(turn: ExplainedTurn) -> Json:
                 "entity": entities[edge.entity],
                 "label": edge.label,
                 "share": round(edge.share, 4),
-                "against": int(edge.signed < 0),
             }
             for edge in turn.edges
         ],

@@ -48,9 +48,9 @@ class ExplainedPassage:
             earlier turn and brought back by the evidence memory; ``remembered`` comes from the
             memory graph.
         share: its influence on the answer, 0 to 1: the absolute gradient x input, summed over
-            its tokens. The shares of a turn's passages sum to 1.
-        signed: signed gradient x input, in units of log-probability: above 0 the passage supports
-            the answer, below 0 it opposes it; opposite contributions of its tokens cancel.
+            its tokens. The shares of a turn's passages sum to 1. They have no sign, as the signed
+            sum is not what people call for and against: it is often below 0 for a passage that
+            holds the right answer.
         attention: its share of the attention between passages in the graph, 0 to 1, summing to
             1 over the passages (all 0 if no entity joins any); None where they are read as text.
         spans: the entities marked in its text, in order of their start.
@@ -63,7 +63,6 @@ class ExplainedPassage:
     from_turn: int
     origin: Origin
     share: float
-    signed: float
     attention: float | None
     spans: tuple[MarkedSpan, ...] = ()
 
@@ -77,7 +76,6 @@ class PassageEdge:
         entity, label: id and name of the entity.
         share: its influence on the answer among all such edges, 0 to 1: the absolute gradient of
             a factor on its attention weights. The shares of a turn's edges sum to 1.
-        signed: that gradient, in units of log-probability: above 0 the edge supports the answer.
         attention: mean attention weight over heads, layers and its edges, 0 to 1.
     """
 
@@ -86,7 +84,6 @@ class PassageEdge:
     entity: str
     label: str
     share: float
-    signed: float
     attention: float
 
 

@@ -84,7 +84,6 @@ function look(words) {
       "font-family": getComputedStyle(document.body).fontFamily } },
     ...Object.entries(FORMS).map(([source, shape]) => ({ selector: `node[source="${source}"]`, style: { shape, "background-color": colour(source) } })),
     { selector: "edge", style: { ...written, width: "data(width)", "line-color": faint, "curve-style": "bezier", "text-rotation": "autorotate" } },
-    { selector: "edge[against=1]", style: { "line-style": "dashed" } },
     { selector: "node.lit", style: { "border-width": 4, "border-color": lit } },
     { selector: "edge.lit", style: { "line-color": lit, "z-index": 9 } },
     { selector: "edge.near", style: { "line-color": accent, "z-index": 9 } },
