@@ -238,7 +238,7 @@ def test_the_file_is_whole_or_not_there_and_the_same_each_time(
 
 def test_ten_long_turns_are_less_than_a_megabyte(record: Explanation) -> None:
     text = "Oslo " + "and a row of a table with cells " * 8
-    long = tuple(passage(f"t{n}", text, 0.05, 0.1, "Oslo", "table", "cells") for n in range(20))
+    long = tuple(passage(f"t{n}", text, 0.05, "Oslo", "table", "cells") for n in range(20))
     edges = tuple(PassageEdge(0, n, "Oslo", "Oslo", 0.05, 0.1) for n in range(1, 20))
     dropped = tuple(DroppedPassage(p.id, p.source, text, 1.0, "budget") for p in long[:10])
     turn = replace(record.turns[0], passages=long, edges=edges, dropped=dropped)
