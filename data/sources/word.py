@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from selectolax.lexbor import LexborHTMLParser
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from turngraph.data.sources.document import Unreadable, documents_extra
+from turngraph.data.normalise import parse_date
+from turngraph.data.sources.document import Unreadable, documents_extra, shown
+from turngraph.data.sources.word_xml import shown_text
+from turngraph.data.warned import reading_logger
+
+logger = reading_logger(__name__)
 
 MAX_XML_BYTES = 32 << 20
 """Unpacked size of the texts of the largest file; a small file may claim to unpack to any size."""
@@ -21,13 +27,17 @@ p[style-name='Subtitle'] => p:fresh
 table => table.wikitable:fresh
 """
 """With its class, the first row of a table is its header, as in Markdown and CSV."""
+_IGNORED = re.compile(r"An unrecognised element was ignored: (?:.*[:}])?(.*)")
+"""mammoth's message, with an element's name."""
+_UNIT = re.compile(r"[\d.,\s+−–-]")
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 
 
 def read_word(raw: bytes, path: Path) -> tuple[LexborHTMLParser, str]:
     """Return a Word file as a tree of HTML, and its title, "" if it has none.
 
-    Deleted text, comments, headers and footers, and images are left out.
+    Deleted and hidden text, comments, headers and footers, and images are left out. A warning
+    names the elements with text that are not read.
 
     Raises:
         Unreadable: the file is broken, encrypted, too large, or of another kind.
@@ -40,20 +50,46 @@ def read_word(raw: bytes, path: Path) -> tuple[LexborHTMLParser, str]:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             _check(archive, path)
             title = _title(archive)
-        html = mammoth.convert_to_html(
+        raw, texts = shown_text(raw)
+        found = mammoth.convert_to_html(
             io.BytesIO(raw),
             style_map=_STYLES,
             include_embedded_style_map=False,
             convert_image=lambda _: [],
-        ).value
+        )
     except Unreadable:
         raise
     except Exception as error:  # mammoth raises whatever a broken file leads to
         detail = " ".join(f"{type(error).__name__}: {error}".split())
         raise Unreadable(path, "broken Word file", detail) from None
-    tree = LexborHTMLParser(html)
+    unread = {match[1] for one in found.messages if (match := _IGNORED.fullmatch(one.message))}
+    if unread := {name for name in unread if texts.get(name)}:
+        logger.warning("%s: text was not read in: %s", shown(path), ", ".join(sorted(unread)))
+    tree = LexborHTMLParser(found.value)
+    for table in tree.css("table.wikitable"):
+        if _is_form(table):
+            table.attrs["class"] = "infobox"
     heading = tree.css_first("h1")
     return tree, (heading and " ".join(heading.text().split())) or title
+
+
+def _is_form(table: LexborNode) -> bool:
+    """Tell whether a table without a header row has a label and a value in each row.
+
+    Labels end with a colon or are the bold ones of the two, or the values are of different kinds:
+    a date below an amount, or amounts in different units.
+    """
+    rows = [[cell for cell in row.iter() if cell.tag == "td"] for row in table.css("tr")]
+    if table.css_first("th, td table") is not None or any(len(row) != 2 for row in rows):
+        return False
+    if all(label.text().strip().endswith(":") for label, _ in rows):
+        return True
+    bold = [[cell.css_first("strong") is not None for cell in row] for row in rows]
+    if all(of_label for of_label, _ in bold):
+        return not any(of_value for _, of_value in bold)
+    values = [" ".join(value.text().split()) for _, value in rows]
+    kinds = {"date" if parse_date(v) else _UNIT.sub("", v) for v in values if re.search(r"\d", v)}
+    return len(kinds - {""}) > 1
 
 
 def _check(archive: zipfile.ZipFile, path: Path) -> None:

@@ -82,6 +82,101 @@ def without_document() -> bytes:
     return out.getvalue()
 
 
+def run(text: str, properties: str = "") -> str:
+    return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+CHOICE = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+SHOWN = {
+    "field": (f"<w:fldSimple w:instr='DATE'>{run('Anna Berg')}</w:fldSimple>", "Anna Berg"),
+    "field in a field": (
+        f"<w:fldSimple w:instr='IF'><w:fldSimple w:instr='NAME'>{run('Anna')}</w:fldSimple>"
+        "</w:fldSimple>",
+        "Anna",
+    ),
+    "equation": (
+        f"<m:oMathPara {MATH}><m:oMath><m:r><m:t>E=</m:t></m:r><m:sSup><m:e><m:r><m:t>mc</m:t>"
+        "</m:r></m:e></m:sSup></m:oMath></m:oMathPara>",
+        "E=mc",
+    ),
+    "ruby": (
+        f"<w:ruby><w:rubyPr/><w:rt>{run('toukyou')}</w:rt><w:rubyBase>{run('東京')}</w:rubyBase>"
+        "</w:ruby>",
+        "東京",
+    ),
+    "direction": (f"<w:bdo w:val='rtl'><w:dir w:val='rtl'>{run('Lod')}</w:dir></w:bdo>", "Lod"),
+    "link": (
+        f"<w:hyperlink><w:fldSimple w:instr='X'>{run('Bo')}</w:fldSimple></w:hyperlink>",
+        "Bo",
+    ),
+    "hidden": (run("secret", "<w:vanish/>") + run("open", '<w:vanish w:val="0"/>'), "open"),
+    "hidden by style": (run("secret", '<w:rStyle w:val="V"/>') + run("open"), "open"),
+    "text box": (
+        f"<w:r><mc:AlternateContent {CHOICE}><mc:Choice><w:drawing><w:txbxContent>"
+        f"{paragraph('boxed.')}</w:txbxContent></w:drawing></mc:Choice></mc:AlternateContent></w:r>",
+        "boxed.",
+    ),
+    "text box once": (
+        f"<w:r><mc:AlternateContent {CHOICE}><mc:Choice><w:drawing><w:txbxContent>"
+        f"{paragraph('boxed.')}</w:txbxContent></w:drawing></mc:Choice><mc:Fallback><w:pict>"
+        f"<w:txbxContent>{paragraph('boxed.')}</w:txbxContent></w:pict></mc:Fallback>"
+        "</mc:AlternateContent></w:r>",
+        "boxed.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("inner", "shown"), SHOWN.values(), ids=SHOWN.keys())
+def test_text_is_read_where_word_shows_it(
+    inner: str, shown: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = docx(f"<w:p>{run('Dear ')}{inner}{run(' writes.')}</w:p>")
+    found = " ".join(text.removeprefix("file, ") for _, text in read(tmp_path, content))
+    expected = ["Dear", *shown.split(), "writes."]
+    assert sorted(found.split()) == sorted(expected)
+    assert not caplog.records
+
+
+def test_what_is_not_read_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    unknown = f"<w:novel>{run('Lost.')}</w:novel><w:proofErr2/>"
+    read(tmp_path, docx(f"<w:p>{run('Kept.')}{unknown}</w:p>"))
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{tmp_path}/file.docx: text was not read in: novel"
+    ]
+
+
+FORMS = {
+    "colons": [["Name:", "Anna Berg"], ["City:", "Oslo"]],
+    "bold": [["*Name", "Anna Berg"], ["*City", "Oslo"]],
+    "kinds": [["Name", "Anna Berg"], ["Sum", "900 euros"], ["Due", "1 May 2024"]],
+}
+LISTS = {
+    "bold": [["*Name", "*City"], ["Anna Berg", "Oslo"]],
+    "units": [["Ship", "Length"], ["Aurora", "41 m"], ["Bris", "1,042 m"], ["Cora", "unknown"]],
+    "years": [["City", "2020"], ["Oslo", "693,494"], ["Lima", "9,751,717"]],
+}
+
+
+def two_columns(rows: list[list[str]]) -> str:
+    made = table(*([cell.removeprefix("*") for cell in row] for row in rows))
+    for cell in (cell[1:] for row in rows for cell in row if cell[0] == "*"):
+        plain = f'<w:r><w:t xml:space="preserve">{cell}</w:t></w:r>'
+        made = made.replace(plain, run(cell, "<w:b/>"))
+    return made
+
+
+@pytest.mark.parametrize("rows", FORMS.values(), ids=FORMS.keys())
+def test_a_form_is_read_as_fields(rows: list[list[str]], tmp_path: Path) -> None:
+    expected = [("infobox", f"file, {label.strip('*:')}, {value}") for label, value in rows]
+    assert read(tmp_path, docx(two_columns(rows))) == expected
+
+
+@pytest.mark.parametrize("rows", LISTS.values(), ids=LISTS.keys())
+def test_a_table_with_a_header_is_no_form(rows: list[list[str]], tmp_path: Path) -> None:
+    assert {source for source, _ in read(tmp_path, docx(two_columns(rows)))} == {"table"}
+
+
 UNREADABLE = {
     "no zip": (b"hello", "broken Word file"),
     "encrypted": (bytes.fromhex("D0CF11E0A1B11AE1") + bytes(600), "encrypted, or in the format"),
