@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser
@@ -26,7 +26,7 @@ from turngraph.data.linearise import (
     linearise_sentence,
     split_sentences,
 )
-from turngraph.data.normalise import normalise_value
+from turngraph.data.normalise import answer_type, normalise_value
 from turngraph.data.sources.boilerplate import remove_boilerplate
 from turngraph.data.sources.document import (
     TOO_DEEP,
@@ -49,6 +49,10 @@ from turngraph.data.warned import reading_logger
 logger = reading_logger(__name__)
 
 FIRST_ROWS = 20
+DELIMITERS = ",;|\t"
+_SEPARATOR_LINE = re.compile(r'"?sep=([^"\n])"?[ \t]*(?:\n|$)', re.IGNORECASE)
+"""The first line of files that Excel is to read with that delimiter."""
+_VALUE, _YEAR = re.compile(r"\d"), re.compile(r"(?:1\d|20)\d\d")
 LONGEST_SENTENCE = 500
 """In characters. Lines that would form a longer sentence are read as one passage each."""
 MAX_BYTES = 256 << 20
@@ -187,30 +191,59 @@ def _read_word(raw: bytes, path: Path, limit: PassageLimit) -> list[Evidence]:
 
 def _read_csv(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
     document = Document(title_of(path), limit)
+    told = _SEPARATOR_LINE.match(text)
+    delimiter = told[1] if told else "\t" if path.suffix.lower() == ".tsv" else _delimiter(text)
     headers: list[str] = []
-    reader = None
+    wide: list[int] = []  # lines of rows with more cells than headers
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(text)
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        for cells in reader:
-            cells = [" ".join(cell.split()) for cell in cells]
-            if any(cells[len(headers) :]) and headers:
-                width = f"{plural(len(cells), 'cell')} under {plural(len(headers), 'header')}"
-                raise Unreadable(path, "broken CSV", width, reader.line_num)
-            if headers and any(cells):
-                document.row(headers, cells[: len(headers)])
-            elif not headers and any(cells):
-                headers = list(map(cut_lead, cells))
+        if told:
+            next(rows)
+        filled = ((rows.line_num, list(map(_one_line, cells))) for cells in rows)
+        filled = ((line, cells) for line, cells in filled if any(cells))
+        first = list(islice(filled, FIRST_ROWS))
+        if has_header := _has_header([cells for _, cells in first], shown(path)):
+            headers = list(map(cut_lead, first[0][1] if first else []))
+        for line, cells in chain(first[has_header:], filled):
+            if has_header and any(cells[len(headers) :]):
+                wide.append(line)
+            while len(cells) > len(headers) and not cells[-1]:
+                cells.pop()
+            document.row(headers, cells)
     except csv.Error as error:
-        line = max(reader.line_num, 1) if reader else 1
-        raise Unreadable(path, "broken CSV", str(error), line) from None
+        raise Unreadable(path, "broken CSV", str(error), max(rows.line_num, 1)) from None
+    if wide:
+        counted = f"{plural(len(wide), 'row')} with more cells than the header has"
+        logger.warning("%s, line %d: %s", shown(path), wide[0], counted)
     return document.passages
 
 
-def _delimiter(text: str) -> str:
-    """Return comma or semicolon: the one that gives the first rows equally many, or more, cells.
+def _one_line(cell: str) -> str:
+    return " ".join(cell.split())
 
-    If both do, as in ``Price (EUR, net);Number`` over ``1,50;3``, the comma belongs to numbers.
+
+def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
+    """Tell whether the first of a table's first rows names its columns.
+
+    A column of numbers or dates has a name if its first cell is none. If that is one as well, which
+    is no year, the first row is like the others. Otherwise it is taken for a header, and a line in
+    the log says so.
+    """
+    columns = list(zip_longest(*rows, fillvalue=""))
+    kinds = [[answer_type(cell) for cell in column if cell] for column in columns]
+    of_values = [i for i, kind in enumerate(kinds) if kind[1:] and "string" not in kind[1:]]
+    if any(columns[i][0] and kinds[i][0] == "string" for i in of_values):
+        return True
+    if any(_VALUE.search(columns[i][0]) and not _YEAR.fullmatch(columns[i][0]) for i in of_values):
+        return False
+    logger.info("%s: its first row is taken for the names of the columns", name)
+    return True
+
+
+def _delimiter(text: str) -> str:
+    """Return the delimiter that gives the first rows equally many, or more, cells.
+
+    If several do, as in ``Price (EUR, net);Number`` over ``1,50;3``, the comma belongs to numbers.
     """
 
     def widths(delimiter: str) -> list[int]:
@@ -218,12 +251,16 @@ def _delimiter(text: str) -> str:
         rows = (cells for cells in reader if any(cells))
         return [len(cells) for cells in islice(rows, FIRST_ROWS)] or [0]
 
-    def fit(delimiter: str) -> tuple[bool, int, bool]:
+    def fit(delimiter: str) -> tuple[bool, int, int]:
         header, *rows = widths(delimiter)
         fits = header > 1 and rows.count(header) == len(rows)
-        return fits, header, (delimiter == ";") == fits
+        order = DELIMITERS.index(delimiter)
+        return fits, header, order if fits else -order
 
-    return max((",", ";"), key=fit)
+    try:
+        return max(DELIMITERS, key=fit)
+    except csv.Error:  # which reading will name
+        return ","
 
 
 def _read_markdown(
