@@ -8,7 +8,9 @@ CHECK_PYTHON := $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) an
 FAST_TMP := $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8e6 {print "TMPDIR=/dev/shm"}')
 # one thread: on tiny models threads cost more than they bring
 MYPY := $(BIN)/python -m mypy -p turngraph
-PYTEST := $(FAST_TMP) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=10
+# sys.monitoring, which slows tests less than tracing, is there from Python 3.12 on
+CORE := $(shell $(PYTHON) -c 'import sys; print("COVERAGE_CORE=sysmon" * (sys.version_info >= (3, 12)))')
+PYTEST := $(CORE) $(FAST_TMP) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=10
 export TOKENIZERS_PARALLELISM := false
 
 .PHONY: demo test test-slow lint types docs setup clean

@@ -223,16 +223,14 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files of long tests first, and do not trace what coverage does not need.
+    """Put files of long tests first, and do not trace what the floor of coverage leaves out.
 
-    Processes get a file each, so a long one must not be the last. The floor of coverage leaves the
-    benchmarks out; ``untraced.txt`` has long tests whose lines others reach (``.ci/untraced.py``).
+    Processes get a file each, so a long one must not be the last.
     """
     items.sort(key=lambda item: item.path.stem not in LONG)
-    untraced = set((ROOT / "tests" / "untraced.txt").read_text(encoding="utf-8").split())
     for item in items:
-        is_benchmark = "benchmarks" in item.path.relative_to(ROOT / "tests").parts
-        if is_benchmark or item.nodeid.partition("[")[0] in untraced:
+        [*folders, name] = item.path.relative_to(ROOT / "tests").parts
+        if "benchmarks" in folders or name in ("test_structure.py", "test_wheel.py"):
             item.add_marker(pytest.mark.no_cover)
 
 

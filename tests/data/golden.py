@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from turngraph.configs.schema import EvidenceConfig
-from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.entity_spans import entity_spans
 from turngraph.data.prompt import Prompt
@@ -80,16 +79,7 @@ def record(tokenizer: Any) -> dict[str, Any]:
     """What the pipeline makes of the conversation, as plain JSON values."""
     builder = ExampleBuilder(Prompt(tokenizer), EvidenceConfig(top_k=7, history_weight=1.0), embed)
     examples = builder.conversation(conversation())
-    batch = collate(examples, "right", with_target=True)
-    return {
-        "turns": [_turn(example, builder.prompt) for example in examples],
-        "batch": {
-            "input_ids": batch.input_ids.tolist(),
-            "labels": batch.labels.tolist(),
-            "node_mask": ["".join("01"[on] for on in row) for row in batch.node_mask.tolist()],
-            "edge_index": batch.edge_index.tolist(),
-        },
-    }
+    return {"turns": [_turn(example, builder.prompt) for example in examples]}
 
 
 def _turn(example: Example, prompt: Prompt) -> dict[str, Any]:
@@ -111,11 +101,6 @@ def _turn(example: Example, prompt: Prompt) -> dict[str, Any]:
         ],
         "entity_edges": [f"{a} {tokens[a]} -> {b} {tokens[b]}" for a, b in joined],
         "answer_sources": example.answer_sources,
-        "prefix_ids": example.prefix_ids,
-        "node_ids": graph.node_ids.tolist(),
-        "edge_index": graph.edge_index.tolist(),
-        "suffix_ids": example.suffix_ids,
-        "target_ids": example.target_ids,
     }
 
 
