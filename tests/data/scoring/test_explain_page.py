@@ -190,7 +190,7 @@ def test_the_policy_lets_through_what_is_in_the_page_and_nothing_else(record: Ex
     assert {address[1:] for address in addresses} <= set(ids)
     css = (OURS / "page.css").read_text(encoding="utf-8")
     assert "@import" not in css
-    assert set(re.findall(r"url\(([^)]*)\)", css)) == {"#stripes"}
+    assert "url(" not in css
 
 
 def test_the_graph_library_is_whole_and_named() -> None:
