@@ -11,18 +11,17 @@ from __future__ import annotations
 import argparse
 import ast
 import csv
+import hashlib
 import io
 import itertools
-import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from multiprocessing import Pool
 from pathlib import Path
-from typing import Any
 
 from turngraph.configs.progress import progress
 from turngraph.configs.user_error import UserError
@@ -52,6 +51,8 @@ FIELDS = (
     "answer_text",
 )
 PARTS = ("train", "tune", "dev")
+NUM_TABLES = {"tune": 60, "dev": 100}
+"""Tables of the parts; all others are train."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +151,18 @@ def _parse_pair(text: str, location: Location) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-def read_split(path: str | Path, part: str) -> set[str]:
-    """Read the tables of one part of a split file ``{"train": [...], "dev": [...]}``.
+def split_tables(tables: Iterable[str]) -> dict[str, list[str]]:
+    """Split tables into the parts train, tune and dev, which share none.
 
-    Raises:
-        UserError: the file is not such an object or lacks the part.
+    In the order of the SHA-256 of their names, such as table_csv/200_12.csv, the first 100 are dev,
+    the next 60 tune, and the others train.
+
+    Args:
+        tables: names of the tables; those of train.tsv give the split that all results have.
     """
-    try:
-        split: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (RecursionError, ValueError) as error:
-        raise UserError(f"{path}: not JSON in UTF-8: {error}") from None
-    tables = split.get(part) if isinstance(split, dict) else None
-    if not isinstance(tables, list) or not all(isinstance(table, str) for table in tables):
-        raise UserError(f"{path}, field {part}: must be a list of tables")
-    return set(tables)
+    names = sorted(set(tables), key=lambda name: hashlib.sha256(name.encode("utf-8")).digest())
+    dev, tune = NUM_TABLES["dev"], NUM_TABLES["dev"] + NUM_TABLES["tune"]
+    return {"train": names[tune:], "tune": names[dev:tune], "dev": names[:dev]}
 
 
 def group_questions(questions: Sequence[Question]) -> dict[str, list[Question]]:
@@ -307,11 +304,9 @@ def log_counts(conversations: Sequence[Conversation], left_out: Counter[str]) ->
 def main(argv: Sequence[str] | None = None) -> None:
     """Convert SQA with its pages to conversations in the project's format."""
     args = _parser().parse_args(argv)
-    if (args.split is None) != (args.part is None):
-        raise UserError("--split and --part belong together")
     questions = read_questions(args.questions)
-    if args.split is not None:
-        part = read_split(args.split, args.part)
+    if args.part is not None:
+        part = set(split_tables(question.table for question in questions)[args.part])
         questions = [question for question in questions if question.table in part]
         if not questions:
             raise UserError(f"{args.questions}: no question on a table of {args.part}")
@@ -329,8 +324,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--tables", type=Path, required=True, help="folder of the tables (table_csv)")
     add("--pages", type=Path, required=True, help="folder of the saved pages (page)")
     add("--output", type=Path, required=True, help="JSON Lines file to write")
-    add("--split", type=Path, help="JSON file that parts the tables into train, tune and dev")
-    add("--part", choices=PARTS, help="which part of the split to convert")
+    add(
+        "--part",
+        choices=PARTS,
+        help="part to convert: 100 tables are dev, 60 tune, all others train",
+    )
     add(
         "--hide_gold_table",
         action="store_true",

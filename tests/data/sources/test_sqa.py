@@ -9,7 +9,8 @@ import pytest
 
 from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import read_conversations
-from turngraph.data.sources.sqa import main, read_questions
+from turngraph.data.sources import sqa
+from turngraph.data.sources.sqa import main, read_questions, split_tables
 from turngraph.data.sources.sqa_page import SqaPageTask, align_columns, align_rows, read_sqa_page
 
 HEADER = "id\tannotator\tposition\tquestion\ttable_file\tanswer_coordinates\tanswer_text\n"
@@ -123,18 +124,29 @@ def test_hidden_gold_table(folder, caplog):
     assert "entities of their pool: 0 of 1 single answer" in caplog.text
 
 
-def test_split(folder):
+def test_split(folder, monkeypatch):
     more = QUESTIONS + question(0, "and?", "['(0, 0)']", "['x']", id_="nt-2", table="200_2")
     (folder / "train.tsv").write_text(more, encoding="utf-8")
-    split = folder / "split.json"
-    split.write_text('{"dev": ["table_csv/200_1.csv"], "tune": []}')
-    assert len(convert(folder, "--split", str(split), "--part", "dev")) == 2
+    monkeypatch.setattr(sqa, "NUM_TABLES", {"dev": 1, "tune": 0})
+    assert split_tables(["table_csv/200_1.csv", "table_csv/200_2.csv"]) == {
+        "train": ["table_csv/200_1.csv"],
+        "tune": [],
+        "dev": ["table_csv/200_2.csv"],  # its SHA-256 begins with 0, the other's with 8
+    }
+    assert len(convert(folder, "--part", "train")) == 2
     with pytest.raises(ValueError, match="no question on a table of tune"):
-        convert(folder, "--split", str(split), "--part", "tune")
-    with pytest.raises(ValueError, match=r"split\.json, field train: must be a list"):
-        convert(folder, "--split", str(split), "--part", "train")
-    with pytest.raises(ValueError, match="belong together"):
-        convert(folder, "--part", "dev")
+        convert(folder, "--part", "tune")
+
+
+def test_the_split_of_the_results_is_made_from_the_questions_alone(sqa_folder: Path) -> None:
+    given = json.loads((sqa_folder / "split_by_table.json").read_text(encoding="utf-8"))
+    tables = [question.table for question in read_questions(sqa_folder / "train.tsv")]
+    assert {part: sorted(names) for part, names in split_tables(tables).items()} == given
+    assert {part: len(names) for part, names in given.items()} == {
+        "train": 637,
+        "tune": 60,
+        "dev": 100,
+    }
 
 
 def test_a_page_without_the_gold_table_takes_its_csv_rows(folder, caplog):
