@@ -113,24 +113,19 @@ def page_data(index: EigenIndex, sources: Sequence[str], title: str, max_nodes: 
         title: of the page.
         max_nodes: limit; themes come first, then the heaviest passages of each.
     """
-    from turngraph.data.memory_graph.upkeep.layout import layout
     from turngraph.data.memory_graph.upkeep.themes_page import WORDS
 
     builder = _Builder(index, sources)
     builder.add_themes(max_nodes)
     builder.add_passages(max_nodes)
     builder.add_quotes()
-    nodes, edges = builder.nodes, builder.edges
-    ends = np.array([[e["source"], e["target"]] for e in edges], np.int64).reshape(-1, 2)
-    for node, (x, y) in zip(nodes, layout(len(nodes), ends).tolist(), strict=True):
-        node |= {"x": round(x, 3), "y": round(y, 3)}
     in_themes = sum(len(theme.members) for theme in index.themes)
     return {
         "title": title,
         "total": len(index.themes) + len(index.upper) + in_themes,
         "words": WORDS,
-        "nodes": nodes,
-        "edges": edges,
+        "nodes": builder.nodes,
+        "edges": builder.edges,
         "episodes": [{"source": file} for file in builder.files],
     }
 

@@ -1,9 +1,8 @@
 """Export of a memory graph as one HTML page to browse and search, without network or server.
 
-Node positions are computed here; ``page_files`` draws them on a canvas. With 5,000 nodes and 27,000
-edges Cytoscape.js needs 370 to 500 ms a frame, and this drawing 33 ms (headless Chromium, 2 CPU
-cores). Remembered texts enter the page as JSON only, and its script writes them as text, never as
-HTML; a content security policy blocks any other script and any request.
+Cytoscape.js lays the graph out and draws it. Remembered texts enter the page as JSON only, and its
+script writes them as text, never as HTML; a content security policy blocks any other script and
+any request.
 """
 
 from __future__ import annotations
@@ -18,12 +17,9 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from turngraph.data.memory_graph.memory_types import edge_key, node_key
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.times import start
-from turngraph.data.memory_graph.upkeep.layout import layout
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -31,7 +27,11 @@ if TYPE_CHECKING:
 
 MAX_NODES = 5000
 MAX_TEXT, MAX_QUOTE = 2000, 300
-SCRIPTS = ("labels.js", "draw.js", "page.js")
+SCRIPTS = {
+    "cytoscape.min.js": "turngraph.data.scoring.explain_files",
+    "page.js": "turngraph.data.memory_graph.upkeep.page_files",
+}
+"""The page's scripts, in order, and the package folder of each."""
 Json = dict[str, Any]
 
 
@@ -66,7 +66,7 @@ def export_html(
 
 def page(graph: Json) -> str:
     """Return the HTML of a page that shows ``page_data``."""
-    scripts = [_read(name) for name in SCRIPTS]
+    scripts = [_read(name, folder) for name, folder in SCRIPTS.items()]
     hashes = (hashlib.sha256(f"\n{text}\n".encode()).digest() for text in scripts)
     return Template(_read("page.html")).substitute(
         title=html.escape(graph["title"]),
@@ -77,10 +77,9 @@ def page(graph: Json) -> str:
     )
 
 
-def _read(name: str) -> str:
-    return (files("turngraph.data.memory_graph.upkeep") / "page_files" / name).read_text(
-        encoding="utf-8"
-    )
+def _read(name: str, folder: str = SCRIPTS["page.js"]) -> str:
+    package, _, folder = folder.rpartition(".")
+    return (files(package) / folder / name).read_text(encoding="utf-8")
 
 
 def _script_json(value: Json) -> str:
@@ -96,7 +95,7 @@ def page_data(
     classes: Mapping[int, str] | None = None,
     computed: Json | None = None,
 ) -> Json:
-    """Return the data of a page: nodes with positions, edges, and the episodes that say facts.
+    """Return the data of a page: nodes, edges, and the episodes that say facts.
 
     Call it in a read transaction.
 
@@ -114,10 +113,6 @@ def page_data(
             nodes[id_]["class"] = kind
     indices = {id_: index for index, id_ in enumerate(nodes)}
     edges = dict(_edges(db, indices, shown))
-    ends = np.array([[e["source"], e["target"]] for e in edges.values()], np.int64)
-    ends = ends.reshape(len(edges), 2)
-    for node, (x, y) in zip(nodes.values(), layout(len(nodes), ends).tolist(), strict=True):
-        node |= {"x": round(x, 3), "y": round(y, 3)}
     sql = f"""SELECT spelling, node FROM aliases WHERE node IN {_SHOWN}
         GROUP BY spelling, node ORDER BY node, min(id)"""
     for alias, id_ in db.execute(sql, (shown,)):

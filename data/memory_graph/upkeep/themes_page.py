@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.memory_graph.memory_types import Fact
@@ -20,7 +18,6 @@ from turngraph.data.memory_graph.record import theme_rows
 from turngraph.data.memory_graph.record.theme_rows import ChunkRow, QuoteRow, ThemeRow
 from turngraph.data.memory_graph.times import now, start
 from turngraph.data.memory_graph.upkeep.html_page import MAX_NODES, MAX_TEXT, page
-from turngraph.data.memory_graph.upkeep.layout import layout
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -77,10 +74,6 @@ def themes_data(store: Store, max_nodes: int = MAX_NODES) -> Json:
     """
     builder = _Builder(store, theme_rows.read_themes(store.db))
     builder.choose(max_nodes)
-    ends = np.array([[e["source"], e["target"]] for e in builder.edges], np.int64).reshape(-1, 2)
-    places = layout(len(builder.nodes), ends).tolist()
-    for node, (x, y) in zip(builder.nodes, places, strict=True):
-        node |= {"x": round(x, 3), "y": round(y, 3)}
     builder.add_quotes()
     return {
         "title": f"{store.title}: themes",

@@ -32,19 +32,6 @@ class Element {
   blur() {}
   remove() {}
   scrollIntoView() {}
-  setPointerCapture() {}
-  getContext() { return (this.context ??= new Context(this)); }
-}
-/** A canvas that records the labels of its last painting. */
-class Context {
-  constructor(canvas) {
-    Object.assign(this, { canvas, labels: [] });
-    for (const name of "setTransform drawImage beginPath moveTo lineTo arc rect stroke fill save restore translate rotate strokeText".split(" "))
-      this[name] = () => {};
-  }
-  clearRect() { this.labels = []; }
-  measureText(text) { return { width: [...text].length * 7 }; }
-  fillText(text, x, y) { this.labels.push([text, x, y]); }
 }
 const document = new Element("document");
 document.getElementById = (id) => {
@@ -57,19 +44,27 @@ document.body = new Element("body");
 document.activeElement = document.body;
 document.getElementById("data").textContent = DATA;
 document.getElementById("graph");
-document.getElementById("tip").hidden = true;
 document.getElementById("status").box = { left: 12, top: HEIGHT - 30, right: 200, bottom: HEIGHT - 8 };
 for (const id of ["panel", "found"]) document.getElementById(id).hidden = true;
 const getComputedStyle = () => ({ fontFamily: "sans", getPropertyValue: (name) => name });
 const matchMedia = () => ({ matches: true }); // reduced motion
-const devicePixelRatio = 2;
-const performance = { now: () => 0 };
 const waiting = [];
 const requestAnimationFrame = (step) => waiting.push(step);
 const cancelAnimationFrame = () => {};
 globalThis.setTimeout = (step) => requestAnimationFrame(step);
 globalThis.clearTimeout = () => {};
-class ResizeObserver { observe() {} }
-const frames = () => { while (waiting.length) waiting.shift()(0); };
+/** Cytoscape without a screen; its animations end at once. */
+globalThis.cytoscape = ((real) => (options) => {
+  const made = real({ ...options, container: undefined, headless: true, styleEnabled: true });
+  Object.assign(made, { width: () => WIDTH, height: () => HEIGHT });
+  made.animate = ({ zoom, panBy, fit, center }) => {
+    if (zoom) made.zoom(zoom);
+    if (panBy) made.panBy(panBy);
+    if (fit) made.fit(fit.eles, fit.padding);
+    if (center) made.center(center.eles);
+  };
+  return made;
+})(globalThis.cytoscape);
+const frames = () => { for (let left = 20; left && waiting.length; left--) waiting.shift()(0); }; // Cytoscape asks for ever
 const press = (key, target = byIds.get("graph")) => (document.dispatch("keydown", { key, target }), frames());
-const tip = () => (byIds.get("tip").hidden ? null : byIds.get("tip").textContent);
+const status = () => byIds.get("status").textContent;

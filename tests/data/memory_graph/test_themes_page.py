@@ -17,7 +17,7 @@ from turngraph.data.memory_graph.upkeep.themes_page import (
 )
 from turngraph.tests.data.memory_graph.talks import Script, with_talks
 from turngraph.tests.data.memory_graph.test_html_page import HOSTILE, read
-from turngraph.tests.data.memory_graph.test_page_labels import ask, browser
+from turngraph.tests.data.memory_graph.test_page_scripts import ask, browser
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_quotations_lead_to_their_passages(page: Path) -> None:
 
 def test_it_is_safe_and_loads_nothing(page: Path) -> None:
     reader, _ = read(page)
-    assert len(reader.scripts) == 4
+    assert len(reader.scripts) == 3
     assert not {"img", "b", "link", "iframe"} & set(reader.tags)
     assert not {name for _, name, _ in reader.attributes} & {"src", "href", "onerror"}
     [policy] = [v for _, name, v in reader.attributes if name == "content" and "default-src" in v]
@@ -87,14 +87,14 @@ def test_a_large_one_is_cut_and_says_so(page: Path) -> None:
 def test_it_is_used_by_keyboard(page: Path, width: int, height: int) -> None:
     _, data = read(page)
     engine = browser(data, width, height)
-    labels = ask(engine, "drawing.picture.getContext().labels.map(([text]) => text)")
+    labels = ask(engine, "drawing.nodes('.named').map((node) => node.data('label'))")
     assert labels
     quiet = {node["text"][:20] for node in nodes_of(data, PASSAGE)}
     assert not [text for text in labels if text[:20] in quiet]
     walked = []
     for _ in range(3):
         engine.eval("press('n')")
-        walked.append(ask(engine, "drawing.pointed.node"))
+        walked.append(ask(engine, "pointed.node"))
     engine.eval("press('N'); press('Enter')")
     assert ask(engine, "selected") == walked[1] != walked[0]
     assert len(set(walked)) == 3
@@ -111,7 +111,7 @@ def test_it_is_used_by_keyboard(page: Path, width: int, height: int) -> None:
     assert ask(engine, "nodes[selected].type") == PASSAGE
     assert "Themes and their passages (1)" in ask(engine, panel)
     engine.eval("press('e')")
-    assert "has the passage" in ask(engine, "tip()")
+    assert "has the passage" in ask(engine, "status()")
     engine.eval("press('Escape'); press('Escape')")
     assert ask(engine, "selected") is None
 

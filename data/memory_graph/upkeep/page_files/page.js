@@ -1,5 +1,5 @@
 "use strict";
-// Texts of the graph reach the page only through textContent and the canvas, never as HTML.
+// Texts of the graph reach the page only through textContent and Cytoscape's canvas, never as HTML.
 
 // What nodes and edges of each type are called; a page of themes brings its own words. The first are
 // the names of their colours.
@@ -38,8 +38,9 @@ let moment = null; // seconds since 1970; null: any time
 let selected = null;
 let near = new Set(); // indices of the selected node and its neighbours, or of a computed answer's ends
 let counted = null; // indices of the edges that the shown answer counts; null: no answer is shown
-let colours = {};
+let pointed = { node: null, edge: null }; // what the pointer or a key points at
 let drawing = null;
+let summary = ""; // how much of the graph the page has
 
 // Small helpers
 
@@ -82,55 +83,179 @@ function validity(item) {
 
 // Drawing
 
+const MANY = 600; // nodes; of more, edges are left out while the view moves
+const NAMED = 25; // neighbours of a chosen node, up to which its edges have their relations beside them
+const LABELS = 60;
+const CORE = 150; // nodes that push each other apart; further ones lie around a neighbour
+
+const LETTER = 13; // pixels
+const REST = 150; // milliseconds without a movement, then labels find their places
+
 const font = () => getComputedStyle(document.body).fontFamily;
 
 const isFocused = () => selected !== null || counted !== null;
 
-/** Colours and labels of nodes and edges; null: hidden. */
-const look = {
-  node(index) {
-    if (!visible(nodes[index])) return null;
-    return !isFocused() || near.has(index) ? colours[colourName(nodes[index])] : colours.dim;
-  },
-  edge(index) {
-    const edge = edges[index];
-    if (!holds(edge)) return null;
-    if (!isFocused()) return colours.edge;
-    if (counted) return counted.has(index) ? colours.accent : colours.dim;
-    return edge.source === selected || edge.target === selected ? colours.accent : colours.dim;
-  },
-  labelled: (index) => (!isFocused() ? !nodes[index].quiet : near.has(index)),
-  edgeLabels: () =>
-    near.size > 25 ? [] : (edgesOf[selected] ?? []).filter((index) => look.edge(index)),
-  chosen: () => selected,
-  covered() {
-    const [graph, status] = [byId("graph"), byId("status")].map((e) => e.getBoundingClientRect());
-    return [[status.left - graph.left, status.top - graph.top, status.right - graph.left, status.bottom - graph.top]];
-  },
-  tip({ node, edge }, at, size) {
-    const tip = byId("tip");
-    tip.hidden = node === null && edge === null;
-    if (tip.hidden) return;
-    const text = edge === null ? nodes[node].text : relationText(edges[edge]);
-    if (tip.textContent !== brief(text, 240)) tip.textContent = brief(text, 240);
-    const [left, top] = beneath(at, [tip.offsetWidth, tip.offsetHeight], size);
-    Object.assign(tip.style, { left: `${left}px`, top: `${top}px` });
-  },
-};
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-function readColours() {
-  const style = getComputedStyle(document.documentElement);
-  for (const name of [...TYPES, ...CLASSES.map((_, at) => `class${at}`), "ground", "ink", "edge", "dim", "accent"])
-    colours[name] = style.getPropertyValue(`--${name}`).trim();
-  const { ground, ink, dim, accent } = colours;
-  Object.assign(look, { ground, ink, dim, accent, font: font() });
+/** The nodes, first those of the first type, then by size. */
+const order = [...nodes.keys()].sort((a, b) => (nodes[a].type > 0) - (nodes[b].type > 0) || sizeOf(b) - sizeOf(a));
+
+function sizeOf(index) {
+  return Math.min(10 + 8 * Math.log2(1 + (nodes[index].members ?? edgesOf[index].length)), 60);
+}
+
+// The nodes that push each other apart: all of a small graph, else the largest objects or themes.
+const ranked = nodes.length > CORE ? order.filter((index) => !nodes[index].quiet && nodes[index].type < (data.words ? 2 : 1)) : order;
+const inCore = new Set(ranked.slice(0, CORE));
+const isCore = (index) => inCore.has(index);
+
+function draw() {
+  const many = nodes.length > MANY;
+  drawing = cytoscape({
+    container: byId("drawing"),
+    elements: [
+      ...nodes.map(({ text }, index) => ({
+        data: { id: `n${index}`, index, label: brief(text, 32), size: isCore(index) ? sizeOf(index) : 10 },
+      })),
+      ...edges.map(({ source, target, relation }, index) => ({
+        data: { id: `e${index}`, index, source: `n${source}`, target: `n${target}`, label: relation || "" },
+      })),
+    ],
+    style: style(),
+    layout: { name: "preset" },
+    hideEdgesOnViewport: many, textureOnViewport: many, pixelRatio: many ? 1 : "auto",
+    maxZoom: 4, boxSelectionEnabled: false, autounselectify: true, autoungrabify: true,
+  });
+  drawing.on("tap", "node", ({ target }) => select(target.data("index")));
+  drawing.on("tap", ({ target }) => target === drawing && select(null));
+  drawing.on("mouseover", "node", ({ target }) => point({ node: target.data("index") }));
+  drawing.on("mouseover", "edge", ({ target }) => point({ edge: target.data("index") }));
+  drawing.on("mouseout", "node, edge", () => point({}));
+  drawing.on("viewport resize", nameSoon);
+  redraw();
+  arrange();
+}
+
+let naming = null;
+function nameSoon() {
+  clearTimeout(naming);
+  naming = setTimeout(nameNodes, REST);
+}
+
+/** Label the chosen node, what is near it, and the largest nodes whose labels cover no other label. */
+function nameNodes() {
+  const taken = [];
+  const [width, height, scale] = [drawing.width(), drawing.height(), 1 / drawing.zoom()];
+  const named = new Set();
+  const first = [selected, ...near].filter((index) => index !== null);
+  for (const index of new Set([...first, ...(isFocused() ? [] : order.filter((index) => !nodes[index].quiet))])) {
+    const node = drawing.getElementById(`n${index}`);
+    const { x, y } = node.renderedPosition();
+    const [half, top] = [0.29 * LETTER * node.data("label").length + 3, y + node.renderedHeight() / 2];
+    const [left, right, bottom] = [x - half, x + half, top + 1.5 * LETTER];
+    if (node.hidden() || left < 0 || top < 0 || right > width || bottom > height) continue;
+    if (taken.some(([a, b, c, d]) => left < c && a < right && top < d && b < bottom)) continue;
+    taken.push([left, top, right, bottom]);
+    named.add(index);
+    if (taken.length === LABELS) break;
+  }
+  drawing.batch(() => {
+    drawing.nodes(".named").filter((node) => !named.has(node.data("index"))).removeClass("named");
+    for (const index of named) drawing.getElementById(`n${index}`).addClass("named").style("font-size", LETTER * scale);
+    drawing.edges(".named").style("font-size", LETTER * scale);
+  });
+}
+
+/** Lay out the largest nodes by forces, then all others around a neighbour that has its place. */
+function arrange() {
+  const spiral = (turn, step, { x, y } = { x: 0, y: 0 }) => {
+    const [angle, far] = [2.4 * turn, step * Math.sqrt(turn)]; // the same picture each time
+    return { x: x + far * Math.cos(angle), y: y + far * Math.sin(angle) };
+  };
+  const at = (index) => drawing.getElementById(`n${index}`);
+  const first = order.filter(isCore);
+  first.forEach((index, turn) => at(index).position(spiral(turn, 90)));
+  const core = drawing.collection(first.map(at));
+  const room = Math.max(nodes.length / CORE, 1); // for those around them
+  const forces = { name: "cose", animate: false, randomize: false, fit: false, numIter: 400, nodeRepulsion: () => 90_000 * room, idealEdgeLength: () => 80 * Math.sqrt(room) };
+  core.union(core.edgesWith(core)).layout(forces).run();
+  const placed = first.reverse(); // the smallest gets its neighbours first, as the largest has enough
+  const seen = new Set(placed);
+  for (const index of placed) { // it grows
+    let turn = 3 + (at(index).data("size") / 16) ** 2;
+    for (const edge of edgesOf[index]) {
+      const other = edges[edge].source === index ? edges[edge].target : edges[edge].source;
+      if (seen.has(other)) continue;
+      seen.add(other);
+      placed.push(other);
+      at(other).position(spiral(turn++, 16, at(index).position()));
+    }
+  }
+  const rest = order.filter((index) => !seen.has(index));
+  rest.forEach((index, turn) => at(index).position(spiral(turn + 2 * placed.length, 60)));
+  drawing.fit(undefined, 30);
+}
+
+function style() {
+  const [ink, ground, accent, edge] = ["ink", "ground", "accent", "edge"].map(colour);
+  const written = { color: ink, "font-family": font(), "text-outline-color": ground, "text-outline-width": 2 };
+  return [
+    { selector: "node", style: { ...written, width: "data(size)", height: "data(size)", "text-valign": "bottom", "text-margin-y": 2 } },
+    ...[...TYPES, ...CLASSES.map((_, at) => `class${at}`)].map((name) => ({ selector: `node.${name}`, style: { "background-color": colour(name) } })),
+    { selector: "edge", style: { ...written, "line-color": edge, width: 1.5, opacity: nodes.length > MANY ? 0.5 : 0.9, "font-size": 13 } },
+    { selector: ".far", style: { opacity: 0.15 } },
+    { selector: "node.named", style: { label: "data(label)", "z-index": 5 } },
+    { selector: "edge.near", style: { "line-color": accent, opacity: 1, width: 2.5, "z-index": 5 } },
+    { selector: "edge.named", style: { label: "data(label)", "text-rotation": "autorotate", "target-arrow-shape": "triangle", "target-arrow-color": accent, "curve-style": "bezier" } },
+    { selector: "node.chosen, node.pointed", style: { "outline-width": 4, "outline-color": accent, "outline-offset": 3, "z-index": 10 } },
+    { selector: "edge.pointed", style: { "line-color": accent, opacity: 1, width: 5, "z-index": 10 } },
+    { selector: ".hidden", style: { display: "none" } },
+  ];
+}
+
+const isNear = (index) => (counted ? counted.has(index) : edges[index].source === selected || edges[index].target === selected);
+
+/** Give all nodes and edges the classes of what is chosen, shown and held at the moment. */
+function redraw() {
+  drawing?.batch(() => {
+    const focused = isFocused();
+    nodes.forEach((node, index) => {
+      const names = [colourName(node), !visible(node) && "hidden", focused && !near.has(index) && "far",
+        index === selected && "chosen", index === pointed.node && "pointed"];
+      drawing.getElementById(`n${index}`).classes(names.filter(Boolean));
+    });
+    edges.forEach((edge, index) => {
+      const lit = focused && isNear(index);
+      const names = [!isShown(index) && "hidden", lit && "near", focused && !lit && "far", lit && near.size <= NAMED && "named",
+        index === pointed.edge && "pointed"];
+      drawing.getElementById(`e${index}`).classes(names.filter(Boolean));
+    });
+  });
+  nameSoon();
+}
+
+const isShown = (index) => holds(edges[index]) && visible(nodes[edges[index].source]) && visible(nodes[edges[index].target]);
+
+/** Mark the node or the edge at which the pointer or a key points, and say what it is. */
+function point({ node = null, edge = null }) {
+  for (const [kind, before, now] of [["n", pointed.node, node], ["e", pointed.edge, edge]]) {
+    if (before !== null) drawing.getElementById(`${kind}${before}`).removeClass("pointed");
+    if (now !== null) drawing.getElementById(`${kind}${now}`).addClass("pointed");
+  }
+  pointed = { node, edge };
+  byId("status").textContent = edge !== null ? relationText(edges[edge]) : node !== null ? brief(nodes[node].text, 240) : summary;
+}
+
+function show(element) {
+  const { x1, y1, x2, y2 } = element.renderedBoundingBox();
+  if (x1 < 0 || y1 < 0 || x2 > drawing.width() || y2 > drawing.height()) drawing.animate({ center: { eles: element } }, { duration: pace() });
 }
 
 const pace = () => (matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 250);
-const redraw = () => drawing?.redraw();
-const zoom = (factor) => drawing.zoom(factor, pace());
-const pan = (x, y) => drawing.pan(x * 120, y * 120, pace());
-const showAll = () => drawing.fit(pace());
+const zoom = (factor) =>
+  drawing.animate({ zoom: { level: drawing.zoom() * factor, renderedPosition: { x: drawing.width() / 2, y: drawing.height() / 2 } } }, { duration: pace() });
+const pan = (x, y) => drawing.animate({ panBy: { x: -x * 120, y: -y * 120 } }, { duration: pace() });
+const showAll = () => drawing.animate({ fit: { eles: drawing.elements(":visible"), padding: 30 } }, { duration: pace() });
 
 // The panel
 
@@ -142,14 +267,16 @@ function select(index, center = false) {
     near.add(edges[edge].source);
     near.add(edges[edge].target);
   }
-  drawing.point({});
+  point({});
   const inPanel = byId("panel").contains(document.activeElement);
   if (index === null && inPanel) byId("graph").focus(); // the keyboard goes on from there
   byId("panel").hidden = index === null;
   document.querySelector("main").classList.toggle("open", index !== null);
   fillPanel();
   redraw();
-  if (center && index !== null) drawing.lookAt(index, pace());
+  drawing.resize(); // the panel takes a part of its room
+  if (center && index !== null)
+    drawing.animate({ center: { eles: drawing.getElementById(`n${index}`) }, zoom: Math.max(drawing.zoom(), 1) }, { duration: pace() });
 }
 
 /** Show the computed answer: what was computed, from which facts, by which plan and queries. */
@@ -171,6 +298,7 @@ function showComputed() {
   panel.hidden = false;
   panel.scrollTop = 0;
   document.querySelector("main").classList.add("open");
+  drawing.resize();
   redraw();
 }
 
@@ -278,9 +406,9 @@ function list(indices) {
 function fact(index) {
   const edge = edges[index];
   const item = make("li", undefined, holds(edge) ? "" : "past");
-  const point = (on) => drawing.isShown(index) && drawing.point({ edge: on ? index : null });
+  const shows = (on) => isShown(index) && point(on ? { edge: index } : {});
   for (const [event, on] of [["pointerenter", true], ["pointerleave", false], ["focusin", true], ["focusout", false]])
-    item.addEventListener(event, () => point(on));
+    item.addEventListener(event, () => shows(on));
   const text = make("div", undefined, "fact");
   const end = (index) => (index === selected ? make("b", nodes[index].text) : link(index, brief(nodes[index].text, 200)));
   if (edge.type === SIMPLE) text.append(end(edge.source), ` ${edge.relation || ""} `, end(edge.target));
@@ -433,31 +561,32 @@ function makeTimes() {
 
 function toggleTheme() {
   document.documentElement.classList.toggle("dark");
-  readColours();
-  redraw();
+  drawing.style(style());
 }
 
 /** Point at the next edge of the chosen node, or of the graph, and say how it joins its ends. */
 function walkEdges(step) {
   const all = selected === null ? [...edges.keys()] : edgesOf[selected];
-  const seen = all.filter((index) => drawing.isShown(index));
+  const seen = all.filter(isShown);
   if (!seen.length) return;
-  const at = seen.indexOf(drawing.pointed.edge);
+  const at = seen.indexOf(pointed.edge);
   const next = at < 0 ? (step > 0 ? 0 : seen.length - 1) : (at + step + seen.length) % seen.length;
-  drawing.showEdge(seen[next], pace());
+  point({ edge: seen[next] });
+  show(drawing.getElementById(`e${seen[next]}`));
 }
 
 /** Point at the next node that has a label, the largest first. */
 function walkNodes(step) {
-  const seen = drawing.order.filter((index) => !nodes[index].quiet && look.node(index));
+  const seen = order.filter((index) => !nodes[index].quiet && visible(nodes[index]));
   if (!seen.length) return;
-  const at = seen.indexOf(drawing.pointed.node ?? selected);
+  const at = seen.indexOf(pointed.node ?? selected);
   const next = at < 0 ? (step > 0 ? 0 : seen.length - 1) : (at + step + seen.length) % seen.length;
-  drawing.showNode(seen[next], pace());
+  point({ node: seen[next] });
+  show(drawing.getElementById(`n${seen[next]}`));
 }
 
 function closeTop() {
-  if (drawing.pointed.edge !== null || drawing.pointed.node !== null) drawing.point({});
+  if (pointed.edge !== null || pointed.node !== null) point({});
   else if (!byId("found").hidden) showResults(false);
   else if (document.activeElement === byId("search")) byId("search").blur();
   else select(null);
@@ -485,7 +614,7 @@ const KEYS = {
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
   if (event.key === "Escape") closeTop();
-  else if (event.key === "Enter" && event.target === byId("graph") && drawing.pointed.node !== null) openNode(drawing.pointed.node);
+  else if (event.key === "Enter" && event.target === byId("graph") && pointed.node !== null) openNode(pointed.node);
   else if (event.target.matches("input") || !Object.hasOwn(KEYS, event.key)) return;
   else KEYS[event.key]();
   event.preventDefault();
@@ -493,17 +622,12 @@ function onKey(event) {
 
 function begin() {
   document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
-  readColours();
   makeTypes();
   makeTimes();
   const count = (number) => number.toLocaleString("en");
   const part = nodes.length < data.total ? ` of ${count(data.total)} nodes, ${CUT}` : " nodes";
-  byId("status").textContent = `${count(nodes.length)}${part}; ${count(edges.length)} edges`;
-  nodes.forEach((node, index) => {
-    node.size = Math.min(2.5 + 1.5 * Math.log2(1 + (node.members ?? edgesOf[index].length)), 14);
-    node.label = brief(node.text, 48);
-  });
-  drawing = new Drawing(byId("canvas"), { nodes, edges }, look, select);
+  summary = byId("status").textContent = `${count(nodes.length)}${part}; ${count(edges.length)} edges`;
+  draw();
   byId("search").addEventListener("input", ({ target }) => search(target.value));
   byId("search").addEventListener("focus", ({ target }) => search(target.value));
   byId("search").addEventListener("keydown", searchKey);
