@@ -149,7 +149,7 @@ EXTRAS = {
     "demo": {"data.sources.worldfacts", "configs.models"},
     "documents": {"data.sources.pdf", "data.sources.word"},
     "bench": {"benchmarks"},
-    "dev": {"benchmarks.memory_graph.quads_speed", "benchmarks.quality.forked_pytest"},
+    "dev": {"benchmarks.memory_graph.quads_speed"},
     "stems": {"data.retrieval.bm25"},
     "wandb": {"training.run_log"},
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
