@@ -18,7 +18,7 @@ COMMANDS = {
     "pool": "turn a folder of documents into an evidence pool",
     "corpus": "keep a corpus of passages on disk, larger than memory",
     "memory": "remember texts, ask, look at, correct and forget: the memory graph",
-    "study": "train and answer the rows of a study, and write its page",
+    "study": "in a clone: train and answer the rows of a study, and write its page",
     "configs": "list the configs that come with the package",
 }
 """Commands that ``turngraph --help`` lists."""
@@ -96,8 +96,13 @@ def _main_of(command: str) -> Callable[[Sequence[str]], None]:
         from turngraph.inference import corpus_commands
 
         return corpus_commands.main
-    from turngraph.benchmarks.study import run_study
-
+    try:
+        from turngraph.benchmarks.study import run_study
+    except ModuleNotFoundError as error:
+        if error.name != "turngraph.benchmarks":
+            raise
+        message = "turngraph study: only in a clone of the repository, which has benchmarks/"
+        raise UserError(message) from None
     return run_study.main
 
 

@@ -17,7 +17,7 @@ import pytest
 from turngraph.tests.runs import ROOT, options
 from turngraph.tests.waiting import PATIENCE
 
-ROOMS = ("benchmarks", "configs", "data", "inference", "model", "training")
+ROOMS = ("configs", "data", "inference", "model", "training")
 TEXT = "Anna lives in Lima. Bob works in Oslo."
 
 
@@ -146,7 +146,7 @@ def printed(turngraph: Installed, tiny_folder: str, tiny_data: Path) -> dict[str
 def test_the_wheel_holds_the_modules_and_files_of_the_checkout(wheel: Path) -> None:
     found = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     tracked = subprocess.run(
-        ["git", "ls-files", *ROOMS, "*.py", ":!tests", ":!docs"],
+        ["git", "ls-files", *ROOMS, "*.py", ":!tests", ":!docs", ":!benchmarks"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -156,6 +156,7 @@ def test_the_wheel_holds_the_modules_and_files_of_the_checkout(wheel: Path) -> N
     left_out = {path for path in there if Path(path).suffix in (".sbatch", ".md")}
     wanted = {f"turngraph/{path}" for path in there - left_out if not path.startswith(".ci/")}
     assert wanted - found == set()
+    assert not any(name.startswith("turngraph/benchmarks") for name in found)
     assert {name for name in found - wanted if ROOT.joinpath(name[10:]).suffix == ".py"} == set()
 
 
@@ -165,6 +166,11 @@ def test_nothing_but_turngraph_is_installed(turngraph: Installed) -> None:
     assert (turngraph.bin / "turngraph").is_file()
     where = turngraph.python("import turngraph; print(turngraph.__file__)").strip()
     assert Path(where) == turngraph.packages / "turngraph" / "__init__.py"
+
+
+def test_a_study_is_a_command_of_a_clone(turngraph: Installed) -> None:
+    with pytest.raises(AssertionError, match="turngraph study: only in a clone of the repository"):
+        turngraph("study", "--plan")
 
 
 def test_shipped_configs_are_listed(turngraph: Installed) -> None:
