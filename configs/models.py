@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from turngraph.configs.extras import extra
 from turngraph.configs.progress import library_bars
 from turngraph.configs.user_error import UserError
@@ -190,8 +188,13 @@ def _package_folder(module: str | None) -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder, or ``TURNGRAPH_CACHE`` if it is set."""
-    return Path(os.environ.get("TURNGRAPH_CACHE") or platformdirs.user_cache_dir("turngraph"))
+    """Return ``TURNGRAPH_CACHE`` if it is set, else ``turngraph`` in the user's cache folder.
+
+    That is ``XDG_CACHE_HOME``, else ``~/.cache``.
+    """
+    if own := os.environ.get("TURNGRAPH_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turngraph"
 
 
 def _converted(name: str, package: Path) -> Path:

@@ -112,6 +112,11 @@ def test_without_memory_graphs_their_libraries_are_not_needed() -> None:
     [
         ("pypdf", "a.pdf", "PDF files need pypdf: pip install 'turngraph[documents]'"),
         ("mammoth", "a.docx", "Word files need mammoth: pip install 'turngraph[documents]'"),
+        (
+            "selectolax",
+            "a.html",
+            "HTML, Markdown and Word files need selectolax: pip install 'turngraph[documents]'",
+        ),
     ],
 )
 def test_without_its_library_a_kind_of_documents_is_skipped_and_named(
@@ -129,6 +134,23 @@ def test_without_its_library_a_kind_of_documents_is_skipped_and_named(
     assert f"WARNING skipped in/{name}: {message}" in ended.stderr
     assert "1 file read: 1 .txt" in ended.stderr
     assert (tmp_path / "pool.jsonl").is_file()
+
+
+def test_without_tensorboard_a_line_says_so_and_the_log_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    caplog.set_level("INFO")
+    log = RunLog(tmp_path)
+    log.write(1, 0.5, {"loss": 2.0})
+    log.close()
+    assert caplog.messages == [
+        "curves beside log.jsonl need tensorboard: pip install 'turngraph[tensorboard]'"
+    ]
+    assert (tmp_path / "log.jsonl").read_text() == '{"step": 1, "seconds": 0.5, "loss": 2.0}\n'
+    assert not (tmp_path / "tensorboard").exists()
 
 
 def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

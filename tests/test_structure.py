@@ -82,8 +82,7 @@ MEMORY_LAYERS: tuple[set[str], ...] = (
 BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
 
 LIBRARIES = {
-    "configs": "gguf huggingface_hub platformdirs sentence_transformers torch tqdm "
-    "transformers yaml",
+    "configs": "gguf huggingface_hub sentence_transformers torch tqdm transformers yaml",
     "data": "numpy rank_bm25 ray safetensors",
     "data.bert_encoder": "numpy safetensors scipy tokenizers",
     "data.corpus": "bm25s numpy",
@@ -105,14 +104,14 @@ LIBRARIES = {
     "torch_geometric transformers",
     "inference": "accelerate huggingface_hub numpy rich safetensors torch transformers",
     "inference.serve": "fastapi prometheus_client pydantic starlette torch uvicorn",
-    "training": "accelerate datasets filelock huggingface_hub numpy safetensors sklearn torch "
+    "training": "accelerate datasets huggingface_hub numpy safetensors sklearn torch "
     "transformers trl wandb",
     "train": "accelerate torch",
     "infer": "",
     "memory": "",
     "__init__": "",
     "__main__": "",
-    "benchmarks": "accelerate bm25s datasets filelock huggingface_hub httpx2 "
+    "benchmarks": "accelerate bm25s datasets huggingface_hub httpx2 "
     "matplotlib networkx numpy peft psutil pyoxigraph pytest rdflib rich safetensors tantivy "
     "tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
@@ -147,7 +146,17 @@ ONLY_IN = {
 EXTRAS = {
     "memory": {"data.memory_graph", "model.constrained"},
     "demo": {"data.sources.worldfacts", "configs.models"},
-    "documents": {"data.sources.pdf", "data.sources.word"},
+    "documents": {
+        "data.sources.boilerplate",
+        "data.sources.html_text",
+        "data.sources.infobox",
+        "data.sources.markdown",
+        "data.sources.page_readers",
+        "data.sources.pdf",
+        "data.sources.text_encoding",
+        "data.sources.wikipage",
+        "data.sources.word",
+    },
     "bench": {"benchmarks"},
     "dev": {"benchmarks.memory_graph.quads_speed"},
     "stems": {"data.retrieval.bm25"},

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import logging
 import shutil
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ from typing import Any
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from filelock import FileLock, Timeout
 from torch.optim import Optimizer
 
 from turngraph.configs.parse import differences
@@ -130,18 +130,16 @@ def locked(output: Path) -> Iterator[None]:
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(output / ".lock", timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise UserError(
-            f"config field training.output: {output} is in use by another run"
-        ) from None
+        lock = open(output / ".lock", "wb")  # noqa: SIM115
     except OSError as error:
         raise UserError(f"config field training.output: {output}: {error.strerror}") from None
-    try:
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"config field training.output: {output} is in use by another run"
+            raise UserError(message) from None
         yield
-    finally:
-        lock.release()
 
 
 def start_afresh(output: Path) -> None:

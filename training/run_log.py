@@ -7,13 +7,15 @@ import logging
 import math
 import os
 from pathlib import Path
-from typing import Any
-
-from torch.utils.tensorboard import SummaryWriter
+from typing import TYPE_CHECKING, Any
 
 from turngraph.configs.extras import extra
+from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Location, decoded, raw_lines
 from turngraph.data.outputs import whole_file, writing
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 logger = logging.getLogger(__name__)
 LOG = "log.jsonl"
@@ -22,7 +24,7 @@ FIRST = b'{"step": '
 
 
 class RunLog:
-    """Log of a run: ``log.jsonl``, TensorBoard, and Weights & Biases if configured.
+    """Log of a run: ``log.jsonl``, TensorBoard if installed, Weights & Biases if configured.
 
     Args:
         output: folder of the run.
@@ -49,7 +51,7 @@ class RunLog:
         with writing(self.path):
             output.mkdir(parents=True, exist_ok=True)
         self.num_lines = _truncate(self.path, num_lines)
-        self.tensorboard = SummaryWriter(str(output / "tensorboard"), purge_step=step + 1)
+        self.tensorboard = _tensorboard(output, step)
         self.wandb = wandb_project and _start_wandb(output, wandb_project, config or {})
 
     def write(self, step: int, seconds: float, values: dict[str, float]) -> None:
@@ -63,9 +65,10 @@ class RunLog:
         Raises:
             UserError: log.jsonl cannot be written.
         """
-        for name, value in values.items():
-            self.tensorboard.add_scalar(name, value, step)
-        self.tensorboard.flush()
+        if self.tensorboard:
+            for name, value in values.items():
+                self.tensorboard.add_scalar(name, value, step)
+            self.tensorboard.flush()
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
         with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "seconds": seconds} | finite) + "\n")
@@ -75,9 +78,21 @@ class RunLog:
 
     def close(self) -> None:
         """Flush and close the writers."""
-        self.tensorboard.close()
+        if self.tensorboard:
+            self.tensorboard.close()
         if self.wandb:
             self.wandb.finish()
+
+
+def _tensorboard(output: Path, step: int) -> SummaryWriter | None:
+    """Return a writer for TensorBoard; None, and a line in the log, if it is not installed."""
+    try:
+        with extra("tensorboard", f"curves beside {LOG} need"):
+            from torch.utils.tensorboard import SummaryWriter
+    except UserError as error:
+        logger.info("%s", error)
+        return None
+    return SummaryWriter(str(output / "tensorboard"), purge_step=step + 1)
 
 
 def check_log(path: Path) -> None:

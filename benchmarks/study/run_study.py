@@ -10,18 +10,19 @@ all rows.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
 import math
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -126,15 +127,16 @@ def study_and_size(args: argparse.Namespace) -> tuple[Study, Size]:
     return study, study.sizes[args.size]
 
 
-def locked(output: Path) -> FileLock:
+@contextmanager
+def locked(output: Path) -> Iterator[None]:
     """Lock a folder against other studies."""
     output.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(output / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"--output: {output} is in use by another study") from None
-    return lock
+    with open(output / ".lock", "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"--output: {output} is in use by another study") from None
+        yield
 
 
 def run_all(

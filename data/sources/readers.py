@@ -16,34 +16,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-
-from selectolax.lexbor import LexborHTMLParser
+from types import ModuleType
 
 from turngraph.configs.words import plural
 from turngraph.data.linearise import (
     cut_lead,
-    linearise_infobox,
-    linearise_sentence,
     split_sentences,
 )
-from turngraph.data.normalise import answer_type, normalise_value
-from turngraph.data.sources.boilerplate import remove_boilerplate
+from turngraph.data.normalise import answer_type
 from turngraph.data.sources.document import (
-    TOO_DEEP,
     Document,
     PassageLimit,
     Unreadable,
+    documents_extra,
     shown,
     title_of,
 )
-from turngraph.data.sources.html_text import is_nested_deep
-from turngraph.data.sources.markdown import Block, blocks, front_matter
-from turngraph.data.sources.page_entities import VALUE
 from turngraph.data.sources.pdf import read_pdf
 from turngraph.data.sources.text_encoding import decode
-from turngraph.data.sources.wikipage import read_page
-from turngraph.data.sources.word import read_word
-from turngraph.data.types import Entity, Evidence
+from turngraph.data.types import Evidence
 from turngraph.data.warned import reading_logger
 
 logger = reading_logger(__name__)
@@ -93,11 +84,9 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
         passages = BINARY_READERS[suffix](raw, path, limit)
     else:
         text, encoding = decode(raw, path, is_html=suffix in HTML)
-        if suffix in (*HTML, ".md") and is_nested_deep(text):
-            raise Unreadable(path, TOO_DEEP)
         text = text.replace("\r\n", "\n")
         if suffix == ".md":
-            passages = _read_markdown(text, path, limit, by_sentence)
+            passages = _page_readers(path).read_markdown(text, path, limit, by_sentence)
         else:
             passages = TEXT_READERS[suffix](text, path, limit)
     if not passages:
@@ -150,43 +139,11 @@ def _read_text(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
     return document.passages
 
 
-def _read_html(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
-    tree = LexborHTMLParser(text)
-    heads = (tree.css_first(tag) for tag in ("h1", "title"))
-    titles = [" ".join(head.text().split()) for head in heads if head is not None]
-    title = next(filter(None, titles), title_of(path))
-    try:
-        num_left_out = remove_boilerplate(tree, shown(path))
-    except RecursionError:
-        raise Unreadable(path, TOO_DEEP) from None
-    return _passages_of_page(tree, title, path, limit, num_left_out)
-
-
-def _passages_of_page(
-    tree: LexborHTMLParser, title: str, path: Path, limit: PassageLimit, num_left_out: int = 0
-) -> list[Evidence]:
-    head = tree.css_first("h1")
-    if head is not None and " ".join(head.text().split()) == title:
-        head.decompose()  # every passage begins with it, so it is no section of its own
-    page = read_page(tree.html or "", title, shown(path), limit)
-    counts = {"texts of navigation and other boilerplate": num_left_out, **page.left_out}
-    if left_out := ", ".join(f"{n} {kind}" for kind, n in counts.items() if n):
-        logger.info("%s: left out by choice: %s", shown(path), left_out)
-    return [replace(_with_plain_ids(passage), id="") for passage in page.evidence]
-
-
-def _with_plain_ids(passage: Evidence) -> Evidence:
-    """Replace a page's own ids by names, which mean the same in every file."""
-    entities: dict[str, Entity] = {}
-    for entity in passage.entities:
-        id_ = normalise_value(entity.id.removeprefix(VALUE))
-        entities.setdefault(id_, replace(entity, id=id_))
-    return replace(passage, entities=tuple(entities.values()))
-
-
-def _read_word(raw: bytes, path: Path, limit: PassageLimit) -> list[Evidence]:
-    tree, title = read_word(raw, path)
-    return _passages_of_page(tree, title or title_of(path), path, limit)
+def _page_readers(path: Path) -> ModuleType:
+    """Return the module that reads pages; its libraries are of an extra, and few need them."""
+    with documents_extra(path, "HTML, Markdown and Word files"):
+        from turngraph.data.sources import page_readers
+    return page_readers
 
 
 def _read_csv(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
@@ -263,56 +220,19 @@ def _delimiter(text: str) -> str:
         return ","
 
 
-def _read_markdown(
-    text: str, path: Path, limit: PassageLimit, by_sentence: bool = True
-) -> list[Evidence]:
-    facts, text = front_matter(text)
-    found = list(blocks(text))
-    given = [value for key, value in facts if key.lower() == "title"]
-    heads = [block.text[0] for block in found if block.kind == "heading"]
-    title = next(filter(None, given + heads), title_of(path))
-    document = Document(title, limit, by_sentence=by_sentence)
-    for key, value in facts:
-        if key.lower() != "title":
-            document.add(
-                linearise_infobox(document.title, cut_lead(key), value), "infobox", [value]
-            )
-    for block in found:
-        _add_block(document, block)
-    return document.passages
-
-
-def _add_block(document: Document, block: Block) -> None:
-    text, links = block.text
-    if block.kind == "heading":
-        document.section = cut_lead(text) if cut_lead(text) != document.title else ""
-    elif block.kind == "code":
-        if text and not document.by_sentence:
-            document.sentences(text)
-        elif text:
-            document.add(linearise_sentence(document.title, text, document.section), "text", [])
-    elif block.kind == "table":
-        head, *rows = block.rows
-        headers = [cut_lead(text) for text, _ in head]
-        for row in rows:
-            names = [link for _, found in row for link in found]
-            if any(text for text, _ in row):
-                document.row(headers, [text for text, _ in row], names)
-    else:
-        document.sentences(text, links, document.section if block.kind == "item" else "")
-
-
 HTML = (".html", ".htm")
 TEXT_READERS: dict[str, Callable[[str, Path, PassageLimit], list[Evidence]]] = {
     ".txt": _read_text,
-    ".md": _read_markdown,
-    **dict.fromkeys(HTML, _read_html),
+    ".md": lambda text, path, limit: _page_readers(path).read_markdown(text, path, limit),
+    **dict.fromkeys(
+        HTML, lambda text, path, limit: _page_readers(path).read_html(text, path, limit)
+    ),
     ".csv": _read_csv,
     ".tsv": _read_csv,
 }
 BINARY_READERS: dict[str, Callable[[bytes, Path, PassageLimit], list[Evidence]]] = {
     ".pdf": partial(read_pdf, longest_sentence=LONGEST_SENTENCE),
-    ".docx": _read_word,
+    ".docx": lambda raw, path, limit: _page_readers(path).read_word_file(raw, path, limit),
 }
 SUFFIXES = (*TEXT_READERS, *BINARY_READERS)
 """Endings of the names of files that can be read."""

@@ -11,13 +11,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from turngraph.configs.extras import extra
 from turngraph.data.linearise import linearise_row
 from turngraph.data.normalise import fold, normalise_text
 from turngraph.data.sources.page_entities import Passage
 from turngraph.data.sources.table_grid import is_value
-from turngraph.data.sources.wikipage import Page, PageTable, RawPage, finish_page, parse_page
 from turngraph.data.types import Answer, Evidence
+
+if TYPE_CHECKING:  # parsers of an extra
+    from turngraph.data.sources.wikipage import Page, PageTable, RawPage
+
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +95,8 @@ def read_sqa_page(task: SqaPageTask) -> SqaPage:
         _add_csv_rows(raw, rows, result)
     if table is not None and task.hide_gold_table:
         raw.drop_table(table)
+    with extra("documents", "SQA's pages need"):
+        from turngraph.data.sources.wikipage import finish_page
     page = finish_page(raw)
     result.evidence = tuple(page.evidence)
     result.counts["tables, rows or spans that could not be read"] += len(page.problems)
@@ -119,6 +126,8 @@ def _read_csv(task: SqaPageTask, result: SqaPage) -> list[list[str]]:
 
 def _read_raw(task: SqaPageTask, result: SqaPage) -> tuple[RawPage, int | None]:
     """Return the page, empty if it cannot be read, and the number of its gold table."""
+    with extra("documents", "SQA's pages need"):
+        from turngraph.data.sources.wikipage import RawPage, parse_page
     path = task.pages / f"{page_file(task.table)}.html"
     title, table_index = Path(task.table).stem, None
     try:

@@ -9,9 +9,7 @@ import codecs
 import re
 from pathlib import Path
 
-from resiliparse.parse.encoding import detect_encoding
-
-from turngraph.data.sources.document import Unreadable
+from turngraph.data.sources.document import Unreadable, documents_extra
 
 _BOMS = {  # those of UTF-32 begin with those of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
@@ -89,6 +87,8 @@ def _legacy(raw: bytes, path: Path, is_html: bool) -> str:
         raise Unreadable(path, "binary data, no text")
     if is_html and (declared := _declared(raw)) is not None:
         return declared
+    with documents_extra(path, "texts that are not UTF-8"):
+        from resiliparse.parse.encoding import detect_encoding
     found = _believed(detect_encoding(raw, html5_compatible=False) or "")
     text = _decoded(raw, found)
     if text is not None and _C1_CONTROLS.search(text) and found in _WINDOWS:

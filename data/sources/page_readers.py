@@ -1,0 +1,117 @@
+"""Reads HTML, Markdown and Word files as passages, with libraries of the extra ``documents``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from selectolax.lexbor import LexborHTMLParser
+
+from turngraph.data.linearise import cut_lead, linearise_infobox, linearise_sentence
+from turngraph.data.normalise import normalise_value
+from turngraph.data.sources.boilerplate import remove_boilerplate
+from turngraph.data.sources.document import (
+    TOO_DEEP,
+    Document,
+    PassageLimit,
+    Unreadable,
+    shown,
+    title_of,
+)
+from turngraph.data.sources.html_text import is_nested_deep
+from turngraph.data.sources.markdown import Block, blocks, front_matter
+from turngraph.data.sources.page_entities import VALUE
+from turngraph.data.sources.wikipage import read_page
+from turngraph.data.sources.word import read_word
+from turngraph.data.types import Entity, Evidence
+from turngraph.data.warned import reading_logger
+
+logger = reading_logger(__name__)
+
+
+def read_html(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
+    """Read a page without its navigation and other boilerplate."""
+    _check_depth(text, path)
+    tree = LexborHTMLParser(text)
+    heads = (tree.css_first(tag) for tag in ("h1", "title"))
+    titles = [" ".join(head.text().split()) for head in heads if head is not None]
+    title = next(filter(None, titles), title_of(path))
+    try:
+        num_left_out = remove_boilerplate(tree, shown(path))
+    except RecursionError:
+        raise Unreadable(path, TOO_DEEP) from None
+    return _passages_of_page(tree, title, path, limit, num_left_out)
+
+
+def _check_depth(text: str, path: Path) -> None:
+    if is_nested_deep(text):
+        raise Unreadable(path, TOO_DEEP)
+
+
+def _passages_of_page(
+    tree: LexborHTMLParser, title: str, path: Path, limit: PassageLimit, num_left_out: int = 0
+) -> list[Evidence]:
+    head = tree.css_first("h1")
+    if head is not None and " ".join(head.text().split()) == title:
+        head.decompose()  # every passage begins with it, so it is no section of its own
+    page = read_page(tree.html or "", title, shown(path), limit)
+    counts = {"texts of navigation and other boilerplate": num_left_out, **page.left_out}
+    if left_out := ", ".join(f"{n} {kind}" for kind, n in counts.items() if n):
+        logger.info("%s: left out by choice: %s", shown(path), left_out)
+    return [replace(_with_plain_ids(passage), id="") for passage in page.evidence]
+
+
+def _with_plain_ids(passage: Evidence) -> Evidence:
+    """Replace a page's own ids by names, which mean the same in every file."""
+    entities: dict[str, Entity] = {}
+    for entity in passage.entities:
+        id_ = normalise_value(entity.id.removeprefix(VALUE))
+        entities.setdefault(id_, replace(entity, id=id_))
+    return replace(passage, entities=tuple(entities.values()))
+
+
+def read_word_file(raw: bytes, path: Path, limit: PassageLimit) -> list[Evidence]:
+    """Read a Word file, which becomes a page first."""
+    tree, title = read_word(raw, path)
+    return _passages_of_page(tree, title or title_of(path), path, limit)
+
+
+def read_markdown(
+    text: str, path: Path, limit: PassageLimit, by_sentence: bool = True
+) -> list[Evidence]:
+    """Read Markdown, with the ``key: value`` lines at its head as infobox rows."""
+    _check_depth(text, path)
+    facts, text = front_matter(text)
+    found = list(blocks(text))
+    given = [value for key, value in facts if key.lower() == "title"]
+    heads = [block.text[0] for block in found if block.kind == "heading"]
+    title = next(filter(None, given + heads), title_of(path))
+    document = Document(title, limit, by_sentence=by_sentence)
+    for key, value in facts:
+        if key.lower() != "title":
+            document.add(
+                linearise_infobox(document.title, cut_lead(key), value), "infobox", [value]
+            )
+    for block in found:
+        _add_block(document, block)
+    return document.passages
+
+
+def _add_block(document: Document, block: Block) -> None:
+    text, links = block.text
+    if block.kind == "heading":
+        document.section = cut_lead(text) if cut_lead(text) != document.title else ""
+    elif block.kind == "code":
+        if text and not document.by_sentence:
+            document.sentences(text)
+        elif text:
+            document.add(linearise_sentence(document.title, text, document.section), "text", [])
+    elif block.kind == "table":
+        head, *rows = block.rows
+        headers = [cut_lead(text) for text, _ in head]
+        for row in rows:
+            names = [link for _, found in row for link in found]
+            if any(text for text, _ in row):
+                document.row(headers, [text for text, _ in row], names)
+    else:
+        document.sentences(text, links, document.section if block.kind == "item" else "")
