@@ -120,9 +120,10 @@ def train(argv: Sequence[str]) -> None:
         return
     from turngraph.configs.parse import parse_train_options
 
-    config = parse_train_options(argv)[1]
+    options, config = parse_train_options(argv)
     data, is_trained = config.data, config.training.max_steps != 0
-    for path in (data.train if is_trained else None, data.tune):
+    needed = () if options.for_gpu else (data.train if is_trained else None, data.tune)
+    for path in needed:
         if path is not None and not os.path.exists(path):
             raise UserError(f"{path}: no such file")
     from turngraph import train as training

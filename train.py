@@ -409,7 +409,7 @@ def finish(run: Run, stop: StopRequest) -> None:
 
 
 def dry_run(run: Run, examples: list[Example]) -> None:
-    """Print estimates of a run's time and memory, measured on a few steps; save nothing.
+    """Print estimates of a run's time and memory, measured on a few steps; write no run.
 
     Raises:
         UserError: ``training.max_steps`` is 0, or the largest batch does not fit into memory.
