@@ -1,22 +1,29 @@
-"""Questions about a synthetic life with their answers, computed from the life and not the graph."""
+"""Questions about a synthetic life with their answers, computed from the life and not the graph.
+
+``life_wordings.json`` has the wordings of two authors who had not seen the rules, by operation and
+kind. Each author's are in halves by their hash: the rules were extended with the ``dev`` halves,
+and nobody has read the ``test`` halves or what single questions of them got.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import cycle, islice
+from pathlib import Path
 from typing import Any, Literal
 
 from turngraph.benchmarks.memory_graph import synthetic_life as sl
-from turngraph.benchmarks.memory_graph.life_wordings import halved, unseen_questions, wordings_of
 from turngraph.benchmarks.memory_graph.synthetic_life import Life, Told
-from turngraph.configs.user_error import UserError
 from turngraph.data.normalise import MONTHS
 
-PER_OPERATION = 20
+WORDINGS = Path(__file__).with_name("life_wordings.json")
+PARTS = ("second_dev", "second_test", "third_dev", "third_test")
+"""Author and half."""
 Kind = Literal["names", "number", "span", "dates", "yes", "order"]
 Evidence = frozenset[tuple[str, str | None]]
 
@@ -48,32 +55,36 @@ Case = tuple[dict[str, str], Kind, Any, Iterable[Told]]
 
 
 def questions(life: Life, part: str, seed: int) -> list[Question]:
-    """Return 20 questions of each operation, two of each wording of halves, or the unseen ones.
+    """Return two questions of each wording of a half.
 
     Args:
         life: asked about.
-        part: wordings, of ``WORDING_PARTS``.
+        part: of ``PARTS``.
         seed: random seed.
     """
-    if part.startswith("unseen"):
-        if life.seed != 0:
-            raise UserError(f"--seed {life.seed}: the wordings {part!r} ask about seed 0")
-        return [Question(**one) for one in unseen_questions(part)]
     rng = random.Random(seed)
-    wordings = wordings_of(part)
-    if part == "more" or halved(part):
-        return [
-            _question(life, operation, kind, wording, rng)
-            for operation, kinds in wordings.items()
-            for kind, texts in kinds.items()
-            for wording in texts
-            for _ in range(2)
-        ]
     return [
-        one
-        for operation, kinds in wordings.items()
-        for one in islice(_operation(life, operation, kinds, rng), PER_OPERATION)
+        _question(life, operation, kind, wording, rng)
+        for operation, kinds in _wordings(part)["questions"].items()
+        for kind, texts in kinds.items()
+        for wording in _half(texts, part)
+        for _ in range(2)
     ]
+
+
+def unanswerable(part: str) -> list[str]:
+    """Return the questions of a half that the life does not answer."""
+    return _half(_wordings(part)["unanswerable"], part)
+
+
+def _wordings(part: str) -> Any:
+    return json.loads(WORDINGS.read_text(encoding="utf-8"))[part.partition("_")[0]]
+
+
+def _half(texts: Iterable[str], part: str) -> list[str]:
+    """Return the texts of one half: a wording's half is the last bit of its SHA-256."""
+    bit = part.endswith("_test")
+    return [one for one in texts if hashlib.sha256(one.encode()).digest()[-1] % 2 == bit]
 
 
 def whole_units(first: str, second: str, unit: str) -> int:
@@ -83,14 +94,6 @@ def whole_units(first: str, second: str, unit: str) -> int:
         return (other - one).days // (7 if unit == "week" else 1)
     months = 12 * (other.year - one.year) + other.month - one.month - (other.day < one.day)
     return months // (12 if unit == "year" else 1)
-
-
-def _operation(
-    life: Life, operation: str, kinds: dict[str, list[str]], rng: random.Random
-) -> Iterator[Question]:
-    turns = {kind: cycle(texts) for kind, texts in kinds.items()}
-    for kind in cycle(kinds):
-        yield _question(life, operation, kind, next(turns[kind]), rng)
 
 
 def _question(life: Life, operation: str, kind: str, wording: str, rng: random.Random) -> Question:

@@ -1,13 +1,12 @@
 """Measures computed answers: a synthetic life, a million quads, and LoCoMo.
 
-    python -m turngraph.benchmarks.memory_graph ontology [--parts life quads locomo reader]
+    python -m turngraph.benchmarks.memory_graph ontology [--parts life quads locomo planner]
 
-``life`` asks 20 questions of each operation about ten years of 2,000 facts, from given triplets and
+``life`` asks the wordings of two authors about ten years of 2,000 facts, from given triplets and
 from sentences read by the rules, and the same after the dates were shuffled. ``quads`` measures
 loading and asking, rdflib beside it. ``locomo`` needs ``--data``: coverage with its permuted
-control, and exact match of computed answers. ``reader`` lets a local LM answer a few questions
-from recalled facts, with and without what is computed. ``planner`` lets it plan the questions,
-alone and after the rules.
+control, and exact match of computed answers. ``planner`` lets a local LM plan the questions, alone
+and after the rules.
 """
 
 from __future__ import annotations
@@ -24,12 +23,14 @@ from functools import partial
 from pathlib import Path
 
 from turngraph.benchmarks.memory_graph.life_questions import (
-    PER_OPERATION,
+    PARTS as WORDING_PARTS,
+)
+from turngraph.benchmarks.memory_graph.life_questions import (
     Question,
     questions,
+    unanswerable,
     whole_units,
 )
-from turngraph.benchmarks.memory_graph.life_wordings import WORDING_PARTS, unanswerable
 from turngraph.benchmarks.memory_graph.memory_retrieval import parser_of, write_reports
 from turngraph.benchmarks.memory_graph.synthetic_life import (
     SAID,
@@ -49,11 +50,10 @@ from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 from turngraph.data.memory_graph.plan.model_replies import ReplyCache
-from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.model.checkpoint import commit
 
 COMMAND = ["python", "-m", "turngraph.benchmarks.memory_graph", "ontology"]
-PARTS = ("life", "quads", "locomo", "reader", "planner")
+PARTS = ("life", "quads", "locomo", "planner")
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -74,8 +74,6 @@ def main(argv: Sequence[str]) -> None:
         if args.data is None:
             raise UserError("--data: locomo needs the folder with its files")
         report["locomo"] = measure_locomo(Path(args.data), args.seed)
-    if "reader" in args.parts:
-        report["reader"] = measure_lm(args.seed, args.model, args.num_asked)
     if "planner" in args.parts:
         report["planner"] = measure_planner(args.seed, args.model, args.num_asked, args.show)
     if args.output:
@@ -90,7 +88,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--wordings", nargs="+", choices=WORDING_PARTS, default=list(WORDING_PARTS))
     add("--quads", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
     add("--data", help="folder with LoCoMo's file, at any depth")
-    add("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="LM of reader and planner")
+    add("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="LM of the planner")
     add("--num_asked", type=int, default=1, help="questions of each operation for the LM")
     add("--seed", type=int, default=0, help="random seed")
     add("--show", action="store_true", help="print each wrong answer")
@@ -154,30 +152,16 @@ def measure_life(seed: int, parts: Sequence[str], show: bool) -> Json:
     return found
 
 
-def measure_lm(seed: int, model: str, num_asked: int) -> Json:
-    """Let a local LM answer some of the test questions; see ``life_reader``."""
-    from turngraph.benchmarks.memory_graph.life_reader import measure_reader
-    from turngraph.model.constrained import ConstrainedLM
-
-    life = make_life(seed)
-    asked = [one for index, one in enumerate(questions(life, "test", seed))
-             if index % PER_OPERATION < num_asked]  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder, fill_given(Path(folder) / "a.db", life) as graph:
-        graph.embed = word_vectors
-        generate = ConstrainedLM(model, device="cpu").generate
-        return measure_reader(graph, asked, generate) | {"model": model}
-
-
 def measure_planner(seed: int, model: str, num_asked: int, show: bool) -> Json:
     """Let a local LM plan unseen questions alone, then those that the rules leave, and print it."""
     from turngraph.inference.plan_models import load_plans
 
     life = make_life(seed)
     by_operation: dict[str, list[Question]] = defaultdict(list)
-    for one in questions(life, "fresh_test", seed)[::2]:  # each wording once
+    for one in questions(life, "third_dev", seed)[::2]:  # each wording once
         by_operation[one.operation].append(one)
     asked = [one for each in by_operation.values() for one in each[:num_asked]]
-    without = unanswerable("fresh_test")[: num_asked * 5]
+    without = unanswerable("third_dev")[: num_asked * 5]
     plans = load_plans(model, "cpu", ReplyCache())
     found: Json = {"model": model, "asked": len(asked)}
     with tempfile.TemporaryDirectory() as folder, fill_given(Path(folder) / "a.db", life) as graph:
