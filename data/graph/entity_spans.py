@@ -20,6 +20,8 @@ from turngraph.data.types import Evidence
 # A shorter mention counts only in passages that list its entity: "12" or "US", as cells of one row,
 # would otherwise be found in all others.
 MIN_LETTERS, MIN_DIGITS = 3, 4
+MIN_WITHIN = 4
+"""Least characters of a mention that begins within a word."""
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _VARIANT = re.compile("[\ufe00-\ufe0f]")  # variation selectors, which do not change the word
 
@@ -91,6 +93,13 @@ def _cuts_word(text: str, offset: int) -> bool:
     return spaced and right.isalnum() and _is_wordy(left)
 
 
+def _counts_within(text: str, start: int, end: int) -> bool:
+    """Tell whether a part of a word may mention an entity: its beginning, or a long part."""
+    if not any(map(str.isalpha, text[start:end])) or _is_mark(text[end : end + 1] or " "):
+        return False
+    return end - start >= MIN_WITHIN or not _cuts_word(text, start)
+
+
 def _is_wordy(char: str) -> bool:
     return char.isalnum() or _is_mark(char)
 
@@ -130,6 +139,8 @@ def entity_spans(passages: Sequence[Evidence]) -> list[list[EntitySpan]]:
 
     Whole words are matched, the longest mention first, ignoring case and accents. If a mention
     names several entities, the span is the passage's own one, else that of the best-ranked passage.
+    An entity that a passage lists, but has as no whole word, is found within its words, as in
+    languages that write a word's endings without a space.
     Mentions of more than ``name_finder.MAX_NAME_CHARS`` are not found.
 
     Args:
@@ -145,6 +156,7 @@ def _passage_spans(passage: Evidence, automaton: Automaton) -> list[EntitySpan]:
     text, offsets = _fold_with_offsets(passage.text)
     own = {entity.id for entity in passage.entities}
     found: list[tuple[int, int, str]] = []
+    within: list[tuple[int, int, str]] = []  # the passage's own entities as parts of words
     chosen: dict[int, str | None] = {}  # the entity of a mention, by the identity of its ids
     num_same, previous = 0, -1  # matches that end at the same character, the longest first
     for last, (length, ids, anywhere) in automaton.iter(text):
@@ -157,11 +169,16 @@ def _passage_spans(passage: Evidence, automaton: Automaton) -> list[EntitySpan]:
             other = ids[0] if anywhere else None
             chosen[id(ids)] = next((id_ for id_ in ids if id_ in own), other)
         entity = chosen[id(ids)]
-        if entity is None or _cuts_word(text, start) or _cuts_word(text, end):
+        if entity is None:
             continue
         if offsets and (_cuts_char(offsets, start) or _cuts_char(offsets, end)):
             continue
-        found.append((start, end, entity))
+        if not (_cuts_word(text, start) or _cuts_word(text, end)):
+            found.append((start, end, entity))
+        elif entity in own and _counts_within(text, start, end):
+            within.append((start, end, entity))
+    whole = {entity for _, _, entity in found}
+    found += [match for match in within if match[2] not in whole]
     found.sort(key=lambda match: (match[0] - match[1], match[0]))
     taken = bytearray(len(text))
     spans = []

@@ -12,6 +12,7 @@ from rank_bm25 import BM25Plus
 from turngraph.configs.extras import extra
 from turngraph.data.normalise import WORD, words
 from turngraph.data.retrieval.numpy_bm25s import bm25s
+from turngraph.data.retrieval.similar_terms import SimilarTerms
 from turngraph.data.types import Evidence, Query, Retrieved
 
 Ranker = Literal["bm25s", "rank_bm25"]
@@ -71,6 +72,9 @@ def terms(text: str, stemmer: Stemmer = "none") -> list[str]:
 class EvidenceIndex:
     """BM25+ index over one pool (Robertson and Zaragoza 2009; k1 1.5, b 0.75, delta 1).
 
+    A term of the query that no passage has stands for the pool's terms that are spelled like it
+    (``SimilarTerms``), as in languages that write a word's endings without a space.
+
     Args:
         pool: the passages to index.
         ranker: ``bm25s`` (sparse, fast) or ``rank_bm25`` (reference implementation); the ranks are
@@ -88,6 +92,7 @@ class EvidenceIndex:
         self.ranker = ranker
         self.stemmer = stemmer
         self._bm25: BM25Plus | bm25s.BM25 | None = None
+        self._similar: SimilarTerms | None = None
         corpus = [terms(passage.text, stemmer) for passage in pool]
         if not any(corpus):  # no words; every passage then scores 0
             return
@@ -96,6 +101,7 @@ class EvidenceIndex:
         else:
             self._bm25 = bm25s.BM25(method="bm25+", k1=K1, b=B, delta=DELTA, dtype="float64")
             self._bm25.index(corpus, show_progress=False)
+        self._similar = SimilarTerms({term for passage in corpus for term in passage})
 
     @classmethod
     def of(cls, pool: Sequence[Evidence], bm25: bm25s.BM25 | None) -> EvidenceIndex:
@@ -110,33 +116,70 @@ class EvidenceIndex:
         return index
 
     def scores(self, query: str) -> np.ndarray:
-        """Return the BM25+ score of every passage, rounded so that equal passages tie."""
+        """Return the BM25+ score of every passage, rounded so that equal passages tie.
+
+        A passage without a term of the query scores as all others without one; see ``rank``.
+        """
+        return self._scored(query)[0]
+
+    def _scored(self, query: str) -> tuple[np.ndarray, float]:
+        """Return the scores, and that of a passage without any term of the query."""
         tokens = terms(query, self.stemmer)
         if self._bm25 is None:
-            return np.zeros(len(self.pool))
-        if self.ranker == "bm25s":
-            tokens = [token for token in tokens if token in self._bm25.vocab_dict]
-        if not tokens:
-            return np.zeros(len(self.pool))
-        scores: np.ndarray = self._bm25.get_scores(tokens)
-        return np.round(scores, SCORE_DECIMALS)
+            return np.zeros(len(self.pool)), 0.0
+        known, other = list[str](), list[str]()
+        for token in tokens:
+            (known if self._has(token) else other).append(token)
+        scores, least = self._exact(known)
+        for token in other if self._similar is not None else ():
+            highest = np.zeros(len(self.pool))  # of a passage's most similar term, not their sum
+            for term, share in self._similar.like(token):
+                exact, without = self._exact([term])
+                highest = np.maximum(highest, share * (exact - without))
+            scores = scores + highest
+        return np.round(scores, SCORE_DECIMALS), least + 10**-SCORE_DECIMALS
+
+    def _has(self, term: str) -> bool:
+        """Tell whether a passage has a term."""
+        of = self._bm25
+        return term in (of.idf if isinstance(of, BM25Plus) else of.vocab_dict if of else ())
+
+    def _exact(self, known: list[str]) -> tuple[np.ndarray, float]:
+        """Return the scores for terms that some passages have, and that of a passage without."""
+        if not known:
+            return np.zeros(len(self.pool)), 0.0
+        assert self._bm25 is not None
+        scores: np.ndarray = self._bm25.get_scores(known)
+        # both libraries add delta times its idf for a term that a passage does not have
+        if isinstance(self._bm25, BM25Plus):
+            return scores, DELTA * sum(self._bm25.idf[term] for term in known)
+        ids = [self._bm25.vocab_dict[term] for term in known]
+        return scores, float(self._bm25.nonoccurrence_array[ids].sum())
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.
+
+        Passages that have no term of the query, and none that is spelled like one, are left out.
 
         Args:
             query: Q_t, or its turns with their weights.
             top_k: maximum number of passages.
             turn: index of the turn, recorded with every passage.
         """
-        scores = self.query_scores(query)
-        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in best(scores, top_k)]
+        scores, least = self._query_scored(query)
+        order = [i for i in best(scores, top_k) if scores[i] > least]
+        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in order]
 
     def query_scores(self, query: Query) -> np.ndarray:
         """Return the score of every passage for Q_t, or for its turns with their weights."""
+        return self._query_scored(query)[0]
+
+    def _query_scored(self, query: Query) -> tuple[np.ndarray, float]:
+        """Return these scores, and that of a passage without any term of the query."""
         if isinstance(query, str):
-            return self.scores(query)
-        total = np.zeros(len(self.pool))
+            return self._scored(query)
+        total, total_least = np.zeros(len(self.pool)), 0.0
         for text, weight in query:
-            total += weight * self.scores(text)
-        return np.round(total, SCORE_DECIMALS)
+            scores, least = self._scored(text)
+            total, total_least = total + weight * scores, total_least + weight * least
+        return np.round(total, SCORE_DECIMALS), total_least + 10**-SCORE_DECIMALS

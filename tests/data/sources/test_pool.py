@@ -290,7 +290,7 @@ def test_files_come_in_order_and_others_are_named(
     save(
         tmp_path,
         z_csv="",
-        bad_csv="A,B\n1,2,3\n",
+        bad_csv='A,B\n1,"2"3\n',
         k_txt="Мост через реку был построен.".encode("koi8-r"),
     )
     with caplog.at_level(logging.INFO):
