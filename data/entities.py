@@ -1,10 +1,10 @@
 """Finds entities in evidence that comes without them, so that equal things can be linked.
 
 It finds the title before a statement, cells of rows and values of infoboxes and facts, names
-(spans of capitalised words), quoted titles, dates in any spelling, and numbers of two or more
-digits. An entity's id is the normal form of its text, so that "2 October 2000" and "Oct. 2, 2000"
-are one entity. In a script without capital letters names are found only as titles, cells,
-values, or in quotes.
+(spans of capitalised words), quoted titles, dates in any spelling, and numbers and amounts of two
+or more digits. An entity's id is the normal form of its text, so that "2 October 2000" and
+"Oct. 2, 2000" are one entity. In a script without capital letters names are found only as titles,
+cells, values, or in quotes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from turngraph.configs.progress import track
 from turngraph.configs.words import plural
+from turngraph.data.amounts import AMOUNT, read_amount
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.normalise import MONTHS, fold, normalise_value, parse_date, parse_number
 from turngraph.data.types import Conversation, Entity, Evidence
@@ -39,6 +40,7 @@ _NUMBER = re.compile(
     r"(?<!\w)(?<!\d[.,:/])(?:(?<!\d)[+−-])?"
     r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?!\w|[.,:]\d)"
 )
+_AMOUNT = re.compile(rf"(?<!\w)(?<!\d[.,:/]){AMOUNT}")
 # bounded where the marks differ: else every opening mark without a closing one costs the whole text
 _QUOTED = re.compile(
     rf'"([^"]+)"|“([^“”]{{1,{MAX_TITLE_CHARS}}})”|„([^„“”]{{1,{MAX_TITLE_CHARS}}})[“”]'
@@ -46,7 +48,8 @@ _QUOTED = re.compile(
 )
 _CELL = re.compile(r", (?=[^,]* is )")
 _WORD = re.compile(
-    r"(?:Dr|Mrs?|Ms|St|Prof|Gen|Col|Capt|Lt|Mt|Ft)\.(?!\w)|(?:[^\W\d_]\.)+(?!\w)|\w+(?:['’-]\w+)*"
+    r"(?:Dr|Mrs?|Ms|St|Prof|Gen|Col|Capt|Lt|Mt|Ft)\.(?!\w)|(?:[^\W\d_]\.)+(?!\w)"
+    r"|\w+(?:['’-]\w+|\.[a-z\d]\w*|\.[A-Z]{2,}(?!\w))*"  # Booking.com, ASP.NET
 )
 _BLANK = "\x1f"
 
@@ -250,7 +253,13 @@ def _choose(names: Iterable[_Name], seen: _Seen) -> Iterator[str]:
 def _dates_numbers_quotes(text: str) -> tuple[list[str], str]:
     """Find quoted titles, dates and numbers; return them and the text with them blanked."""
     found: list[str] = []
-    for pattern, is_it in ((_QUOTED, _is_title), (_DATE, parse_date), (_NUMBER, _is_number)):
+    patterns = (
+        (_QUOTED, _is_title),
+        (_DATE, parse_date),
+        (_AMOUNT, _is_amount),
+        (_NUMBER, _is_number),
+    )
+    for pattern, is_it in patterns:
         matches = [match for match in pattern.finditer(text) if is_it(match[match.lastindex or 0])]
         found += [match[match.lastindex or 0] for match in matches]
         if pattern is not _NUMBER:
@@ -268,6 +277,10 @@ def _blanked(text: str, matches: Iterable[re.Match[str]]) -> str:
 
 def _is_title(text: str) -> bool:
     return len(text) <= MAX_TITLE_CHARS and text[-1] not in ".!?," and any(map(str.isalnum, text))
+
+
+def _is_amount(text: str) -> bool:
+    return read_amount(text) is not None and sum(map(str.isdigit, text)) >= MIN_DIGITS
 
 
 def _is_number(text: str) -> bool:

@@ -42,7 +42,7 @@ LAYERS: tuple[set[str], ...] = (
 DATA_LAYERS: tuple[set[str], ...] = (
     {"warned"},
     {
-        *("types", "normalise", "name_finder", "json_fields", "embedding", "workers"),
+        *("amounts", "types", "normalise", "name_finder", "json_fields", "embedding", "workers"),
         *("ray_workers", "cli", "outputs"),
     },
     {
@@ -69,7 +69,7 @@ READ_THE_MEMORY_GRAPH = {"data.examples"}
 """What of ``data/`` outside the memory graph imports it: examples, for conversations' graphs."""
 
 MEMORY_LAYERS: tuple[set[str], ...] = (
-    {"memory_types", "names", "times", "amounts"},
+    {"memory_types", "names", "times"},
     {"record", "extract"},
     {"recall", "turns"},
     {"plan"},

@@ -20,7 +20,7 @@ from turngraph.data.types import Evidence
 # A shorter mention counts only in passages that list its entity: "12" or "US", as cells of one row,
 # would otherwise be found in all others.
 MIN_LETTERS, MIN_DIGITS = 3, 4
-MIN_WITHIN = 4
+MIN_WITHIN = 5
 """Least characters of a mention that begins within a word."""
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _VARIANT = re.compile("[\ufe00-\ufe0f]")  # variation selectors, which do not change the word
@@ -95,7 +95,8 @@ def _cuts_word(text: str, offset: int) -> bool:
 
 def _counts_within(text: str, start: int, end: int) -> bool:
     """Tell whether a part of a word may mention an entity: its beginning, or a long part."""
-    if not any(map(str.isalpha, text[start:end])) or _is_mark(text[end : end + 1] or " "):
+    after = text[end : end + 1] or " "
+    if after.isdigit() or _is_mark(after) or not any(map(str.isalpha, text[start:end])):
         return False
     return end - start >= MIN_WITHIN or not _cuts_word(text, start)
 

@@ -116,70 +116,56 @@ class EvidenceIndex:
         return index
 
     def scores(self, query: str) -> np.ndarray:
-        """Return the BM25+ score of every passage, rounded so that equal passages tie.
-
-        A passage without a term of the query scores as all others without one; see ``rank``.
-        """
-        return self._scored(query)[0]
-
-    def _scored(self, query: str) -> tuple[np.ndarray, float]:
-        """Return the scores, and that of a passage without any term of the query."""
-        tokens = terms(query, self.stemmer)
+        """Return the BM25+ score of every passage, rounded so that equal passages tie."""
         if self._bm25 is None:
-            return np.zeros(len(self.pool)), 0.0
+            return np.zeros(len(self.pool))
         known, other = list[str](), list[str]()
-        for token in tokens:
+        for token in terms(query, self.stemmer):
             (known if self._has(token) else other).append(token)
-        scores, least = self._exact(known)
+        scores = self._exact(known)
         for token in other if self._similar is not None else ():
             highest = np.zeros(len(self.pool))  # of a passage's most similar term, not their sum
             for term, share in self._similar.like(token):
-                exact, without = self._exact([term])
-                highest = np.maximum(highest, share * (exact - without))
+                exact = self._exact([term])
+                # a passage without the term has the least score, which BM25+ adds to all
+                highest = np.maximum(highest, share * np.where(exact > exact.min(), exact, 0.0))
             scores = scores + highest
-        return np.round(scores, SCORE_DECIMALS), least + 10**-SCORE_DECIMALS
+        return np.round(scores, SCORE_DECIMALS)
 
     def _has(self, term: str) -> bool:
         """Tell whether a passage has a term."""
         of = self._bm25
         return term in (of.idf if isinstance(of, BM25Plus) else of.vocab_dict if of else ())
 
-    def _exact(self, known: list[str]) -> tuple[np.ndarray, float]:
-        """Return the scores for terms that some passages have, and that of a passage without."""
+    def _exact(self, known: list[str]) -> np.ndarray:
+        """Return the scores for terms that some passages have."""
         if not known:
-            return np.zeros(len(self.pool)), 0.0
+            return np.zeros(len(self.pool))
         assert self._bm25 is not None
         scores: np.ndarray = self._bm25.get_scores(known)
-        # both libraries add delta times its idf for a term that a passage does not have
-        if isinstance(self._bm25, BM25Plus):
-            return scores, DELTA * sum(self._bm25.idf[term] for term in known)
-        ids = [self._bm25.vocab_dict[term] for term in known]
-        return scores, float(self._bm25.nonoccurrence_array[ids].sum())
+        return scores
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.
 
-        Passages that have no term of the query, and none that is spelled like one, are left out.
+        Passages that score 0 are left out, unless all do: evidence is then the pool's beginning.
 
         Args:
             query: Q_t, or its turns with their weights.
             top_k: maximum number of passages.
             turn: index of the turn, recorded with every passage.
         """
-        scores, least = self._query_scored(query)
-        order = [i for i in best(scores, top_k) if scores[i] > least]
-        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in order]
+        scores = self.query_scores(query)
+        found = best(scores, top_k)
+        if found and scores[found[0]] > 0:
+            found = [i for i in found if scores[i] > 0]
+        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in found]
 
     def query_scores(self, query: Query) -> np.ndarray:
         """Return the score of every passage for Q_t, or for its turns with their weights."""
-        return self._query_scored(query)[0]
-
-    def _query_scored(self, query: Query) -> tuple[np.ndarray, float]:
-        """Return these scores, and that of a passage without any term of the query."""
         if isinstance(query, str):
-            return self._scored(query)
-        total, total_least = np.zeros(len(self.pool)), 0.0
+            return self.scores(query)
+        total = np.zeros(len(self.pool))
         for text, weight in query:
-            scores, least = self._scored(text)
-            total, total_least = total + weight * scores, total_least + weight * least
-        return np.round(total, SCORE_DECIMALS), total_least + 10**-SCORE_DECIMALS
+            total += weight * self.scores(text)
+        return np.round(total, SCORE_DECIMALS)

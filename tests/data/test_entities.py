@@ -50,6 +50,22 @@ def test_what_merely_opens_sentences_is_no_title() -> None:
     assert ids("last year, it grew.", "last year, they left.") == [set(), set()]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Ann left Booking.com for ASP.NET, and likes Node.js.", "Ann|Booking.com|ASP.NET|Node.js"),
+        ("The offices of Amazon.com are in Rome. then Bo came.", "Amazon.com|Rome|Bo"),
+        ("Ann paid €1.5m for it, US$300 for tea and 45 € for both.", "€1.5m|US$300|45 €"),
+        ("It weighs 72.5kg, costs $5 and lies 10 km off, at 10:30.", "72.5kg|10"),
+        ("the 5G net, a fee of 1.5 million and 12.34.56 things", "1.5"),
+    ],
+)
+def test_names_with_dots_and_amounts_with_units_are_whole(text: str, expected: str) -> None:
+    assert set(labels(text, others=("He met Ann and Bo.",))) - {"Ann"} == set(
+        expected.split("|")
+    ) - {"Ann"}
+
+
 def test_cells_of_a_row() -> None:
     text = "Peru, City is lima, People is 10,151,000, Note is the capital, Rank is 1, Region is Ica"
     expected = ["Peru", "lima", "10,151,000", "the capital", "Ica"]

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from turngraph.data.amounts import AMOUNT
 from turngraph.data.entities import CONNECTORS
-from turngraph.data.memory_graph.amounts import AMOUNT
 from turngraph.data.memory_graph.extract.dates import Date, name_date
 from turngraph.data.memory_graph.extract.word_lists import (
     NOT_NAMES,

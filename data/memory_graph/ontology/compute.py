@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby, pairwise
 
 from turngraph.configs.extras import extra
-from turngraph.data.memory_graph.amounts import read_amount
+from turngraph.data.amounts import read_amount
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.ontology.aggregate import (
     MAY_BE,

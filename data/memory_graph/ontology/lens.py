@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from turngraph.configs.extras import extra
-from turngraph.data.memory_graph.amounts import read_amount
+from turngraph.data.amounts import read_amount
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE
 from turngraph.data.memory_graph.ontology.ontology import (
     PROV,

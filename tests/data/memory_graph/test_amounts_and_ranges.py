@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngraph.data.memory_graph.amounts import read_amount
+from turngraph.data.amounts import read_amount
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Triplet

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker, cut_query, terms
+from turngraph.data.retrieval.similar_terms import MOST_TERMS, SimilarTerms
 from turngraph.data.types import Evidence
 
 RANKERS: tuple[Ranker, ...] = ("bm25s", "rank_bm25")
@@ -145,10 +146,10 @@ def test_an_old_turn_has_its_weight() -> None:
 
 @pytest.mark.parametrize("ranker", RANKERS)
 def test_stems_join_the_forms_of_a_word(ranker: Ranker) -> None:
-    pool = make_pool(["who knows who likes lima", "lima is maintained by the county"])
+    pool = make_pool(["who knows who likes lima", "there they die"])
     for stemmer, first in (("none", "e0"), ("english", "e1")):
         index = EvidenceIndex(pool, ranker, stemmer)  # type: ignore[arg-type]
-        assert index.rank([("Maintaining", 1.0)], 1)[0].evidence.id == first
+        assert index.rank([("Dying", 1.0)], 1)[0].evidence.id == first
 
 
 def test_terms_are_words_or_their_stems() -> None:
@@ -178,3 +179,54 @@ assert jax.__file__, "ours to import still"
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+ENDINGS = {
+    "Korean": ("대한민국에서 수도는?", "서울은 대한민국의 수도이다.", "부산에는 해운대가 있다."),
+    "Finnish": (
+        "Mikä Suomessa on pääkaupunkina?",
+        "Helsinki: Suomen pääkaupunki, perustettu 1550.",
+        "Joki virtaa pohjoiseen, talvella jäätyen.",
+    ),
+    "Turkish": (
+        "Türkiyenin başkentinde kimler yaşar?",
+        "Ankara, Türkiye başkenti olarak bilinir.",
+        "Nehirde balıklar yüzüyor.",
+    ),
+    "Hungarian": (
+        "Magyarországon fővárosként ismert?",
+        "Budapest a magyarországi főváros.",
+        "Egy folyó folyik a hegyekből.",
+    ),
+    "Arabic": ("وبالعاصمة المصرية؟", "القاهرة عاصمة مصر.", "النهر طويل جدا."),
+    "Japanese": ("日本の首都は？", "東京が首都です、日本。", "川が流れる。"),
+    "Russian": ("Столицей России?", "Москва, столица, Россия", "Река течёт на юг."),
+}
+
+
+@pytest.mark.parametrize("ranker", RANKERS)
+@pytest.mark.parametrize(("query", "gold", "other"), ENDINGS.values(), ids=ENDINGS.keys())
+def test_words_with_other_endings_find_their_passage(
+    query: str, gold: str, other: str, ranker: Ranker
+) -> None:
+    found = EvidenceIndex(make_pool([other, gold, other]), ranker).rank(query, 3)
+    assert [item.evidence.text for item in found][:1] == [gold]
+    assert all(item.score < found[0].score for item in found[1:])
+
+
+def test_what_scores_0_is_no_result() -> None:
+    assert ranked(["chad", "peruvian", "norway"], "Peru's") == ["e1"]
+    assert ranked(["chad", "peruvian"], "lima") == ["e0", "e1"]
+
+
+def test_similar_terms_share_half_of_their_ngrams() -> None:
+    similar = SimilarTerms({"capital", "capitol", "cap", "서울은", "서울에는", "首"})
+    assert [term for term, _ in similar.like("capitals")] == ["capital", "capitol"]
+    assert similar.like("capital")[0] == ("capital", 1.0)
+    assert [term for term, _ in similar.like("서울")] == ["서울은", "서울에는"]
+    assert similar.like("x") == similar.like("首") == similar.like("zzz") == []
+
+
+def test_many_similar_terms_are_cut() -> None:
+    terms_ = [f"capital{letter}" for letter in "abcdefghijkl"]
+    assert len(SimilarTerms(terms_).like("capital")) == MOST_TERMS

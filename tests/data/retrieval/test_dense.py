@@ -56,18 +56,18 @@ def test_fusion_sums_reciprocal_ranks(query: Query) -> None:
 
 
 def test_fusion_takes_the_stemmer() -> None:
-    pool = make_pool(["abc def", "rivers", "the abc"])
+    pool = make_pool(["abc def", "the abc", "die"])
     same = [FusedIndex(pool, letters, stemmer=s) for s in ("none", "english")]
-    plain, stemmed = ([item.score for item in index.rank("river", 3)] for index in same)
+    plain, stemmed = ([item.score for item in index.rank("dying", 3)] for index in same)
     assert max(stemmed) > max(plain)
 
 
 def test_the_config_chooses_the_stemmer(inst_tokenizer: PreTrainedTokenizerBase) -> None:
-    pool = make_pool(["who knows", "the county maintained it"])
+    pool = make_pool(["who knows", "there they die"])
     for stemmer, first in (("none", "e0"), ("english", "e1")):
         config = EvidenceConfig(stemmer=stemmer, memory="none")
         index = ExampleBuilder(Prompt(inst_tokenizer), config)._index(pool)
-        assert index.rank("Maintains", 1)[0].evidence.id == first
+        assert index.rank("Dying", 1)[0].evidence.id == first
 
 
 def test_empty_pools_have_no_passages() -> None:
