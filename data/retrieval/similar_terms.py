@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection
 from functools import cached_property
 
-SHORTEST = 2
-"""In characters: a word of scripts without spaces is one character."""
-LEAST = 0.5
+SHORTEST, SHORTEST_LATIN = 2, 5
+"""In characters. A word of scripts without spaces is one character; in English a shorter word is
+rather another one than another form of one."""
+LEAST = 0.55
 """Least share of n-grams that similar terms have in common."""
 MOST_TERMS = 8
 """Most similar terms of a word."""
@@ -42,7 +43,7 @@ class SimilarTerms:
         """Numbers of the terms with each n-gram, and the number of n-grams of each term."""
         having, sizes = defaultdict[str, list[int]](list), list[int]()
         for number, term in enumerate(self._terms):
-            found = ngrams(term) if len(term) >= SHORTEST else set()
+            found = ngrams(term) if len(term) > 1 else set()
             sizes.append(len(found))
             for gram in found:
                 having[gram].append(number)
@@ -50,7 +51,7 @@ class SimilarTerms:
 
     def like(self, word: str) -> list[tuple[str, float]]:
         """Return the most similar terms with Dice's share of common n-grams, the highest first."""
-        if len(word) < SHORTEST:
+        if len(word) < (SHORTEST_LATIN if word.isascii() else SHORTEST):
             return []
         grams, (having, sizes) = ngrams(word), self._index
         common = Counter(number for gram in grams for number in having.get(gram, ()))

@@ -198,7 +198,7 @@ ENDINGS = {
         "Budapest a magyarországi főváros.",
         "Egy folyó folyik a hegyekből.",
     ),
-    "Arabic": ("وبالعاصمة المصرية؟", "القاهرة عاصمة مصر.", "النهر طويل جدا."),
+    "Arabic": ("العاصمة المصرية؟", "القاهرة عاصمة مصر.", "النهر طويل جدا."),
     "Japanese": ("日本の首都は？", "東京が首都です、日本。", "川が流れる。"),
     "Russian": ("Столицей России?", "Москва, столица, Россия", "Река течёт на юг."),
 }
@@ -215,7 +215,7 @@ def test_words_with_other_endings_find_their_passage(
 
 
 def test_what_scores_0_is_no_result() -> None:
-    assert ranked(["chad", "peruvian", "norway"], "Peru's") == ["e1"]
+    assert ranked(["chad", "peruvian", "norway"], "Peruvians") == ["e1"]
     assert ranked(["chad", "peruvian"], "lima") == ["e0", "e1"]
 
 
