@@ -18,9 +18,9 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import Batch, candidate_entities, collate
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json
+from turngraph.data.prediction_records import error_record, prediction_record
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.confidence import Confidence
-from turngraph.data.scoring.predictions import error_record, prediction_record
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal
 from turngraph.data.types import Conversation
 from turngraph.inference.choose import Choice

@@ -29,8 +29,8 @@ from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import dump, read_conversations
+from turngraph.data.prediction_records import prediction_record
 from turngraph.data.prompt import Prompt
-from turngraph.data.scoring.predictions import prediction_record
 from turngraph.data.types import Conversation
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import LoadOptions

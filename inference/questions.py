@@ -11,7 +11,7 @@ from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.entities import complete_entities
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import BadLine, join_pools, read_conversations
-from turngraph.data.scoring.predictions import bad_line_records
+from turngraph.data.prediction_records import bad_line_records
 from turngraph.data.types import Conversation, Evidence
 from turngraph.inference.options import AnswerOptions
 

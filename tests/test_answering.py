@@ -19,7 +19,7 @@ import turngraph.inference.answer
 import turngraph.inference.answer_batches
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import BadLine, dump, write_conversations
-from turngraph.data.scoring.predictions import bad_line_records
+from turngraph.data.prediction_records import bad_line_records
 from turngraph.data.scoring.score import score_predictions
 from turngraph.infer import main
 from turngraph.inference.answer import EXIT_ERRORS

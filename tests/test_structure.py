@@ -50,21 +50,18 @@ DATA_LAYERS: tuple[set[str], ...] = (
         "jsonlines",
         "linearise",
         "table_structure",
-        "scoring.metrics",
-        "scoring.proposals",
         "bert_encoder",
     },
     {"entities"},
     {"sources", "retrieval", "graph"},
-    {"eigen", "corpus"},
+    {"eigen", "corpus", "scoring"},
     {"prompt", "memory_graph"},
     {"chooser", "token_cache"},
     {"examples"},
-    {"batches", "scoring", "example_rows"},
+    {"batches", "example_rows", "prediction_records"},
     {"example_cache"},
 )
-"""The same inside ``data/``. The metrics are below what scores whole files with them; themes rank
-pools with the help of BM25, and memory graphs keep themes."""
+"""The same inside ``data/``. Themes rank pools with the help of BM25, memory graphs keep themes."""
 READ_THE_MEMORY_GRAPH = {"data.examples"}
 """What of ``data/`` outside the memory graph imports it: examples, for conversations' graphs."""
 

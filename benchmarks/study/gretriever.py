@@ -43,7 +43,7 @@ from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import read_conversations
-from turngraph.data.scoring.predictions import prediction_record
+from turngraph.data.prediction_records import prediction_record
 from turngraph.inference.load import load_builder
 from turngraph.inference.output import AnswerFile
 from turngraph.inference.questions import DRAW_SEED
