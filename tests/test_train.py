@@ -20,6 +20,7 @@ import turngraph.training.run
 from turngraph import train
 from turngraph.configs.parse import load_config
 from turngraph.configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.batches.prefetch import Trial
 from turngraph.data.batches.schedule import BatchSchedule
@@ -383,7 +384,7 @@ def test_what_evaluating_needs_is_said_in_the_words_of_training(
     tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_memory(*_: object, **__: object) -> None:
-        raise ValueError("out of memory: a batch of 8 x 90 tokens did not fit")
+        raise UserError("out of memory: a batch of 8 x 90 tokens did not fit")
 
     arguments = options(tiny_folder, tiny_data, tmp_path / "run")
     with monkeypatch.context() as patch:

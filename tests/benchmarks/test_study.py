@@ -24,6 +24,7 @@ from turngraph.benchmarks.study.runs import STATE, Run, chosen_runs
 from turngraph.benchmarks.study.runs import study_runs as runs_of
 from turngraph.configs.parse import write_config
 from turngraph.configs.schema import Config, DataConfig, TrainingConfig
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.predictions import unfinished
@@ -449,7 +450,7 @@ def test_a_run_that_cannot_begin_stops_only_what_needs_it(
 ) -> None:
     def execute(run: Run, *_: object) -> None:
         seen.append(run.row.name)
-        raise ValueError("config.yaml: a default has changed")
+        raise UserError("config.yaml: a default has changed")
 
     seen: list[str] = []
     monkeypatch.setattr(run_study, "execute", execute)

@@ -26,6 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.schema import DataConfig, EvidenceConfig
+from turngraph.configs.user_error import UserError
 from turngraph.data import example_cache
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached
@@ -92,7 +93,7 @@ def make_builder(tokenizer: Any = None) -> ExampleBuilder:
 
 
 def make_no_builder() -> ExampleBuilder:
-    raise ValueError("tokenizer of 'none': not found")
+    raise UserError("tokenizer of 'none': not found")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.workers import map_in_workers
 from turngraph.tests.waiting import PATIENCE, wait_until
 
@@ -33,7 +34,7 @@ if __name__ == "__main__":
 
 def make(factor: int) -> int:
     if factor == 0:
-        raise ValueError("model 'none': not found")
+        raise UserError("model 'none'': not found")
     return factor
 
 
@@ -41,7 +42,7 @@ def work(factor: int, task: int) -> int:
     logging.getLogger("turngraph.data.prompt").warning("task %d", task)
     logging.getLogger("turngraph.data.prompt").info("not at this level")
     if task < 0:
-        raise ValueError(f"conversation {task}: wrong")
+        raise UserError(f"conversation {task}: wrong")
     if task > 99:
         os.kill(os.getpid(), signal.SIGKILL)
     return factor * task
