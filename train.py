@@ -421,8 +421,9 @@ def dry_run(run: Run, examples: list[Example]) -> None:
     schedule = BatchSchedule(examples, settings, run.accelerator.num_processes)
     run.prepare(schedule)
     trial = Trial(schedule, examples)
-    never = dict.fromkeys(("eval_every", "save_every", "save_minutes"))
-    silent = replace(settings, log_every=sys.maxsize, **never)
+    silent = replace(
+        settings, log_every=sys.maxsize, eval_every=None, save_every=None, save_minutes=None
+    )
     run.config = replace(run.config, training=silent)
     trial.times = train_steps(run, examples, schedule, trial.indices, StopRequest(), name="dry run")
     began = time.monotonic()

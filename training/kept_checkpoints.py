@@ -79,7 +79,7 @@ def newest_checkpoint(output: Path) -> Path | None:
         UserError: all are damaged. A run that started at step 0 would replace what is left of
             them.
     """
-    found, damage = [], list[str]()
+    found, damage = list[tuple[int, bool, Path]](), list[str]()
     for name in ("last", "step_*"):
         for folder in our_checkpoints(output, name):
             try:
