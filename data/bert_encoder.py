@@ -1,7 +1,10 @@
 """Sentence encoder of BERT's architecture in NumPy, for few texts at once.
 
 sentence-transformers takes five seconds to import, and torch one. A question needs the vectors of a
-handful of texts, which NumPy computes from the same files in milliseconds.
+handful of texts, which NumPy computes from the same files in milliseconds: ``memory ask`` takes 1 s
+in place of 9 s. ONNX Runtime with tokenizers would take 0.65 of the CPU time of this file (medians
+of 9 pairs: 0.53 s and 0.81 s, from the start to two vectors, the same to 1e-7), but it reads an
+``.onnx`` file, which the packaged encoder lacks and which only torch and onnx together can export.
 
 Shapes: B texts, L tokens of each, D width of the encoder, H heads.
 """
