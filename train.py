@@ -41,21 +41,17 @@ from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.inference.answer_batches import answer_together, check_lengths
-from turngraph.inference.load import chooser_of, load_builder
+from turngraph.inference.load import load_builder
 from turngraph.inference.options import MAX_NEW_TOKENS
-from turngraph.inference.passage_chooser import PassageChooser
-from turngraph.inference.propose import own_choice
-from turngraph.model.checkpoint import read_checkpoint
 from turngraph.model.device_memory import RELEASE_EVERY, peak_memory, release_freed_memory
 from turngraph.model.distributed import full, is_sharded, process_group_ended
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.training.calibrate import calibrate
 from turngraph.training.cluster_cost import cluster_lines
 from turngraph.training.diagnostics import memory_advice, memory_lines
 from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
 from turngraph.training.launcher import log_environment, make_accelerator
 from turngraph.training.optimizer import set_rates
-from turngraph.training.proposer_runs import ProposerRun, part_of, proposer_runs
 from turngraph.training.run import Run
 from turngraph.training.run_folder import locked, start_afresh
 from turngraph.training.run_log import postfix
@@ -73,28 +69,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     # nothing to save, so that Ctrl-C ends it at once
     stop = StopRequest(config.training.max_minutes, "after the step or evaluated batch at hand")
     with nullcontext() if options.dry_run else stop, process_group_ended():
-        proposers = proposer_runs(config)
-        for nodes in proposers:
-            logger.info("nodes that propose, %s", nodes.config.training.output)
-            run_training(options, nodes.config, stop, keep=nodes.keep)
-        run_training(options, config, stop, proposers)
+        run_training(options, config, stop)
 
 
-def run_training(
-    options: Namespace,
-    config: Config,
-    stop: StopRequest,
-    proposers: Sequence[ProposerRun] = (),
-    keep: Callable[[list[Example]], list[Example]] | None = None,
-) -> None:
+def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     """Load data and model, train, evaluate and save; with --dry_run only estimate the cost.
 
     Args:
         options: of the command line.
         config: of the run.
         stop: checked after every step.
-        proposers: finished runs of the nodes that choose passages; none in a dry run.
-        keep: returns the training examples that are used; None: all are.
 
     Raises:
         UserError: data, model or a checkpoint cannot be used.
@@ -108,19 +92,14 @@ def run_training(
     set_seed(settings.seed)
     builder = load_builder(config, trusted=config.model.trust_remote_code)
     with accelerator.main_process_first():  # the others then find the examples in the cache
-        # no name: what chooses, with its models, is freed once the examples are there
-        examples, tune = load_train_and_tune(
-            config, builder, None if options.dry_run else choosers(proposers)
-        )
-    examples = examples if keep is None else keep(examples)
+        examples, tune = load_train_and_tune(config, builder)
     if config.model.answers == "nodes" and examples:
         examples = with_gold_candidates(examples, config.data.train)
     log_environment(config, accelerator)
     limit = answer_limit([*examples, *tune], settings.max_new_tokens)
     config = replace(config, training=replace(settings, max_new_tokens=limit))
     logger.info("loading %s", config.model.base_model)
-    nodes = proposers[-1].checkpoint if proposers else None
-    run = Run(config, accelerator, GraphLM(config.model), builder, tune, nodes)
+    run = Run(config, accelerator, make_model(config.model), builder, tune)
     check_lengths(run.model, examples, None)
     check_lengths(run.model, tune, limit)
     if accelerator.process_index:  # every process draws its own dropout
@@ -137,53 +116,30 @@ def run_training(
         finish(run, stop)
 
 
-def choosers(proposers: Sequence[ProposerRun]) -> tuple[PassageChooser, PassageChooser] | None:
-    """Return what chooses the passages for training, and for tuning; None: retrieval does.
-
-    Args:
-        proposers: finished runs of nodes, that on all questions last; they may be none.
-
-    Raises:
-        UserError: a checkpoint is missing or damaged.
-    """
-    if not proposers:
-        return None
-    *parts, whole = (read_checkpoint(run.checkpoint) for run in proposers)
-    part = partial(part_of, folds=len(parts))
-    of_parts, of_all = (run.config.training.state_folder for run in proposers[-2:])
-    in_training = chooser_of(parts, part=part, state_folder=of_parts)
-    return in_training, chooser_of([whole], state_folder=of_all)
-
-
 def load_train_and_tune(
-    config: Config,
-    builder: ExampleBuilder,
-    chosen_by: tuple[PassageChooser, PassageChooser] | None = None,
+    config: Config, builder: ExampleBuilder
 ) -> tuple[list[Example], list[Example]]:
     """Load the training and tuning examples: evidence retrieved, graphs built, tokenised.
 
     Args:
         config: of the run.
         builder: builds the examples.
-        chosen_by: what chooses the passages for training, and for tuning; None: retrieval does.
     """
     data = config.data
     seed = config.training.seed if data.draw_seed is None else data.draw_seed
     examples, tune = list[Example](), list[Example]()
     make_builder = partial(load_builder, trusted=config.model.trust_remote_code)
-    load, trained = partial(load_examples, builder, data=data), config.in_training
-    builder.chooser, builder.config = chosen_by and chosen_by[0], trained.evidence
+    load, trained = partial(load_examples, data=data), config.in_training
+    in_training = replace(builder, config=trained.evidence)
     if data.train is not None and config.training.max_steps != 0:
         make = partial(make_builder, trained)
-        load_train = partial(load, data.train, seed=seed, make_builder=make)
+        load_train = partial(load, in_training, data.train, seed=seed, make_builder=make)
         examples = data.train_repeats * load_train(data.max_train_questions)
         if data.table_questions:
             examples += load_train(data.table_questions, from_tables=True)
-    builder.chooser, builder.config = chosen_by and chosen_by[1], config.evidence
     if data.tune is not None:
         make = partial(make_builder, config)
-        tune = load(data.tune, data.max_tune_questions, seed=TUNE_SEED, make_builder=make)
-    builder.chooser = None  # its models are not needed any more
+        tune = load(builder, data.tune, data.max_tune_questions, seed=TUNE_SEED, make_builder=make)
     return examples, tune
 
 
@@ -378,7 +334,6 @@ def answer_tune(
         max_new_tokens=settings.max_new_tokens or MAX_NEW_TOKENS,
         desc="evaluate",
         after_batch=after_batch,
-        choice=own_choice(run.config),
     )
 
 

@@ -34,7 +34,7 @@ from turngraph.data.sources import worldfacts
 from turngraph.data.types import gold_interaction
 from turngraph.inference.display import show_answer
 from turngraph.model.checkpoint import MANIFEST, save_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.training.run_folder import start_afresh
 
 MAX_NEW_TOKENS = 16
@@ -131,7 +131,7 @@ def write_untrained(folder: Path, options: Sequence[str]) -> None:
         model=dataclasses.replace(config.model, evidence="text", lora=None),
         training=dataclasses.replace(config.training, max_steps=0, max_new_tokens=MAX_NEW_TOKENS),
     )
-    save_checkpoint(GraphLM(config.model), config, {}, folder)
+    save_checkpoint(make_model(config.model), config, {}, folder)
 
 
 def answer_and_score(

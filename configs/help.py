@@ -10,7 +10,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
-from turngraph.configs import memory_schema, proposer_schema, schema
+from turngraph.configs import memory_schema, schema
 from turngraph.configs.kinds import kind_of, options_of
 
 START_OPTIONS = {
@@ -83,7 +83,7 @@ def _as_yaml(default: object) -> str:
 
 def docstrings() -> dict[tuple[str, str], str]:
     """Return the docstrings of the config's classes and fields, by (class, field or "")."""
-    modules = (schema, memory_schema, proposer_schema)
+    modules = (schema, memory_schema)
     trees = [ast.parse(inspect.getsource(module)) for module in modules]
     found: dict[tuple[str, str], str] = {}
     nodes = [node for tree in trees for node in tree.body]

@@ -11,7 +11,6 @@ from typing import Literal
 
 from turngraph.configs.kinds import check
 from turngraph.configs.memory_schema import MemoryGraphConfig
-from turngraph.configs.proposer_schema import ProposerConfig
 
 EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "column")
 """Edge types of the evidence graph; typed layers add one more type for self-loops."""
@@ -107,8 +106,8 @@ class EvidenceConfig:
     structure_edges: Literal["none", "table"] = "none"
     """table: edges from header to cell, within a row, and within a column."""
     edges: Literal["all", "none"] = "all"
-    """none: leave out all edges, of every kind, in training and answering, also in the graphs of a
-    proposer: the control that says what message passing is worth."""
+    """none: leave out all edges, of every kind, in training and answering: the control that says
+    what message passing is worth."""
 
     def __post_init__(self) -> None:
         for name in ("top_k", "max_query_words"):
@@ -159,11 +158,8 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class ScorerConfig:
-    """The GATv2 that scores entities as answers (answers: nodes)."""
+    """The GATv2 that scores entities and spans as answers (answers: nodes, or layer above 0)."""
 
-    layer: int = 0
-    """A node starts from its token embedding (0), or from its token's state after this layer of the
-    LM, which reads each passage after the question. The LM is frozen without model.lora."""
     num_layers: int = 3
     """GATv2 layers, each with a residual and a layer norm. Change it for answers more hops away."""
     width: int = 128
@@ -173,9 +169,13 @@ class ScorerConfig:
     """Attention heads, concatenated, each width / heads wide. Change it with width."""
     dropout: float = 0.1
     """Dropout of node states; twice as much before the score. Change it where training overfits."""
+    kept_nodes: int | None = 224
+    """Most tokens of passages that go on to the layers above model.layer; null: all do."""
+    loss_weight: float = 1.0
+    """Weight of the nodes' loss beside that of the answer's tokens, where the LM writes."""
 
     def __post_init__(self) -> None:
-        for name, least in (("layer", 0), ("width", 1), ("heads", 1)):
+        for name, least in (("width", 1), ("heads", 1)):
             value = getattr(self, name)
             check(value >= least, f"model.scorer.{name}", value, f"must be at least {least}")
         _check_layers("model.scorer.num_layers", self.num_layers)
@@ -215,15 +215,18 @@ class ModelConfig:
     evidence: Literal["graph", "text"] = "graph"
     """graph: node states as a soft prompt; text: the same tokens as plain text."""
     answers: Literal["text", "nodes"] = "text"
-    """text: the LM generates the answer; nodes: the answer is the entity of the evidence whose
-    nodes score highest, and of the LM only the token embeddings or some layers are used."""
+    """text: the LM writes the answer; nodes: the answer is the entity or span of the evidence whose
+    nodes score highest, and of the LM only the token embeddings or layers 1 to layer are used."""
+    layer: int = 0
+    """Layer of the LM at which the graph sits (evidence: graph). 0: node states are a soft prompt,
+    the paper's; above 0: the layers below read each passage after the question, and the graph
+    chooses which tokens the layers above read. Some 0.6 of the LM's layers."""
     lora: LoraConfig | None = field(default_factory=LoraConfig)
-    """LoRA of the LM, or of the layers that the scorer reads; null: the LM is not trained
-    (zero-shot, or only encoder or scorer are trained)."""
+    """LoRA of the LM; null: the LM is not trained (zero-shot, or only the graph is)."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     """Used with evidence: graph and answers: text."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
-    """Used with answers: nodes."""
+    """Used with answers: nodes, and with layer above 0."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Type of frozen weights and computation; trainable weights are float32. Change it to float32
     on GPUs without bfloat16. CPUs without it compute in float32 in any case."""
@@ -294,9 +297,6 @@ class TrainingConfig:
     """Number of steps between lines of the log. Change it for long runs, to keep the log small."""
     wandb_project: str | None = None
     """Project of Weights & Biases. Change it to log there as well as to TensorBoard."""
-    state_folder: str | None = None
-    """Folder that keeps the states of model.scorer.layer, so that they are computed once; some 2 MB
-    a question of 15 passages in float32. Null: they are computed at each epoch."""
     start_from: str | None = None
     """Checkpoint of the same model whose trained weights the run starts with; null: new ones.
     Change it to train a checkpoint further on other data."""
@@ -346,9 +346,6 @@ class Config:
     """A memory graph for each conversation; null: no memory graph."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Language model, LoRA, encoder."""
-    proposer: ProposerConfig | None = None
-    """Nodes that choose the passages of the prompt and propose answers, trained first; null: the
-    passages are those that retrieval ranks first, and the LM writes."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """The loop."""
 
@@ -363,10 +360,10 @@ class Config:
         model = self.model
         if self.training.loop == "trl":
             _check_trl(self)
-        if self.proposer is not None:
-            _check_proposer(self)
-        if model.answers == "nodes":
-            _check_answers_from_nodes(self)
+        if model.layer:
+            _check_reader(self)
+        elif model.answers == "nodes":
+            _check_static_nodes(self)
         trainable = model.lora is not None or model.evidence == "graph"
         check(
             steps == 0 or trainable,
@@ -396,29 +393,27 @@ def _check_trl(config: Config) -> None:
         check(holds, name, value, f"must be {must} where training.loop is trl")
 
 
-def _check_proposer(config: Config) -> None:
-    data, evidence, training = config.data, config.evidence, config.training
-    for name, value, holds, must in (
-        ("model.answers", config.model.answers, config.model.answers == "text", "text"),
-        ("evidence.memory", evidence.memory, evidence.memory == "none", "none"),
-        ("data.ray", data.ray, data.ray is None, "null"),
-        ("data.table_questions", data.table_questions, data.table_questions == 0, "0"),
-        ("training.loop", training.loop, training.loop == "native", "native"),
-        ("training.max_steps", training.max_steps, training.max_steps != 0, "above 0"),
-    ):
-        check(holds, name, value, f"must be {must} where there is a proposer")
-
-
-def _check_answers_from_nodes(config: Config) -> None:
+def _check_static_nodes(config: Config) -> None:
     nodes, model, training = config.evidence.question_nodes, config.model, config.training
     for name, value, holds, must in (
         ("model.evidence", model.evidence, model.evidence == "graph", "graph"),
+        ("model.lora", "LoRA", model.lora is None, "null"),
         ("training.packing", training.packing, not training.packing, "false"),
         ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
     ):
-        check(holds, name, value, f"must be {must} where model.answers is nodes")
-    if model.lora is not None:
-        where = "with LoRA where model.answers is nodes"
-        layer, states = model.scorer.layer, training.state_folder
-        check(layer > 0, "model.scorer.layer", layer, f"must be above 0 {where}")
-        check(states is None, "training.state_folder", states, f"must be null {where}")
+        check(holds, name, value, f"must be {must} where nodes of model.layer 0 answer")
+
+
+def _check_reader(config: Config) -> None:
+    model, training = config.model, config.training
+    for name, value, holds, must in (
+        ("model.evidence", model.evidence, model.evidence == "graph", "graph"),
+        ("model.attn_implementation", *_is(model.attn_implementation, "sdpa"), "sdpa"),
+        ("model.compile", model.compile, not model.compile, "false"),
+        ("training.packing", training.packing, not training.packing, "false: it never pads"),
+    ):
+        check(holds, name, value, f"must be {must} where model.layer is above 0")
+
+
+def _is(value: str, wanted: str) -> tuple[str, bool]:
+    return value, value == wanted

@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from inspect import unwrap
 from pathlib import Path
 
@@ -33,7 +32,6 @@ from turngraph.configs.progress import progress
 from turngraph.configs.schema import EDGE_TYPES, DataConfig
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
-from turngraph.data.chooser import Chosen
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
@@ -52,12 +50,12 @@ DATA = Path(__file__).parent
 CODE = (
     "eigen/eigen_index eigen/question_wording eigen/search eigen/shared_names"
     " eigen/similarity_graph eigen/spectrum eigen/summaries eigen/themes eigen/utility_questions"
-    " chooser embedding entities example_cache example_rows examples"
+    " embedding entities example_cache example_rows examples"
     " graph/chain_graph graph/entity_spans"
     " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise name_finder"
     " normalise prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory"
     " retrieval/numpy_bm25s retrieval/reciprocal_ranks"
-    " scoring/metrics scoring/proposals sources/table_questions"
+    " scoring/metrics sources/table_questions"
     " table_structure token_cache types"
 ).split()
 """Modules of ``data/`` that determine an example; a change in any of them changes the key."""
@@ -103,8 +101,7 @@ def load_examples(
         builder: builder of the examples; its counts become those of these examples.
         path: JSON Lines file of conversations.
         num, seed: number of questions to draw (None: all), and random seed for it.
-        data: ``single_answers_only``, ``num_workers`` and ``ray`` are read; where nodes choose the
-            passages, workers build the nodes' examples only.
+        data: ``single_answers_only``, ``num_workers`` and ``ray`` are read.
         make_builder: makes the same builder in other processes; a top-level function.
         from_tables: generate ``num`` questions from the file's tables instead of using its own.
 
@@ -125,9 +122,6 @@ def load_examples(
     file = cache_folder() / "examples" / f"{Path(path).stem}-{key[:16]}.safetensors"
     stored, how = read_cache(file, key), "read from"
     if stored is None:
-        if (chooser := builder.chooser) is not None and builder.memory_graph is None:
-            load = partial(load_examples, path=path, num=num, data=data, seed=seed)
-            builder = replace(builder, chooser=Chosen(chooser, chooser.choose_all(load)))
         name = Path(path).name
         stored = build(builder, conversations, chosen, data, make_builder, name)
         how = "built and written to" if write_cache(file, key, stored) else "built but not kept in"
@@ -185,7 +179,7 @@ def cache_key(
         "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
         "cut": builder.cut,
         "mentions": builder.mentions,
-        "chooser": builder.chooser and builder.chooser.fingerprint,
+        "question_first": builder.prompt.question_first,
         "edge_types": EDGE_TYPES,
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
         "chat_template": tokenizer.chat_template,
@@ -238,12 +232,7 @@ def build(
     make_builder: Callable[[], ExampleBuilder] | None,
     name: str,
 ) -> Stored:
-    """Build the examples of the chosen questions, in this process, in workers, or on a cluster.
-
-    Where something chooses the passages it is this process, which has its models.
-    """
-    if builder.chooser is not None:
-        data = replace(data, num_workers=0)
+    """Build the examples of the chosen questions, in this process, in workers, or on a cluster."""
     tasks, num_workers = make_tasks(conversations, chosen), data.num_workers
     if data.ray is not None:
         assert make_builder is not None, "a cluster needs a function that makes its builder"

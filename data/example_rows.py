@@ -11,8 +11,7 @@ from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph, Mentions
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import join_pools, parse_evidence, to_json
-from turngraph.data.scoring.proposals import Proposal
-from turngraph.data.types import SOURCES, Conversation, Entity, Evidence, Retrieved
+from turngraph.data.types import SOURCES, Conversation, Evidence, Retrieved
 
 Arrays = dict[str, np.ndarray]
 
@@ -50,7 +49,10 @@ def example_row(
 
     stored_passages = [to_json(item.evidence) for item in evidence if stored(item)]
     row = {
-        "index": [index, example.turn, graph.num_entity_edges, graph.num_hidden],
+        "index": [
+            *(index, example.turn, graph.num_entity_edges, graph.num_hidden),
+            -1 if example.dialogue_start is None else example.dialogue_start,
+        ],
         "prefix_ids": example.prefix_ids,
         "node_ids": graph.node_ids,
         "edge_index": graph.edge_index.ravel(),
@@ -58,6 +60,7 @@ def example_row(
         "mention_entities": [] if graph.mentions is None else graph.mentions.entities,
         "mention_nodes": [] if graph.mentions is None else graph.mentions.nodes,
         "mention_sizes": [] if graph.mentions is None else graph.mentions.sizes,
+        "mention_answers": [] if graph.mentions is None else graph.mentions.answers.ravel(),
         "suffix_ids": example.suffix_ids,
         "target_ids": example.target_ids,
         "from_turn": [item.from_turn for item in evidence],
@@ -65,17 +68,10 @@ def example_row(
             -1 if stored(item) else positions[item.from_turn][item.evidence.id] for item in evidence
         ],
         "stored_passages": list(json.dumps(stored_passages).encode()),
-        "proposals": list(json.dumps(_proposals_json(example.proposals)).encode()),
         "answer_sources": [SOURCES.index(source) for source in example.answer_sources],
     }
     arrays = {name: np.asarray(values, np.int32) for name, values in row.items()}
     return arrays | {"score": np.array([item.score for item in evidence], np.float64)}
-
-
-def _proposals_json(proposals: Sequence[Proposal] | None) -> list[tuple[str, str, float]] | None:
-    if proposals is None:
-        return None
-    return [(p.entity.id, p.entity.label, p.logprob) for p in proposals]
 
 
 def pack(rows: Sequence[Arrays]) -> Arrays:
@@ -106,7 +102,6 @@ def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Exampl
         )
         turn = int(part["index"][1])
         in_full = iter(json.loads(bytes(part["stored_passages"].tolist())))
-        proposals = json.loads(bytes(part["proposals"].tolist()))
         example = Example(
             conversation=conversations[index],
             turn=turn,
@@ -119,19 +114,18 @@ def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Exampl
                 for turn, passage, score in items
             ],
             answer_sources=[SOURCES[code] for code in part["answer_sources"]],
-            proposals=None if proposals is None else [_proposal(*one) for one in proposals],
+            dialogue_start=start if (start := int(part["index"][4])) >= 0 else None,
         )
         examples.append(example)
     return examples
 
 
-def _proposal(id_: str, label: str, logprob: float) -> Proposal:
-    return Proposal(Entity(id_, label), logprob)
-
-
 def _graph(part: Arrays) -> ChainGraph:
     """Return the graph of a row."""
-    mentions = Mentions(*(part[f"mention_{name}"] for name in ("entities", "nodes", "sizes")))
+    entities, nodes, sizes, answers = (
+        part[f"mention_{name}"] for name in ("entities", "nodes", "sizes", "answers")
+    )
+    mentions = Mentions(entities, nodes, sizes, answers.reshape(2, -1))
     return ChainGraph(
         part["node_ids"],
         part["edge_index"].reshape(2, -1),

@@ -14,7 +14,6 @@ import numpy as np
 from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.configs.words import plural
-from turngraph.data.chooser import Chooser
 from turngraph.data.embedding import Embed
 from turngraph.data.graph.chain_graph import (
     ChainGraph,
@@ -27,7 +26,7 @@ from turngraph.data.graph.chain_graph import (
 )
 from turngraph.data.graph.entity_spans import entity_spans
 from turngraph.data.graph.graph_edges import more_edges
-from turngraph.data.graph.mentions import find_mentions
+from turngraph.data.graph.mentions import find_answers, find_mentions
 from turngraph.data.graph.rewire import shuffle_entity_edges
 from turngraph.data.jsonlines import join_pools
 from turngraph.data.prompt import Prompt
@@ -36,7 +35,6 @@ from turngraph.data.retrieval.dense import DenseIndex, FusedIndex, Index
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.retrieval.reciprocal_ranks import fuse_retrieved
 from turngraph.data.scoring.metrics import answer_in_evidence
-from turngraph.data.scoring.proposals import Proposal
 from turngraph.data.token_cache import TokenCache
 from turngraph.data.types import (
     COMPUTED_ID,
@@ -76,8 +74,8 @@ class Example:
         evidence: E_t as given to the model, best first.
         answer_sources: sources of the passages of E_t that contain gold answers; empty unless E_t
             contains all of them.
-        proposals: entities that the builder's chooser proposes as answers, best first; None: it
-            has none.
+        dialogue_start: index in ``prefix_ids`` of the dialogue's first token, which is the first
+            node of the question; None: the dialogue follows the evidence.
     """
 
     conversation: Conversation
@@ -88,7 +86,7 @@ class Example:
     target_ids: list[int]
     evidence: list[Retrieved]
     answer_sources: list[str]
-    proposals: list[Proposal] | None = None
+    dialogue_start: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -143,8 +141,6 @@ class ExampleBuilder:
         cut: edges to remove from every graph, or ``shuffle`` to rewire them, as a control.
         memory_graph: settings of the conversations' memory graphs; None: no memory graphs.
         mentions: whether to record which nodes mention which entity; needs question nodes.
-        chooser: chooses the passages, and proposes answers; None: retrieval chooses, and nothing
-            is proposed.
 
     Attributes:
         counts: totals over the examples built, for the log.
@@ -156,7 +152,6 @@ class ExampleBuilder:
     cut: CutEdges = "nothing"
     memory_graph: MemoryGraphConfig | None = None
     mentions: bool = False
-    chooser: Chooser | None = None
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, Index]] = field(default_factory=dict)
     _tokens: TokenCache = field(default_factory=TokenCache)
@@ -274,15 +269,6 @@ class ExampleBuilder:
         current = conversation.turns[turn]
         q_t, retrieved = self.retrieve(conversation, turn, interaction, pool)
         recalled = self._recall(memory, current.question, interaction, retrieved, turn)
-        proposals = None
-        if self.chooser is not None:
-            if recalled:
-                own = (conversation.evidence, current.evidence) if pool is None else (pool,)
-                pool = join_pools(*own, tuple(item.evidence for item in recalled))
-            asked = conversation, turn, interaction, pool, self.cut
-            retrieved, proposals = self.chooser.choose(*asked)
-            if recalled and pool is not None:
-                self.chooser.drop_index(pool)
         kept = self._cut_to_budget(retrieved[: self.config.top_k - len(recalled)], recalled)
         evidence = memory.merge(kept, q_t, lambda items: self._fits([*items, *recalled]))
         known = {item.evidence.text for item in evidence}
@@ -292,16 +278,23 @@ class ExampleBuilder:
         self._count(evidence, turn)
         passages = [item.evidence for item in evidence]
         target = target_answer(current.answers)
+        said = interaction[num_left_out:], current.question
+        prefix_ids, suffix_ids = self.prompt.parts(*said)
+        graph = self.graph(passages, self.encoded_question(current.question, said[0]))
+        if self.prompt.question_first and graph.mentions is not None:
+            tokens = self.tokenise(passages)[1]
+            places = find_answers(passages, tokens, current.answers)
+            graph = replace(graph, mentions=replace(graph.mentions, answers=places))
         return Example(
             conversation=conversation,
             turn=turn,
-            prefix_ids=self.prompt.prefix_ids,
-            graph=self.graph(passages, self.encoded_question(current.question, interaction)),
-            suffix_ids=self.prompt.suffix_ids(interaction[num_left_out:], current.question),
+            prefix_ids=prefix_ids,
+            graph=graph,
+            suffix_ids=suffix_ids,
             target_ids=self.prompt.target_ids(target) if current.answers else [],
             evidence=evidence,
             answer_sources=answer_in_evidence(current.answers, passages),
-            proposals=proposals,
+            dialogue_start=len(self.prompt.prefix_ids) if self.prompt.question_first else None,
         )
 
     def _recall(
@@ -324,6 +317,8 @@ class ExampleBuilder:
 
     def encoded_question(self, question: str, interaction: Interaction) -> str:
         """Return the text whose tokens become question nodes; "" for none."""
+        if self.prompt.question_first:
+            return self.prompt.dialogue(interaction, question)
         if self.config.question_nodes == "query":
             return cut_query(query(interaction, question), self.config.max_query_words)
         return question if self.config.question_nodes == "question" else ""
@@ -338,7 +333,8 @@ class ExampleBuilder:
         safe_passages, tokens = self.tokenise(passages)
         config, num_hidden = self.config, 0
         if question:
-            own = Evidence("question", self.prompt.plain(question), "text")
+            plain = question if self.prompt.question_first else self.prompt.plain(question)
+            own = Evidence("question", plain, "text")
             safe_passages.append(own)
             tokens.append(self.prompt.tokenise_question(own.text))
             num_hidden = len(tokens[-1].ids)
@@ -378,8 +374,6 @@ class ExampleBuilder:
     def drop_index(self, pool: tuple[Evidence, ...]) -> None:
         """Drop the index of a pool that is asked no more."""
         self._indexes.pop(id(pool), None)
-        if self.chooser is not None:
-            self.chooser.drop_index(pool)
 
     def _new_index(self, pool: tuple[Evidence, ...]) -> Index:
         retriever, ranker = self.config.retriever, self.config.ranker

@@ -3,6 +3,8 @@
 The user's message is instruction and evidence; the assistant's message begins with the dialogue and
 ``Answer:``. The evidence is between ``prefix`` and ``suffix``, as text or as node states, and has
 the same tokens, tags included, so that rows with and without a graph differ in nothing else.
+For a reader (``model.layer``) the dialogue stands before the evidence, so that each passage can be
+read after the question.
 
 A text from outside cannot forge a part of the prompt: in a question, an answer or a passage, a
 space after the first character breaks up the template's markers, evidence tags, and ``Question:``
@@ -30,6 +32,11 @@ INSTRUCTION = (
     f"You are a helpful assistant. {FACTS}",
     "Answer the following conversational query as a simple key fact without description:",
 )
+QUESTION_FIRST = (
+    "Answer the last question as a simple key fact without description.\n",
+    f"\n{FACTS}",
+)
+"""What stands before the dialogue and before the evidence where the dialogue comes first."""
 OPEN_TAG, CLOSE_TAG = "<evidence>", "</evidence>\n"
 QUESTION, ANSWER = "Question:", "Answer:"
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
@@ -53,9 +60,11 @@ class Prompt:
     Args:
         tokenizer: a fast tokenizer of transformers; without a chat template the parts are
             concatenated.
+        question_first: put the dialogue before the evidence, not after it.
 
     Attributes:
-        prefix_ids: token ids before the evidence, equal for all prompts.
+        prefix_ids: token ids before the evidence, or before the dialogue where that comes first;
+            equal for all prompts.
         end_id: token that ends a turn.
         end_text: text of the chat template after the answer.
 
@@ -64,20 +73,21 @@ class Prompt:
             content of a message, or it has no end token.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, question_first: bool = False) -> None:
         if not tokenizer.is_fast:
             raise UserError(f"tokenizer of {tokenizer.name_or_path}: a fast tokenizer is needed")
-        self.tokenizer = tokenizer
+        self.tokenizer, self.question_first = tokenizer, question_first
         # a copy that encodes special tokens as text; a switch would not be safe between threads
         self._plain_backend = deepcopy(tokenizer.backend_tokenizer)
         self._plain_backend.encode_special_tokens = True
         self._anchor = ""
-        head, middle, self.end_text = self._template()
-        self._marker = self._template_markers(head + middle + self.end_text)
+        head, middle, tail, self.end_text = self._template()
+        self._marker = self._template_markers(head + middle + tail + self.end_text)
         self.prefix_ids = self._encode(head, special=True)
         self._anchor = self._find_anchor()
         self._gap = middle[len(middle.rstrip(" ")) :]
         self._middle_ids = self._encode(middle.rstrip(" "), special=True)
+        self._tail_ids = self._encode(tail, special=True)
         end_ids = self._encode(self.end_text, special=True)
         if not end_ids and tokenizer.eos_token_id is None:
             raise UserError(f"tokenizer of {tokenizer.name_or_path}: no end-of-turn token")
@@ -90,17 +100,26 @@ class Prompt:
             id_ for id_, token in self.tokenizer.added_tokens_decoder.items() if token.special
         }
         known = set(self.tokenizer.get_vocab().values()) - special
-        return max(known.union(self.prefix_ids, self._middle_ids, [self.end_id]))
+        fixed = [*self.prefix_ids, *self._middle_ids, *self._tail_ids, self.end_id]
+        return max(known.union(fixed))
 
-    def _template(self) -> tuple[str, str, str]:
-        """Return the text before the evidence, before the dialogue and after the answer."""
-        user = INSTRUCTION[0] + _EVIDENCE + INSTRUCTION[1]
+    def _template(self) -> tuple[str, str, str, str]:
+        """Return the template around evidence and dialogue: before, between, after, at the end.
+
+        What stands after both is empty unless the dialogue comes first, and ends with ``Answer:``.
+        """
+        first, second, reply = _EVIDENCE, INSTRUCTION[1], _DIALOGUE
+        if self.question_first:
+            first, second, reply = _DIALOGUE, QUESTION_FIRST[1] + _EVIDENCE, ANSWER
+        instruction = QUESTION_FIRST[0] if self.question_first else INSTRUCTION[0]
         if self.tokenizer.chat_template is None:
-            bos = self.tokenizer.bos_token or ""
-            return bos + INSTRUCTION[0], INSTRUCTION[1] + "\n", self.tokenizer.eos_token or ""
+            bos, eos = self.tokenizer.bos_token or "", self.tokenizer.eos_token or ""
+            if self.question_first:
+                return bos + instruction, QUESTION_FIRST[1], ANSWER, eos
+            return bos + instruction, INSTRUCTION[1] + "\n", "", eos
         messages = [
-            {"role": "user", "content": user},
-            {"role": "assistant", "content": _DIALOGUE},
+            {"role": "user", "content": instruction + first + second},
+            {"role": "assistant", "content": reply},
         ]
         template = self.tokenizer.get_chat_template()
         if "strftime_now" in template:
@@ -109,12 +128,13 @@ class Prompt:
         text = render(messages, tokenize=False, continue_final_message=True)
         closed = render(messages, tokenize=False)
         parts = re.split(f"{_EVIDENCE}|{_DIALOGUE}", text)
-        if len(parts) != 3 or parts[2] or _DIALOGUE not in closed:
+        ending = text.rpartition(_EVIDENCE)[2] if self.question_first else _DIALOGUE
+        if len(parts) != 3 or bool(parts[2]) != self.question_first or ending not in closed:
             raise UserError(
                 f"chat template of {self.tokenizer.name_or_path}: it does not keep the content of "
                 "a user's and an assistant's message, or cannot be continued in the last one"
             )
-        return parts[0], parts[1], closed.split(_DIALOGUE)[1].strip()
+        return parts[0], parts[1], parts[2], closed.rpartition(ending)[2].strip()
 
     def _template_markers(self, template: str) -> re.Pattern[str]:
         """Return a pattern of markers to break up: evidence tags, and those of the template.
@@ -184,12 +204,24 @@ class Prompt:
         """Tokenise a question, which went through ``plain``, without tags."""
         return TokenisedPassage(*self._encode_batch([question])[0])
 
-    def suffix_ids(self, interaction: Interaction, question: str) -> list[int]:
-        """Return the token ids after the evidence, up to ``Answer:``."""
+    def dialogue(self, interaction: Interaction, question: str) -> str:
+        """Return the dialogue up to the question, with nothing in it that forges a part."""
         plain = self.plain
         turns = [f"{QUESTION} {plain(q)}\n{ANSWER} {plain(a)}\n" for q, a in interaction]
-        dialogue = "".join(turns) + f"{QUESTION} {plain(question)}\n{ANSWER}"
-        return self._middle_ids + self._encode(self._gap + dialogue)
+        return "".join(turns) + f"{QUESTION} {plain(question)}"
+
+    def parts(self, interaction: Interaction, question: str) -> tuple[list[int], list[int]]:
+        """Return the token ids before the evidence, and those after it, up to ``Answer:``."""
+        dialogue = self.dialogue(interaction, question)
+        if self.question_first:
+            ids = self.tokenise_question(dialogue).ids
+            return [*self.prefix_ids, *ids, *self._middle_ids], self._tail_ids
+        ids = self._encode(self._gap + dialogue + f"\n{ANSWER}")
+        return self.prefix_ids, self._middle_ids + ids
+
+    def suffix_ids(self, interaction: Interaction, question: str) -> list[int]:
+        """Return the token ids after the evidence, up to ``Answer:``."""
+        return self.parts(interaction, question)[1]
 
     def target_ids(self, answer: str) -> list[int]:
         """Return the token ids of an answer after ``Answer:``, with the end token."""

@@ -28,7 +28,7 @@ from turngraph.inference.output import AnswerFile
 from turngraph.inference.propose import load_proposer, read_choice
 from turngraph.inference.questions import Questions
 from turngraph.model.distributed import process_group_ended
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 logger = logging.getLogger("infer")
 EXIT_ERRORS = 1
@@ -114,7 +114,7 @@ def answer_all(
     choice: Choice | None,
     file: AnswerFile | None,
     stop: StopRequest,
-) -> tuple[GraphLM, ExampleBuilder]:
+) -> tuple[EvidenceModel, ExampleBuilder]:
     """Answer the questions that have no answer yet.
 
     Args:

@@ -15,15 +15,15 @@ from torch import Tensor
 
 from turngraph.configs.progress import progress
 from turngraph.configs.user_error import UserError
-from turngraph.data.batches.collate import Batch, candidate_entities, collate
+from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json
 from turngraph.data.prediction_records import error_record, prediction_record
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.confidence import Confidence
-from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal
+from turngraph.data.scoring.proposals import Proposal
 from turngraph.data.types import Conversation
-from turngraph.inference.choose import Choice
+from turngraph.inference.candidates import decided, ranked
 from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS
 from turngraph.model.device_memory import (
     RELEASE_EVERY,
@@ -32,13 +32,14 @@ from turngraph.model.device_memory import (
 )
 from turngraph.model.distributed import is_sharded
 from turngraph.model.generation import Generated, Past
-from turngraph.model.graph_lm import GraphLM
-from turngraph.model.passage_reader import PassageReader
+from turngraph.model.graph_lm import EvidenceModel, Read, Reader
 
 logger = logging.getLogger("infer")
 
 
 SHORTER = "a smaller evidence.max_nodes or evidence.top_k"
+GRAPH_WEIGHT = 1.0
+"""Weight of the graph's log-probability of an answer beside the LM's."""
 NO_ENTITY = -100.0
 """Log-probability of an empty answer where the passages name no entity; JSON has no infinity."""
 
@@ -53,7 +54,6 @@ class Batching:
             is answered alone. None: no limit.
         batch_size: largest number of questions in one batch; None: no limit.
         keep_going: write an error record for a question that cannot be answered; False: raise.
-        choice: what the LM chooses its answers from; None: it writes them.
         confidence: how sure answers have to be; None: nothing says how sure they are.
     """
 
@@ -61,7 +61,6 @@ class Batching:
     batch_tokens: int | None = ANSWER_TOKENS
     batch_size: int | None = None
     keep_going: bool = False
-    choice: Choice | None = None
     confidence: Confidence | None = None
 
     def pack(self, lengths: Sequence[int]) -> list[list[int]]:
@@ -92,7 +91,7 @@ def prompt_length(example: Example) -> int:
 
 
 def answer_together(
-    model: GraphLM,
+    model: EvidenceModel,
     prompt: Prompt,
     examples: Sequence[Example],
     batch_size: int | None = None,
@@ -100,20 +99,18 @@ def answer_together(
     batch_tokens: int | None = None,
     desc: str = "",
     after_batch: Callable[[], None] | None = None,
-    choice: Choice | None = None,
 ) -> list[Json]:
     """Return the prediction records of examples, in their order; the processes share the work.
 
     All processes must call it with the same examples; each gets all records. ``desc`` names a
     progress bar; without one there is none. All processes call ``after_batch`` after every batch.
-    The answers are chosen from ``choice``; None: the LM writes them.
 
     Raises:
         UserError: a prompt is too long for the model, or a batch too large for the memory.
     """
     if batch_size is None and batch_tokens is None:
         batch_tokens = ANSWER_TOKENS
-    batching = Batching(max_new_tokens, batch_tokens, batch_size, choice=choice)
+    batching = Batching(max_new_tokens, batch_tokens, batch_size)
     records: dict[int, Json] = {}
     shown = bool(desc) and PartialState().is_local_main_process
     with progress(len(examples), desc, "questions", shown=shown) as bar:
@@ -126,7 +123,7 @@ def answer_together(
 
 
 def answer_batches(
-    model: GraphLM,
+    model: EvidenceModel,
     prompt: Prompt,
     examples: Sequence[Example],
     batching: Batching,
@@ -145,8 +142,8 @@ def answer_batches(
         known: indices of examples that need no answer; a batch of such examples is skipped.
 
     Raises:
-        UserError: a prompt is too long for the model, a batch too large for the memory, or a
-            question has no proposal, and ``batching.keep_going`` is not set.
+        UserError: a prompt is too long for the model or a batch too large for the memory, and
+            ``batching.keep_going`` is not set.
     """
     refused = unanswerable(model, examples, batching)
     if refused:
@@ -169,11 +166,9 @@ def answer_batches(
 
 
 def unanswerable(
-    model: GraphLM, examples: Sequence[Example], batching: Batching
+    model: EvidenceModel, examples: Sequence[Example], batching: Batching
 ) -> dict[int, Json]:
-    """Return error records of examples that cannot be answered, by index.
-
-    Either the model has too few positions for the prompt, or the question has no proposal.
+    """Return error records of examples for whose prompts the model has too few positions.
 
     Raises:
         UserError: there is such an example, and ``batching.keep_going`` is not set.
@@ -182,24 +177,31 @@ def unanswerable(
     for index, example in enumerate(examples):
         message = ""
         if lengths := lengths_beyond(model, example, batching.max_new_tokens):
-            shorter = "" if model.lm is None else ", or give a smaller --max_new_tokens"
+            shorter = ", or give a smaller --max_new_tokens" if model.writes else ""
             message = f"{lengths}: train with {SHORTER}{shorter}"
-        elif batching.choice is not None:
-            message = batching.choice.missing(example.conversation, example.turn)
         if message:
             refused[index] = _failed(example, message, batching)
     return refused
 
 
-def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str:
+def lengths_beyond(model: EvidenceModel, example: Example, max_new_tokens: int) -> str:
     """Return why a prompt exceeds the model's positions, in words; "" if it fits.
 
-    Without an LM that answers: why a passage with its question does.
+    A reader has positions for the prefix and each passage, and above the graph for what is kept.
     """
-    if model.scorer is not None:
-        return _passage_beyond(model.scorer.reader, example)
     limit, length = model.max_tokens, prompt_length(example)
-    if limit is None or length + max_new_tokens <= limit:
+    if limit is None:
+        return ""
+    if example.dialogue_start is not None:
+        assert example.graph.mentions is not None, "built without mentions"
+        longest = max(example.graph.mentions.sizes[:-1].tolist(), default=0)
+        other = len(example.prefix_ids) + longest
+        kept = model.config.scorer.kept_nodes
+        num_nodes = len(example.graph.prompt_ids)
+        length += (num_nodes if kept is None else min(kept, num_nodes)) - num_nodes
+        if other > max(length + max_new_tokens, limit):
+            return f"prefix and a passage of {other} tokens, the model has {limit} positions"
+    if length + max_new_tokens <= limit:
         return ""
     return (
         f"a prompt of {length} tokens and up to {max_new_tokens} new ones, the model has "
@@ -207,18 +209,9 @@ def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str
     )
 
 
-def _passage_beyond(reader: PassageReader | None, example: Example) -> str:
-    if reader is None or reader.max_tokens is None:
-        return ""
-    assert example.graph.mentions is not None, "built without mentions"
-    *passages, question = example.graph.mentions.sizes.tolist()
-    limit, length = reader.max_tokens, reader.num_read(max(passages, default=0), question)
-    if length <= limit:
-        return ""
-    return f"a passage and its question of {length} tokens, the model has {limit} positions"
-
-
-def check_lengths(model: GraphLM, examples: Sequence[Example], max_new_tokens: int | None) -> None:
+def check_lengths(
+    model: EvidenceModel, examples: Sequence[Example], max_new_tokens: int | None
+) -> None:
     """Check that examples fit into the model's positions, before anything is computed.
 
     Args:
@@ -251,7 +244,7 @@ def unanswered(conversation: Conversation, turn: int, message: str) -> str:
 
 
 def answer_safely(
-    model: GraphLM, prompt: Prompt, examples: Sequence[Example], batching: Batching
+    model: EvidenceModel, prompt: Prompt, examples: Sequence[Example], batching: Batching
 ) -> list[Json]:
     """Return the prediction records of one batch; if it exceeds the memory, one by one.
 
@@ -266,7 +259,6 @@ def answer_safely(
             prompt,
             examples,
             batching.max_new_tokens,
-            choice=batching.choice,
             confidence=batching.confidence,
         )
     except RuntimeError as error:
@@ -286,7 +278,7 @@ def answer_safely(
 
 
 class Generate(Protocol):
-    """What writes answers: ``GraphLM.generate``, or a server's that shares its batches."""
+    """What writes answers: ``EvidenceModel.generate``, or a server's that shares its batches."""
 
     def __call__(
         self,
@@ -296,17 +288,16 @@ class Generate(Protocol):
         on_token: Callable[[Tensor], None] | None,
         past: Past | None,
     ) -> Generated:
-        """Generate the answers of a batch, as ``GraphLM.generate`` does."""
+        """Generate the answers of a batch, as ``EvidenceModel.generate`` does."""
 
 
 def answer_batch(
-    model: GraphLM,
+    model: EvidenceModel,
     prompt: Prompt,
     examples: Sequence[Example],
     max_new_tokens: int,
     on_token: Callable[[Tensor], None] | None = None,
     past: Past | None = None,
-    choice: Choice | None = None,
     generate: Generate | None = None,
     confidence: Confidence | None = None,
 ) -> list[Json]:
@@ -314,80 +305,43 @@ def answer_batch(
 
     Args:
         model, prompt, examples, max_new_tokens: as in ``answer_together``.
-        on_token, past: as in ``GraphLM.generate``.
-        choice, confidence: as in ``Batching``.
+        on_token, past: as in ``EvidenceModel.generate``.
+        confidence: as in ``Batching``.
         generate: writes the answers; None: the model.
     """
-    kinds: dict[bool, list[int]] = {}  # without a proposal the LM writes
-    for index, example in enumerate(examples):
-        kinds.setdefault(choice is not None and bool(choice.of(example)), []).append(index)
-    records: dict[int, Json] = {}
-    for is_chosen, indices in kinds.items():
-        given = max_new_tokens, on_token, past, choice if is_chosen else None
-        some = [examples[index] for index in indices]
-        found = _records(model, prompt, some, *given, generate or model.generate)
-        records |= dict(zip(indices, found, strict=True))
-    ordered = [records[index] for index in range(len(examples))]
-    return ordered if confidence is None else [confidence.applied(record) for record in ordered]
-
-
-def _records(
-    model: GraphLM,
-    prompt: Prompt,
-    examples: Sequence[Example],
-    max_new_tokens: int,
-    on_token: Callable[[Tensor], None] | None,
-    past: Past | None,
-    choice: Choice | None,
-    generate: Generate,
-) -> list[Json]:
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)
-    if model.scorer is not None:
-        ranked = ranked_entities(model, batch, examples)
-    elif choice is not None:
-        ranked = choice.ranked(model, prompt, batch, examples, max_new_tokens)
-    else:
-        ranked = None
-    if ranked is not None:
+    found: list[list[Proposal]] | None = None
+    if isinstance(model, Reader) and model.writes:
+
+        def write(read: Read) -> Generated:
+            return model.generate(batch, max_new_tokens, prompt.end_id, read=read)
+
+        found = decided(model, prompt, batch, examples, write, GRAPH_WEIGHT)
+    elif not model.writes:
+        found = ranked(model, prompt, batch, examples)
+    if found is not None:
         milliseconds = 1000 * (time.monotonic() - began) / len(examples)
-        return [
+        records = [
             prediction_record(
                 example,
-                found[0].entity.label if found else "",
-                found[0].logprob if found else NO_ENTITY,
+                best[0].entity.label if best else "",
+                best[0].logprob if best else NO_ENTITY,
                 milliseconds,
-                found,
+                best,
             )
-            for example, found in zip(examples, ranked, strict=True)
+            for example, best in zip(examples, found, strict=True)
         ]
-    generated = generate(batch, max_new_tokens, prompt.end_id, on_token, past)
-    answers = list(zip(*(values.tolist() for values in generated), strict=True))
-    milliseconds = 1000 * (time.monotonic() - began) / len(examples)
-    return [
-        prediction_record(example, prompt.answer_text(ids), logprob, milliseconds, margin=margin)
-        for example, (ids, logprob, margin) in zip(examples, answers, strict=True)
-    ]
-
-
-@torch.no_grad()
-def ranked_entities(
-    model: GraphLM, batch: Batch, examples: Sequence[Example], num: int | None = NUM_PROPOSALS
-) -> list[list[Proposal]]:
-    """Return the likeliest entities of each example, best first; none if E_t names none.
-
-    Args:
-        model: answers from nodes.
-        batch: the examples, without targets, on the model's device.
-        examples: the examples.
-        num: most entities of an example; None: all.
-    """
-    assert batch.candidates is not None, "built without mentions"
-    sizes = batch.candidates.num_candidates.tolist()
-    found = []
-    parts = model.entity_logprobs(batch).float().cpu().split(sizes)
-    for example, logprobs in zip(examples, parts, strict=True):
-        entities = candidate_entities(example)
-        best = logprobs.argsort(descending=True, stable=True)[:num].tolist()
-        found.append([Proposal(entities[i], float(logprobs[i])) for i in best])
-    return found
+    else:
+        generated = (generate or model.generate)(
+            batch, max_new_tokens, prompt.end_id, on_token, past
+        )
+        answers = list(zip(*(values.tolist() for values in generated), strict=True))
+        milliseconds = 1000 * (time.monotonic() - began) / len(examples)
+        records = [
+            prediction_record(
+                example, prompt.answer_text(ids), logprob, milliseconds, margin=margin
+            )
+            for example, (ids, logprob, margin) in zip(examples, answers, strict=True)
+        ]
+    return records if confidence is None else [confidence.applied(one) for one in records]

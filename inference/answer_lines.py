@@ -16,7 +16,7 @@ from turngraph.inference.choose import Choice
 from turngraph.inference.options import MAX_NEW_TOKENS, AnswerOptions
 from turngraph.inference.propose import Proposer
 from turngraph.inference.questions import Questions
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 WINDOW = 256
 """Number of questions that are batched by length together. Windows are answered in order. The
@@ -37,7 +37,7 @@ def window_size(is_gold: bool, nodes_choose: bool) -> int:
 
 
 def answer_lines(
-    model: GraphLM,
+    model: EvidenceModel,
     builder: ExampleBuilder,
     questions: Questions,
     options: AnswerOptions,
@@ -76,7 +76,7 @@ def answer_lines(
 
 
 def gold_history(
-    model: GraphLM,
+    model: EvidenceModel,
     builder: ExampleBuilder,
     questions: Questions,
     batching: Batching,
@@ -122,7 +122,7 @@ def gold_history(
 
 
 def predicted_history(
-    model: GraphLM,
+    model: EvidenceModel,
     builder: ExampleBuilder,
     questions: Questions,
     batching: Batching,

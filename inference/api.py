@@ -28,7 +28,7 @@ from turngraph.inference.propose import load_proposer, read_choice
 from turngraph.inference.questions import Questions
 from turngraph.inference.session import Session
 from turngraph.model.checkpoint import Checkpoint, read_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 
 class AnswerSettings(TypedDict, total=False):
@@ -104,7 +104,7 @@ class QA:
 
     def __init__(self, checkpoint: Checkpoint, loading: LoadOptions = LoadOptions()) -> None:
         self.checkpoint, self.loading = checkpoint, loading
-        self.model: GraphLM
+        self.model: EvidenceModel
         self.builder: ExampleBuilder
         self.model, self.builder = load_model(checkpoint, loading)
 

@@ -14,7 +14,7 @@ from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Entity, Interaction, Retrieved
 from turngraph.inference.fitting import fitted
 from turngraph.model.device_memory import is_out_of_memory
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ChatAnswer:
         return self.explain(self)
 
 
-def explain(model: GraphLM, builder: ExampleBuilder, answer: ChatAnswer) -> ExplainedTurn:
+def explain(model: EvidenceModel, builder: ExampleBuilder, answer: ChatAnswer) -> ExplainedTurn:
     """Return the share of each passage and entity in an answer of a model.
 
     Raises:
@@ -116,7 +116,7 @@ def explain(model: GraphLM, builder: ExampleBuilder, answer: ChatAnswer) -> Expl
 
 
 def explain_fitted(
-    model: GraphLM,
+    model: EvidenceModel,
     builder: ExampleBuilder,
     interaction: Interaction,
     max_new_tokens: int,

@@ -39,7 +39,7 @@ from turngraph.inference.questions import Questions
 from turngraph.model.attribution import attribute
 from turngraph.model.checkpoint import Checkpoint, file_hash
 from turngraph.model.device_memory import is_out_of_memory
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 logger = logging.getLogger("infer")
 
@@ -74,7 +74,9 @@ class Parts(NamedTuple):
     edge_attention: np.ndarray
 
 
-def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example, answer: str) -> Parts:
+def evidence_parts(
+    model: EvidenceModel, builder: ExampleBuilder, example: Example, answer: str
+) -> Parts:
     """Attribute an answer to its evidence.
 
     Args:
@@ -126,7 +128,7 @@ def _no_parts(num_passages: int) -> Parts:
 
 
 def why(
-    model: GraphLM,
+    model: EvidenceModel,
     builder: ExampleBuilder,
     example: Example,
     answer: str,
@@ -170,7 +172,7 @@ def why(
 
 
 def why_if_it_fits(
-    model: GraphLM,
+    model: EvidenceModel,
     builder: ExampleBuilder,
     example: Example,
     answer: str,
@@ -266,7 +268,7 @@ def dropped_passages(
 
 
 def explain_conversation(
-    model: GraphLM,
+    model: EvidenceModel,
     builder: ExampleBuilder,
     conversation: Conversation,
     answers: Mapping[int, str | None],
@@ -315,7 +317,7 @@ def explain_conversation(
 
 def explain_answers(
     *,
-    model: GraphLM,
+    model: EvidenceModel,
     builder: ExampleBuilder,
     questions: Questions,
     predictions: str,

@@ -35,7 +35,7 @@ from turngraph.data.types import Conversation
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import LoadOptions
 from turngraph.model.checkpoint import Checkpoint, commit, file_hash, hashes
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.model.merge import merged_lm, prompt_embeddings
 
 logger = logging.getLogger("infer")
@@ -117,7 +117,7 @@ def export(job: ExportJob) -> None:
         logger.info("wrote %s", job.output)
 
 
-def write_model(model: GraphLM, prompt: Prompt, folder: Path, dtype: torch.dtype) -> None:
+def write_model(model: EvidenceModel, prompt: Prompt, folder: Path, dtype: torch.dtype) -> None:
     """Write config, weights, generation config, tokenizer and chat template for transformers."""
     with library_bars():
         merged_lm(model, dtype, prompt.end_id).save_pretrained(folder)
@@ -125,7 +125,7 @@ def write_model(model: GraphLM, prompt: Prompt, folder: Path, dtype: torch.dtype
 
 
 def write_prompts(
-    model: GraphLM,
+    model: EvidenceModel,
     builder: ExampleBuilder,
     conversations: Sequence[Conversation],
     folder: Path,

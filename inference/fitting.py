@@ -9,11 +9,11 @@ from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import lengths_beyond
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 
 def fitted(
-    model: GraphLM,
+    model: EvidenceModel,
     prompt: Prompt,
     example: Example,
     interaction: Interaction,

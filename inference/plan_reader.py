@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.recall.recollection import evidence_of
 from turngraph.data.types import Conversation, Evidence, Turn
 from turngraph.inference.answer_batches import answer_together
 from turngraph.inference.options import MAX_NEW_TOKENS
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 
 class PlanReader:
@@ -31,7 +31,7 @@ class PlanReader:
     """
 
     def __init__(
-        self, model: GraphLM, builder: ExampleBuilder, max_new_tokens: int = MAX_NEW_TOKENS
+        self, model: EvidenceModel, builder: ExampleBuilder, max_new_tokens: int = MAX_NEW_TOKENS
     ) -> None:
         self.model, self.max_new_tokens = model, max_new_tokens
         self.builder = replace(builder, memory_graph=None)

@@ -36,7 +36,7 @@ from turngraph.inference.propose import Proposer
 from turngraph.inference.text_stream import TextStream
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.generation import Past
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
@@ -75,7 +75,7 @@ class Session:
 
     def __init__(
         self,
-        model: GraphLM,
+        model: EvidenceModel,
         builder: ExampleBuilder,
         pool: tuple[Evidence, ...] = (),
         memory: MemoryOptions | None = None,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from turngraph.model.base_model import embedding_table
 from turngraph.model.convolutions import check_attention
 from turngraph.model.gatv2 import GATv2Layer
-from turngraph.model.graph_lm import BatchLike, GraphLM
+from turngraph.model.graph_lm import BatchLike, EvidenceModel
 
 Hook = Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor | None]
 
@@ -48,7 +48,7 @@ class Attribution(NamedTuple):
         return (self.gradient * self.states).sum(1)
 
 
-def attribute(model: GraphLM, batch: BatchLike, entities: Sequence[int] = ()) -> Attribution:
+def attribute(model: EvidenceModel, batch: BatchLike, entities: Sequence[int] = ()) -> Attribution:
     """Compute gradient x input of one example's answer, in one forward and one backward pass.
 
     Gradients of parameters are not computed. An edge's gradient needs no separate backward pass:
@@ -85,7 +85,9 @@ def attribute(model: GraphLM, batch: BatchLike, entities: Sequence[int] = ()) ->
     )
 
 
-def _logprob(model: GraphLM, batch: BatchLike, entities: Sequence[int], seen: _Seen) -> Tensor:
+def _logprob(
+    model: EvidenceModel, batch: BatchLike, entities: Sequence[int], seen: _Seen
+) -> Tensor:
     """Return the answer's log-probability; of nodes, record the features that it depends on.
 
     The layers that nodes read are not differentiated: a state that has read the question is an
@@ -122,7 +124,7 @@ class _SeenLayer(NamedTuple):
 
 
 @contextmanager
-def _recorded(model: GraphLM, batch: BatchLike) -> Iterator[_Seen]:
+def _recorded(model: EvidenceModel, batch: BatchLike) -> Iterator[_Seen]:
     """Record a forward pass of this thread by hooks, which are removed at the end.
 
     A server's other threads read prompts with the same model meanwhile.

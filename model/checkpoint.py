@@ -21,7 +21,7 @@ import torch
 from peft import PeftModel
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from turngraph.configs.json_files import read_json_object
 from turngraph.configs.models import LOADING
@@ -30,13 +30,17 @@ from turngraph.configs.schema import Config, ModelConfig
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import LORA, NoAttentionError, empty_base_model, same_base
 from turngraph.model.distributed import gather, placed_like
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.model.tensor_files import check_tensors, read_tensors
 
 logger = logging.getLogger(__name__)
 ADAPTER, ADAPTER_WEIGHTS = "adapter", "adapter_model.safetensors"
-GRAPH_FILES = {"encoder": "graph_encoder.safetensors", "scorer": "node_answers.safetensors"}
-"""Parts of a ``GraphLM`` that read the graph, and their files."""
+GRAPH_FILES = {
+    "encoder": "graph_encoder.safetensors",
+    "scorer": "node_answers.safetensors",
+    "graph": "graph_at_layer.safetensors",
+}
+"""Files of the parts that read the graph, by ``EvidenceModel.graph_parts``."""
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
 FORMAT = 3
 SINCE = {
@@ -48,30 +52,35 @@ OLD = "-old"
 """Suffix of a folder that is being replaced, until the new one has its name."""
 PACKAGES = ("turngraph", "torch", "torch-geometric", "transformers", "peft", "accelerate")
 _CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
-NODES = "proposer"
-"""Folder of the nodes in an LM's checkpoint, a checkpoint of its own."""
 CARD = "README.md"
 """The model card; the manifest has no hash of it, as people edit it."""
 
 
-def trained_weights(model: GraphLM) -> dict[str, Tensor]:
+def trained_weights(model: EvidenceModel) -> dict[str, Tensor]:
     """Return all trained weights by name, on CPU; every process must call it to gather shards."""
     weights = {
         f"{part}.{name}": gather(tensor)
-        for part in GRAPH_FILES
-        if (module := getattr(model, part)) is not None
-        for name, tensor in module.saved_state().items()
+        for part, module in model.graph_parts.items()
+        for name, tensor in _saved(module).items()
     }
     lora = model.lm.named_parameters() if isinstance(model.lm, PeftModel) else ()
     weights |= {f"lm.{name}": gather(p) for name, p in lora if LORA in name}
     return weights
 
 
-def save_weights(model: GraphLM, weights: dict[str, Tensor], folder: Path) -> None:
+def _saved(part: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a part that are saved: all but those that the base model has."""
+    tensors: dict[str, Tensor] = part.saved_state()  # type: ignore[operator]  # of each part
+    return tensors
+
+
+def save_weights(model: EvidenceModel, weights: dict[str, Tensor], folder: Path) -> None:
     """Write the weights of ``trained_weights``, of adapter and encoder, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     part = {
-        name: {n.removeprefix(f"{name}."): t for n, t in weights.items() if n.startswith(name)}
+        name: {
+            n.removeprefix(f"{name}."): t for n, t in weights.items() if n.startswith(f"{name}.")
+        }
         for name in ("lm", *GRAPH_FILES)
     }
     if isinstance(model.lm, PeftModel):
@@ -81,13 +90,12 @@ def save_weights(model: GraphLM, weights: dict[str, Tensor], folder: Path) -> No
             str(folder / ADAPTER), save_embedding_layers=False, state_dict=part["lm"]
         )
         (folder / ADAPTER / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
-    for name, file in GRAPH_FILES.items():
-        if getattr(model, name) is not None:
-            save_file(part[name], folder / file)
+    for name in model.graph_parts:
+        save_file(part[name], folder / GRAPH_FILES[name])
 
 
 def save_checkpoint(
-    model: GraphLM,
+    model: EvidenceModel,
     config: Config,
     metrics: dict[str, Any],
     folder: Path,
@@ -137,7 +145,7 @@ def _new_folder(folder: Path) -> Path:
     return partial
 
 
-def _write_manifest(model: GraphLM, config: Config, folder: Path) -> None:
+def _write_manifest(model: EvidenceModel, config: Config, folder: Path) -> None:
     """Write the manifest, and flush every file to disk before the folder gets its name."""
     manifest = {
         "format": FORMAT,
@@ -236,8 +244,7 @@ class Checkpoint:
         if self.config.model.answers == "nodes":
             raise UserError(
                 f"{self.folder}: model.answers is nodes, so that no text is generated; "
-                "`turngraph answer`, chat and serve can use it, answer and chat also as "
-                "--proposals of an LM"
+                "`turngraph answer`, chat and serve can use it"
             )
 
 
@@ -336,7 +343,7 @@ def load_checkpoint(
     base_model: str | None = None,
     quantization: Literal["none", "4bit"] | None = None,
     trust_remote_code: tuple[str, ...] = (),
-) -> GraphLM:
+) -> EvidenceModel:
     """Load a model from a checkpoint and the base model, nothing else.
 
     Args:
@@ -364,9 +371,9 @@ def load_checkpoint(
     if config.attn_implementation != "eager":  # sdpa computes the same everywhere
         config = replace(config, attn_implementation="sdpa")
     try:
-        model = GraphLM(config)
+        model = make_model(config)
     except NoAttentionError:  # some models have no sdpa
-        model = GraphLM(replace(config, attn_implementation="eager"))
+        model = make_model(replace(config, attn_implementation="eager"))
     check_base(model, checkpoint.folder)
     load_weights(model, checkpoint.folder)
     return model.eval()
@@ -384,7 +391,7 @@ def _check_shapes(config: ModelConfig, checkpoint: Checkpoint) -> None:
     plain = replace(config, gradient_checkpointing=False, compile=False)
     try:
         with LOADING, torch.device("meta"):
-            model = GraphLM(plain, base)
+            model = make_model(plain, base)
     except (OverflowError, RuntimeError, TypeError) as error:  # sizes that no tensor can have
         raise UserError(f"{folder / CONFIG}: {str(error).splitlines()[0]}") from error
     for path, tensors in _expected(model, folder).items():
@@ -392,10 +399,10 @@ def _check_shapes(config: ModelConfig, checkpoint: Checkpoint) -> None:
         check_tensors(path, tensors)
 
 
-def _expected(model: GraphLM, folder: Path) -> dict[Path, dict[str, Tensor]]:
+def _expected(model: EvidenceModel, folder: Path) -> dict[Path, dict[str, Tensor]]:
     """Return the weight files that a model reads, and for each the model's tensors by name."""
-    parts = {folder / file: getattr(model, part) for part, file in GRAPH_FILES.items()}
-    expected = {path: part.saved_state() for path, part in parts.items() if part is not None}
+    parts = model.graph_parts.items()
+    expected = {folder / GRAPH_FILES[name]: _saved(part) for name, part in parts}
     if model.lm is not None and model.config.lora is not None:
         expected[folder / ADAPTER / ADAPTER_WEIGHTS] = {
             name.replace(".default.", "."): parameter
@@ -405,7 +412,7 @@ def _expected(model: GraphLM, folder: Path) -> dict[Path, dict[str, Tensor]]:
     return expected
 
 
-def check_base(model: GraphLM, folder: Path) -> None:
+def check_base(model: EvidenceModel, folder: Path) -> None:
     """Check that a checkpoint was trained on the model's base model.
 
     Raises:
@@ -421,7 +428,7 @@ def check_base(model: GraphLM, folder: Path) -> None:
 
 
 @torch.no_grad()
-def load_weights(model: GraphLM, folder: Path) -> None:
+def load_weights(model: EvidenceModel, folder: Path) -> None:
     """Fill a model's trained weights, sharded or not, from a checkpoint folder.
 
     Raises:

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import decoder_layers, has_bfloat16
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 logger = logging.getLogger(__name__)
 REFUSED = {
@@ -83,7 +83,7 @@ def _is_true(variable: str) -> bool:
     return os.environ.get(variable, "false").lower() in ("true", "1")
 
 
-def place(model: GraphLM, device: torch.device) -> GraphLM:
+def place(model: EvidenceModel, device: torch.device) -> EvidenceModel:
     """Move a model to its device; shard it over the processes if the launcher asks for it.
 
     On a CPU without bfloat16 a bfloat16 model computes in float32, and a log line says so.
@@ -97,7 +97,7 @@ def place(model: GraphLM, device: torch.device) -> GraphLM:
     return shard(model, device) if sharding_wanted() else model.to(device)
 
 
-def shard(model: GraphLM, device: torch.device) -> GraphLM:
+def shard(model: EvidenceModel, device: torch.device) -> EvidenceModel:
     """Shard a model over all processes, in place: each decoder layer, the encoder, the rest.
 
     All processes must start from equal weights. Make the optimizer afterwards, because it must
@@ -115,11 +115,10 @@ def shard(model: GraphLM, device: torch.device) -> GraphLM:
     num_processes = distributed.get_world_size()
     mesh = init_device_mesh(device.type, (num_processes,))
     layers = decoder_layers(model.causal_lm) if model.lm is not None else []
-    others = (model.encoder, model.scorer, model)
-    parts = [*layers, *(part for part in others if part is not None)]
+    parts = [*layers, *model.graph_parts.values(), model]
     for part in parts:
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
-    for method in ("generate", "entity_logprobs"):
+    for method in ("generate", "answer_logprobs", "node_scores", "read"):
         register_fsdp_forward_method(model, method)
     logger.info("sharded over %d processes, in %d parts", num_processes, len(parts))
     return model

@@ -172,8 +172,8 @@ def greedy(
     Args:
         lm: a causal LM of transformers, or PEFT's wrapper of one.
         embeddings: input embeddings of the prompts, padded on the left, [B, T, D].
-        attention_mask: False on padding, [B, T].
-        position_ids: position of each token in its prompt, [B, T].
+        attention_mask: False on padding, [B, T]; or with channels of the LM's own, [B, ..., T].
+        position_ids: position of each token in its prompt, of the same shape.
         max_new_tokens: most tokens of an answer.
         ends: ids that end an answer; the first one pads shorter answers.
         on_token: called after every step with the new ids, [B].
@@ -191,7 +191,11 @@ def greedy(
         going := len(rows.indices) > 0 and step < max_new_tokens, synced=synced, device=ids.device
     ):
         if not going:  # the other processes gather this one's shard of every layer
-            lm(inputs_embeds=embeddings[:1, -1:], use_cache=False)
+            lm(
+                inputs_embeds=embeddings[:1, -1:],
+                position_ids=position_ids[:1, ..., -1:],
+                use_cache=False,
+            )
             continue
         logits = rows.logits(inputs)  # [L, V]
         if past is not None and step == 0:
@@ -224,11 +228,11 @@ class Rows:
     def __init__(
         self, lm: PreTrainedModel, attention_mask: Tensor, position_ids: Tensor, max_new_tokens: int
     ) -> None:
-        num, length = attention_mask.shape
+        num, length = len(attention_mask), attention_mask.shape[-1]
         self.lm = lm
         self.cache = key_value_cache(lm, length + max_new_tokens)
         self.indices = torch.arange(num, device=attention_mask.device)  # [L]
-        self.mask: Tensor | None = None  # [L, T + new]; None is faster than a mask of ones
+        self.mask: Tensor | None = None  # [L, ..., T + new]; None is faster than ones
         if not attention_mask.all():
             self.mask = functional.pad(attention_mask.long(), (0, max_new_tokens), value=1)
         self.positions = position_ids  # [L, T], then [L, 1]
@@ -245,7 +249,7 @@ class Rows:
         """Compute the logits of every row's next token, in float32, [L, V]."""
         output = self.lm(
             **inputs,
-            attention_mask=None if self.mask is None else self.mask[:, : self.length],
+            attention_mask=None if self.mask is None else self.mask[..., : self.length],
             position_ids=self.positions,
             past_key_values=self.cache,
             use_cache=True,
@@ -259,7 +263,7 @@ class Rows:
         """Evict the rows where ``live``, [L], is False; return the old slot of every kept row."""
         slots = torch.arange(len(live), device=live.device)
         if not (kept := live.tolist()).count(False):
-            self.positions = self.positions[:, -1:] + 1
+            self.positions = self.positions[..., -1:] + 1
             return slots
         num = sum(kept)
         holes = slots[:num][~live[:num]]
@@ -272,7 +276,7 @@ class Rows:
                 assert isinstance(layer, PreallocatedLayer), type(layer)
                 layer.keep(holes, movers, num)
         self.indices = self.indices[order]
-        self.positions = self.positions[order, -1:] + 1
+        self.positions = self.positions[order][..., -1:] + 1
         self.mask = None if self.mask is None else self.mask[order]
         return order
 
@@ -337,8 +341,8 @@ def answer_logprobs(
         later = torch.arange(1, length, device=ids.device)
         logits = lm(
             input_ids=ids[:, : length - 1].clamp(min=0),
-            attention_mask=mask[rows, : attention_mask.shape[1] + length - 1],
-            position_ids=position_ids[rows, -1:] + later,
+            attention_mask=mask[rows][..., : attention_mask.shape[-1] + length - 1],
+            position_ids=position_ids[rows][..., -1:] + later,
             past_key_values=rows_of(cache, rows),
             use_cache=True,
         ).logits  # [rows, length - 1, V]

@@ -1,15 +1,15 @@
-"""Causal LM that reads node states as a soft prompt (paper, sections 4.5 and 4.6).
+"""The models, one class a kind: text, graph (paper, sections 4.5 and 4.6), nodes, reader.
 
 Shapes: B examples (1 if they are packed into one row), T tokens, N nodes, E edges, D LM width,
-V vocabulary, A answer tokens, K columns that have some, P given answers.
+V vocabulary, A answer tokens, K columns that have some, P given answers, C candidates, U tokens of the longest row above a
+reader's graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, cast
 
 import torch
@@ -37,8 +37,25 @@ from turngraph.model.base_model import (
 from turngraph.model.base_probe import check_base_model
 from turngraph.model.generation import IGNORED_LABEL, Generated, Past, answer_logprobs, greedy
 from turngraph.model.graph_encoder import GraphEncoder
-from turngraph.model.node_answers import CandidatesLike, NodeAnswers
+from turngraph.model.node_answers import (
+    CandidatesLike,
+    NodeAnswers,
+    NodeScores,
+    entity_loss,
+    mixture_loss,
+    span_loss,
+)
 from turngraph.model.packing import check_packing
+from turngraph.model.reader import (
+    Above,
+    GraphAtLayer,
+    ReaderDecoder,
+    ReaderLayers,
+    ReadingLike,
+    Recorder,
+    kept_tokens,
+    rows_above,
+)
 
 CHUNK_LOGITS = 2**24
 """Logits per chunk of the loss: 64 MiB in float32, 512 answer tokens of a 32k vocabulary."""
@@ -51,19 +68,23 @@ class BatchLike(Protocol):
     attention_mask: Tensor | None
     position_ids: Tensor
     node_mask: Tensor
-    node_places: Tensor
-    answer_places: Tensor
-    answer_columns: Tensor
     edge_index: Tensor
     labels: Tensor
     edge_types: Tensor
     node_ids: Tensor | None
     in_prompt: Tensor | None
+    node_places: Tensor
+    answer_places: Tensor
+    answer_columns: Tensor
     padded_right: bool
 
     @property
     def candidates(self) -> CandidatesLike | None:
         """The candidate answers; None where the graphs have no mentions."""
+
+    @property
+    def reading(self) -> ReadingLike | None:
+        """The batch as a reader reads it; None where no reader does."""
 
 
 class Loss(NamedTuple):
@@ -73,20 +94,23 @@ class Loss(NamedTuple):
     num_tokens: Tensor
 
 
-class GraphLM(nn.Module):
-    """A causal LM with LoRA and, where the config asks for one, an encoder of the evidence graph.
-
-    With ``answers: nodes`` there is a scorer and no LM: the LM is released once its token
-    embeddings are copied, or all of it that is above the layer that the scorer reads.
+class EvidenceModel(nn.Module):
+    """A model that answers questions from evidence: what the kinds of models share.
 
     Args:
-        config: base model, LoRA, encoder.
+        config: base model, LoRA, graph.
         base: the base model, loaded as the config says; None loads it by its name.
+
+    Attributes:
+        lm: the LM with its adapters, if it has any; None: only its token embeddings are used.
 
     Raises:
         UserError: the base model cannot be found or loaded as configured, does not read prompts
             as it must (``check_base_model``), or LoRA names layers that it does not have.
     """
+
+    writes = True
+    """Whether the model writes answers, or only ranks those that it finds."""
 
     def __init__(self, config: ModelConfig, base: PreTrainedModel | None = None) -> None:
         super().__init__()
@@ -104,71 +128,56 @@ class GraphLM(nn.Module):
         # computed before the weights may be sharded; on the meta device they have no values
         self.base_fingerprint = "" if base.device.type == "meta" else fingerprint(base)
         self.lm: PreTrainedModel | PeftModel | None = None
-        self.encoder: GraphEncoder | None = None
-        self.scorer: NodeAnswers | None = None
-        self._packing_checked = False
-        lm = base if config.lora is None else add_lora(base, config.lora)  # base itself gets it
-        cast_adapter_inputs(lm, config.dtype != "bfloat16")  # autocast casts them in bf16
-        if config.answers == "nodes":
-            self.scorer = NodeAnswers(base, config.scorer)
-            if self.scorer.reader is not None:
-                self.scorer.reader.recomputes = config.gradient_checkpointing
-            return
-        self.lm = lm
-        if config.evidence == "graph":
-            self.encoder = GraphEncoder(all_embeddings(base), config.encoder)
-        if config.gradient_checkpointing:
+        self._build(base)
+
+    def _build(self, base: PreTrainedModel) -> None:
+        """Make the model's parts from the base model, whose weights are frozen."""
+        raise NotImplementedError
+
+    def _adapt(self, base: PreTrainedModel) -> PreTrainedModel | PeftModel:
+        """Add LoRA to the base model, if the config asks for it."""
+        lm = base if self.config.lora is None else add_lora(base, self.config.lora)
+        cast_adapter_inputs(lm, self.config.dtype != "bfloat16")  # autocast casts them in bf16
+        if self.config.gradient_checkpointing:
             recompute_layers(base)
-        if config.compile:
+        if self.config.compile:
             compile_layers(base)
+        return lm
 
-    def compute_in_float32(self) -> None:
-        """Compute in float32 from now on; the frozen weights are converted, which is exact."""
-        self.config = replace(self.config, dtype="float32")
-        self.float()
-        cast_adapter_inputs(self, True)
-
-    def keep_states(self, folder: str | None) -> None:
-        """Keep the states that the scorer's LM reads in a folder, so that they are computed once.
-
-        Args:
-            folder: gets a folder for each base model, type and layer; None: they are not kept.
+    def forward(self, batch: BatchLike) -> Loss:
+        """Compute the loss of a batch, a sum over its answers.
 
         Raises:
-            UserError: the scorer reads no states, or those of layers that are trained.
+            UserError: the device does not support the config's dtype or attention.
         """
-        if folder is None:
-            return
-        reader = None if self.scorer is None else self.scorer.reader
-        if reader is None or reader.is_trained:
-            must = "must be null unless nodes answer from states of a frozen layer above 0"
-            raise UserError(f"config field training.state_folder: {folder!r} given, {must}")
-        model = self.base_fingerprint.partition("/")[0][:12]
-        name = f"{model}_{self.config.quantization}_{self.config.dtype}_{self.config.scorer.layer}"
-        reader.folder = Path(folder) / name
+        raise NotImplementedError
 
     @property
-    def causal_lm(self) -> PreTrainedModel:
-        """The LM, with its adapters if it has any; only ``answers: text`` has an LM."""
-        assert self.lm is not None, "answers: nodes has no LM"
-        return cast(PreTrainedModel, self.lm)  # PEFT forwards other attributes to the base model
+    def graph_parts(self) -> dict[str, nn.Module]:
+        """The parts that read the graph, by name; each has ``layers`` and ``saved_state()``."""
+        return {}
 
     @property
     def has_graph(self) -> bool:
-        """Whether the evidence is read as a graph: there is an encoder or a scorer."""
-        return self.encoder is not None or self.scorer is not None
+        """Whether the evidence is read as a graph."""
+        return bool(self.graph_parts)
 
     @property
     def graph_layers(self) -> nn.ModuleList:
-        """The layers of the encoder or of the scorer; none without either."""
-        part = self.encoder or self.scorer
-        return nn.ModuleList() if part is None else part.layers
+        """The graph's convolutions; none without a graph."""
+        for part in self.graph_parts.values():
+            return cast(nn.ModuleList, part.layers)
+        return nn.ModuleList()
+
+    @property
+    def causal_lm(self) -> PreTrainedModel:
+        """The LM, with its adapters if it has any."""
+        assert self.lm is not None, "the model has no LM"
+        return cast(PreTrainedModel, self.lm)  # PEFT forwards other attributes to the base model
 
     @property
     def device(self) -> torch.device:
-        """The device of the token embeddings, or of the scorer."""
-        if self.scorer is not None:
-            return self.scorer.question.device
+        """The device of the token embeddings."""
         return embedding_table(self.causal_lm).weight.device
 
     @property
@@ -178,23 +187,80 @@ class GraphLM(nn.Module):
             return None
         return getattr(self.lm.config.get_text_config(), "max_position_embeddings", None)
 
-    def input_embeddings(self, batch: BatchLike) -> Tensor:
-        """Compute H = H_prefix + H_g + H_suffix (equation 6), for training and generation alike.
+    def compute_in_float32(self) -> None:
+        """Compute in float32 from now on; the frozen weights are converted, which is exact."""
+        self.config = replace(self.config, dtype="float32")
+        self.float()
+        cast_adapter_inputs(self, True)
 
-        The LM embeds every token; node states then replace the embeddings of the evidence tokens.
+    def _autocast(self) -> torch.autocast:
+        """Return the autocast context of the config's dtype; trainable weights stay float32."""
+        low = self.config.dtype == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
 
-        Returns:
-            [B, T, D], in the LM's type.
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Compute in the config's dtype, and not compiled: a growing cache has too many shapes."""
+        compiled = self.config.compile
+        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+        with self._autocast(), eager:
+            yield
+
+    def end_ids(self, end_id: int) -> list[int]:
+        """Return the tokens that end an answer: ``end_id`` first, then the base model's own."""
+        known = self.causal_lm.generation_config.eos_token_id
+        known = {known} if isinstance(known, int) else set(known or ())
+        return [end_id, *sorted(known - {end_id})]
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Return trainable parameters by learning rate: ``lora``, ``encoder``, ``residual_gate``.
+
+        All parts that read the graph count as the encoder.
         """
-        embedded: Tensor = embedding_table(self.causal_lm)(batch.input_ids)  # [B, T, D]
-        if self.encoder is None:
-            return embedded
-        # even without nodes: data parallelism needs the encoder's gradients in every process
-        states = self.encoder(node_ids_of(batch), batch.edge_index, batch.edge_types)  # [N, D]
-        if batch.in_prompt is not None:
-            states = states[batch.in_prompt]
-        rows = embedded.flatten(0, 1)  # [B * T, D]
-        return rows.index_copy(0, batch.node_places, states.to(rows.dtype)).view_as(embedded)
+        groups: dict[str, list[nn.Parameter]] = {"lora": [], "encoder": [], "residual_gate": []}
+        for name, parameter in self.named_parameters():
+            if parameter.requires_grad:
+                is_gate = name == "encoder.residual_gates"
+                part = "lora" if LORA in name else "residual_gate" if is_gate else "encoder"
+                groups[part].append(parameter)
+        return {name: parameters for name, parameters in groups.items() if parameters}
+
+    def node_scores(self, batch: BatchLike) -> NodeScores:
+        """Score candidates and spans as answers; only models with a scorer do."""
+        raise NotImplementedError
+
+    def generate(
+        self,
+        batch: BatchLike,
+        max_new_tokens: int,
+        end_id: int,
+        on_token: Callable[[Tensor], None] | None = None,
+        past: Past | None = None,
+    ) -> Generated:
+        """Generate answers greedily.
+
+        Args:
+            batch: a batch padded on the left, without targets.
+            max_new_tokens: most tokens of an answer.
+            end_id: token that ends a turn; the base model's own end tokens end it as well.
+            on_token: called after every step with the new ids, [B]; finished rows get ``end_id``.
+            past: prefix cache of a conversation, if B is 1: the prefix that a prompt shares with
+                the previous one is not computed again.
+        """
+        raise NotImplementedError
+
+
+class TextLM(EvidenceModel):
+    """A causal LM, with LoRA or without, that reads the evidence as text."""
+
+    def _build(self, base: PreTrainedModel) -> None:
+        self._packing_checked = False
+        self.lm = self._adapt(base)
+
+    def input_embeddings(self, batch: BatchLike) -> Tensor:
+        """Embed the tokens of the prompt, for training and generation alike, [B, T, D]."""
+        embedded: Tensor = embedding_table(self.causal_lm)(batch.input_ids)
+        return embedded
 
     def logits(self, batch: BatchLike, keep: Tensor | int = 0) -> Tensor:
         """Compute next-token logits.
@@ -227,27 +293,17 @@ class GraphLM(nn.Module):
         logits: Tensor = output.logits
         return logits
 
-    def _autocast(self) -> torch.autocast:
-        """Return the autocast context of the config's dtype; trainable weights stay float32."""
-        low = self.config.dtype == "bfloat16"
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
-
     def forward(self, batch: BatchLike) -> Loss:
         """Compute the cross-entropy of the answer tokens (equation 8).
 
-        Logits are computed only where there are labels. With ``answers: nodes`` it is the
-        cross-entropy of the gold candidates. The loss is a sum, not a mean: the training loop
-        divides by the answer tokens of the whole step.
+        Logits are computed only where there are labels. The loss is a sum, not a mean: the training
+        loop divides by the answer tokens of the whole step.
 
         Raises:
             UserError: the device does not support the config's dtype or attention, or packed
                 examples would see each other.
         """
         check_device(self.config, self.device)
-        if self.scorer is not None:
-            assert batch.candidates is not None, "built without mentions"
-            total = self.scorer.loss(self.entity_logprobs(batch), batch.candidates)
-            return Loss(total, (batch.labels != IGNORED_LABEL).sum())
         places, length = batch.answer_places, batch.labels.shape[1]
         # every release of transformers takes one list of columns for all rows
         logits = self.logits(batch, batch.answer_columns)  # [B, K, V]
@@ -255,32 +311,6 @@ class GraphLM(nn.Module):
         targets = batch.labels.flatten()[places + 1]
         loss = _cross_entropy(logits[places // length, columns], targets)
         return Loss(loss, torch.full_like(targets.sum(), len(targets)))
-
-    def entity_logprobs(self, batch: BatchLike, features: Tensor | None = None) -> Tensor:
-        """Compute each candidate's log-probability within its example, [C] (``answers: nodes``).
-
-        Args:
-            batch: with candidates.
-            features: of its nodes, [N, D]; None: ``node_features``.
-        """
-        assert self.scorer is not None
-        assert batch.candidates is not None, "built without mentions"
-        logprobs: Tensor = self.scorer(
-            node_ids_of(batch), batch.edge_index, batch.edge_types, batch.candidates, features
-        )
-        return logprobs
-
-    def node_features(self, batch: BatchLike) -> Tensor:
-        """Compute the normalised features that the scorer's nodes get from the LM, [N, D]."""
-        assert self.scorer is not None
-        assert batch.candidates is not None, "built without mentions"
-        return self.scorer.features(node_ids_of(batch), batch.candidates)
-
-    def end_ids(self, end_id: int) -> list[int]:
-        """Return the tokens that end an answer: ``end_id`` first, then the base model's own."""
-        known = self.causal_lm.generation_config.eos_token_id
-        known = {known} if isinstance(known, int) else set(known or ())
-        return [end_id, *sorted(known - {end_id})]
 
     @torch.no_grad()
     def generate(
@@ -291,16 +321,7 @@ class GraphLM(nn.Module):
         on_token: Callable[[Tensor], None] | None = None,
         past: Past | None = None,
     ) -> Generated:
-        """Generate answers greedily.
-
-        Args:
-            batch: a batch padded on the left, without targets.
-            max_new_tokens: most tokens of an answer.
-            end_id: token that ends a turn; the base model's own end tokens end it as well.
-            on_token: called after every step with the new ids, [B]; finished rows get ``end_id``.
-            past: prefix cache of a conversation, if B is 1: the prefix that a prompt shares with
-                the previous one is not computed again.
-        """
+        """Generate answers greedily; arguments as in ``EvidenceModel.generate``."""
         ends = torch.tensor(self.end_ids(end_id), device=batch.input_ids.device)
         assert batch.attention_mask is not None, "packed"
         with self.decoding():
@@ -337,27 +358,299 @@ class GraphLM(nn.Module):
                 num_answers,
             )
 
-    @contextmanager
-    def decoding(self) -> Iterator[None]:
-        """Compute in the config's dtype, and not compiled: a growing cache has too many shapes."""
-        compiled = self.config.compile
-        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
-        with self._autocast(), eager:
-            yield
 
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Return trainable parameters by learning rate: ``lora``, ``encoder``, ``residual_gate``.
+class GraphLM(TextLM):
+    """A causal LM that reads node states as a soft prompt (paper, sections 4.5 and 4.6)."""
 
-        The scorer's parameters count as the encoder's, but for LoRA of the layers that it reads.
+    def _build(self, base: PreTrainedModel) -> None:
+        super()._build(base)
+        self.encoder = GraphEncoder(all_embeddings(base), self.config.encoder)
+
+    @property
+    def graph_parts(self) -> dict[str, nn.Module]:
+        """The graph encoder."""
+        return {"encoder": self.encoder}
+
+    def input_embeddings(self, batch: BatchLike) -> Tensor:
+        """Compute H = H_prefix + H_g + H_suffix (equation 6), for training and generation alike.
+
+        The LM embeds every token; node states then replace the embeddings of the evidence tokens.
+
+        Returns:
+            [B, T, D], in the LM's type.
         """
-        groups: dict[str, list[nn.Parameter]] = {"lora": [], "encoder": [], "residual_gate": []}
-        for name, parameter in self.named_parameters():
-            if parameter.requires_grad:
-                is_gate = name == "encoder.residual_gates"
-                part = "residual_gate" if is_gate else name.partition(".")[0]
-                part = "lora" if LORA in name else "encoder" if part == "scorer" else part
-                groups[part].append(parameter)
-        return {name: parameters for name, parameters in groups.items() if parameters}
+        embedded = super().input_embeddings(batch)  # [B, T, D]
+        # even without nodes: data parallelism needs the encoder's gradients in every process
+        states = self.encoder(node_ids_of(batch), batch.edge_index, batch.edge_types)  # [N, D]
+        if batch.in_prompt is not None:
+            states = states[batch.in_prompt]
+        rows = embedded.flatten(0, 1)  # [B * T, D]
+        return rows.index_copy(0, batch.node_places, states.to(rows.dtype)).view_as(embedded)
+
+
+class NodeRanker(EvidenceModel):
+    """A scorer of entities over frozen token embeddings; the LM itself is released."""
+
+    writes = False
+
+    def _build(self, base: PreTrainedModel) -> None:
+        copy = all_embeddings(base).detach().clone()
+        self.embeddings = nn.Embedding.from_pretrained(copy, freeze=True)
+        self.scorer = NodeAnswers(copy.shape[1], self.config.scorer)
+
+    @property
+    def graph_parts(self) -> dict[str, nn.Module]:
+        """The scorer."""
+        return {"scorer": self.scorer}
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the token embeddings."""
+        return self.embeddings.weight.device
+
+    def features(self, batch: BatchLike) -> Tensor:
+        """Return the features of a batch's nodes, [N, D]."""
+        found: Tensor = self.embeddings(node_ids_of(batch))
+        return found
+
+    def node_scores(self, batch: BatchLike, features: Tensor | None = None) -> NodeScores:
+        """Score each candidate within its example.
+
+        Args:
+            batch: with candidates.
+            features: of its nodes, [N, D]; None: ``features(batch)``.
+        """
+        assert batch.candidates is not None, "built without mentions"
+        features = self.features(batch) if features is None else features
+        found: NodeScores = self.scorer(
+            features, batch.edge_index, batch.edge_types, batch.candidates
+        )
+        return found
+
+    def forward(self, batch: BatchLike) -> Loss:
+        """Compute the cross-entropy of the gold candidates, a sum over the examples."""
+        assert batch.candidates is not None, "built without mentions"
+        total = entity_loss(self.node_scores(batch).entities, batch.candidates)
+        return Loss(total, (batch.labels != IGNORED_LABEL).sum())
+
+
+@dataclass
+class Read:
+    """What a reader has read of a batch, up to the graph's layer.
+
+    Args:
+        states: of all tokens after layer L, [T, D].
+        scores: of the nodes.
+        recorder: keys and values of layers 1 to L; None: they were not kept.
+    """
+
+    states: Tensor
+    scores: NodeScores
+    recorder: Recorder | None
+
+
+class Reader(EvidenceModel):
+    """A causal LM with the graph between layers L and L + 1 (``model.layer``).
+
+    With ``answers: nodes`` it stops at the graph, and the layers above are released.
+    """
+
+    def _build(self, base: PreTrainedModel) -> None:
+        config = self.config
+        if config.attn_implementation != "sdpa":
+            raise UserError(
+                f"config field model.attn_implementation: {config.attn_implementation!r} given, "
+                "must be sdpa where model.layer is above 0"
+            )
+        self.writes = config.answers == "text"
+        self.lm = self._adapt(base)
+        self.lm_layers = ReaderLayers(self.causal_lm, config.layer)
+        if not self.writes:
+            self.lm_layers.release_above()
+        width = base.config.get_text_config().hidden_size
+        self.graph = GraphAtLayer(width, config.scorer, above=self.writes)
+
+    @property
+    def graph_parts(self) -> dict[str, nn.Module]:
+        """The graph at layer L."""
+        return {"graph": self.graph}
+
+    def read(self, batch: BatchLike, record: bool = False) -> Read:
+        """Read the passages of a batch after their questions, and score their nodes.
+
+        Args:
+            batch: with a reading.
+            record: keep keys and values, to write answers.
+        """
+        reading = _reading(batch)
+        recorder = Recorder() if record else None
+        with self._autocast():
+            states = self.lm_layers.below(reading, recorder)
+        return Read(states, self._scores(batch, states[reading.nodes]), recorder)
+
+    def features(self, batch: BatchLike) -> Tensor:
+        """Return the states of a batch's nodes after layer L, [N, D]."""
+        reading = _reading(batch)
+        with self._autocast():
+            return self.lm_layers.below(reading)[reading.nodes]
+
+    def node_scores(self, batch: BatchLike, features: Tensor | None = None) -> NodeScores:
+        """Score candidates and spans as answers.
+
+        Args:
+            batch: with a reading.
+            features: of its nodes, [N, D]; None: ``features(batch)``.
+        """
+        return self._scores(batch, self.features(batch) if features is None else features)
+
+    def _scores(self, batch: BatchLike, features: Tensor) -> NodeScores:
+        assert batch.candidates is not None, "built without mentions"
+        found: NodeScores = self.graph.scorer(
+            features, batch.edge_index, batch.edge_types, batch.candidates
+        )
+        return found
+
+    def rows(self, batch: BatchLike, read: Read, padded_left: bool) -> tuple[Above, Tensor]:
+        """Choose the passages that go on; return their rows, and the states of all tokens, [T, D].
+
+        What the graph says of a node is added to its state.
+        """
+        reading, candidates = _reading(batch), batch.candidates
+        assert candidates is not None, "built without mentions"
+        scores, most = read.scores, self.config.scorer.kept_nodes
+        likely = self.graph.probabilities(scores, candidates, len(reading.nodes))
+        above = rows_above(reading, kept_tokens(reading, likely, most), padded_left)
+        is_read = reading.passages[reading.nodes] >= 0  # not the question's
+        added = self.graph.added(read.states[reading.nodes], scores, likely * is_read)
+        added = added * is_read[:, None]
+        return above, read.states.index_add(0, reading.nodes, added)
+
+    def forward(self, batch: BatchLike) -> Loss:
+        """Compute the cross-entropy of the answer's tokens and of the nodes, a sum.
+
+        Raises:
+            UserError: the device does not support the config's dtype.
+        """
+        check_device(self.config, self.device)
+        reading, read = _reading(batch), self.read(batch)
+        total = self.config.scorer.loss_weight * self._node_loss(batch, read.scores)
+        num_tokens = (reading.labels != IGNORED_LABEL).sum()
+        if self.writes:
+            above, states = self.rows(batch, read, padded_left=False)
+            labels = torch.where(above.is_token, reading.labels[above.tokens], IGNORED_LABEL)
+            targets = next_tokens(labels)  # [B, U]
+            with self._autocast():
+                rows = self.lm_layers.above(states[above.tokens], above.positions, None)
+                logits = self.lm_layers.logits(rows[targets != IGNORED_LABEL])
+            total = total + _cross_entropy(logits, targets[targets != IGNORED_LABEL])
+        return Loss(total, num_tokens)
+
+    def _node_loss(self, batch: BatchLike, scores: NodeScores) -> Tensor:
+        candidates, reading = batch.candidates, _reading(batch)
+        assert candidates is not None, "built without mentions"
+        places = reading.answers, reading.num_answers
+        return (
+            entity_loss(scores.entities, candidates)
+            + span_loss(scores, *places)
+            + mixture_loss(scores, candidates, *places)
+        )
+
+    @torch.no_grad()
+    def decoder(self, batch: BatchLike, read: Read) -> tuple[ReaderDecoder, dict[str, Tensor]]:
+        """Return the reader as a causal LM that continues a batch, and its prompts.
+
+        The prompts are arguments of ``generation.greedy``: states after layer L as embeddings, and
+        a mask and positions with two channels, below the graph and above it.
+        """
+        assert read.recorder is not None, "keys and values were not kept"
+        above, states = self.rows(batch, read, padded_left=True)
+        reading = _reading(batch)
+        below = torch.where(above.is_token, reading.positions[above.tokens], 0)
+        prompt = {
+            "embeddings": states[above.tokens],
+            "attention_mask": torch.stack([above.is_token & ~above.is_kept, above.is_token], 1),
+            "position_ids": torch.stack([below, above.positions], 1),
+        }
+        return ReaderDecoder(self.lm_layers, read.recorder, above), prompt
+
+    @torch.no_grad()
+    def generate(
+        self,
+        batch: BatchLike,
+        max_new_tokens: int,
+        end_id: int,
+        on_token: Callable[[Tensor], None] | None = None,
+        past: Past | None = None,
+        read: Read | None = None,
+    ) -> Generated:
+        """Generate answers greedily.
+
+        Args:
+            batch, max_new_tokens, end_id, on_token: as in ``EvidenceModel.generate``.
+            past: unused: the passages of the next turn are other ones, and are read after another
+                question.
+            read: what was read of the batch, with keys and values; None: it is read here.
+        """
+        ends = torch.tensor(self.end_ids(end_id), device=batch.input_ids.device)
+        with self.decoding():
+            read = self.read(batch, record=True) if read is None else read
+            decoder, prompt = self.decoder(batch, read)
+            return greedy(
+                decoder,
+                **prompt,
+                max_new_tokens=max_new_tokens,
+                ends=ends,
+                on_token=on_token,
+                synced=isinstance(self, FSDPModule),
+            )
+
+    @torch.no_grad()
+    def answer_logprobs(
+        self,
+        batch: BatchLike,
+        answer_ids: Tensor,
+        num_answers: Tensor,
+        read: Read | None = None,
+    ) -> Tensor:
+        """Compute the log-probability of writing given answers, [P].
+
+        Args:
+            batch, answer_ids, num_answers: as in ``TextLM.answer_logprobs``.
+            read: as in ``generate``.
+        """
+        with self.decoding():
+            read = self.read(batch, record=True) if read is None else read
+            decoder, prompt = self.decoder(batch, read)
+            return answer_logprobs(
+                decoder, **prompt, answer_ids=answer_ids, num_answers=num_answers
+            )
+
+
+def make_model(config: ModelConfig, base: PreTrainedModel | None = None) -> EvidenceModel:
+    """Make the model that a config describes.
+
+    Args:
+        config: base model, LoRA, graph.
+        base: the base model, loaded as the config says; None loads it by its name.
+
+    Raises:
+        UserError: as the models.
+    """
+    if config.layer:
+        return Reader(config, base)
+    if config.answers == "nodes":
+        return NodeRanker(config, base)
+    return (GraphLM if config.evidence == "graph" else TextLM)(config, base)
+
+
+def next_tokens(labels: Tensor) -> Tensor:
+    """Return at each place the label of the next one, [B, T]."""
+    return functional.pad(labels[:, 1:], (0, 1), value=IGNORED_LABEL)
+
+
+def _reading(batch: BatchLike) -> ReadingLike:
+    assert batch.reading is not None, "not laid out for a reader"
+    return batch.reading
 
 
 def node_ids_of(batch: BatchLike) -> Tensor:

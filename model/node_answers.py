@@ -1,4 +1,4 @@
-"""Scores entities of the evidence as answers, by a GATv2 over the token graph, without an LM.
+"""Scores entities and spans of the evidence as answers, by a GATv2 over the token graph.
 
 EXPLAIGNN (Christmann et al., 2023) scores entities in a graph of passages and entities. Here an
 entity is scored at its mentions in the token graph, so that a cell's score depends on its header
@@ -10,17 +10,14 @@ example), M mentions, C candidate entities of B examples.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from turngraph.configs.schema import EDGE_TYPES, PASSAGE_FEATURES, ScorerConfig
-from turngraph.model.base_model import LORA, all_embeddings
 from turngraph.model.gatv2 import GATv2Layer
-from turngraph.model.passage_reader import PassageReader
 
 
 class CandidatesLike(Protocol):
@@ -36,35 +33,45 @@ class CandidatesLike(Protocol):
     gold: Tensor | None
 
 
-class NodeAnswers(nn.Module):
-    """Scorer that computes the log-probability of each entity of E_t as the answer.
-
-    Nodes are the LM's frozen token embeddings, or states of a layer of the LM, frozen or with LoRA,
-    which has read their passage after the question (``config.layer``). They are normalised and
-    projected, and nodes of the question get a vector. After the GATv2 layers a mention is
-    represented by its last token's state, pooled states of its passage, and those of the question;
-    an entity's score is the log-sum-exp of its mentions' scores.
+class NodeScores(NamedTuple):
+    """What a scorer says of the nodes of a batch, in nats.
 
     Args:
-        base: the LM, with or without LoRA; its embeddings are copied, and with ``config.layer`` its
-            first layers kept.
-        config: the LM's layer; number of layers, width, heads, dropout.
-
-    Raises:
-        UserError: the LM has fewer layers than ``config.layer``.
+        entities: log-probability of each candidate within its example, [C].
+        mentions: log-probability of each mention within its example, [M].
+        starts: log-probability of each node as the first of the answer, within its example, [N];
+            None without a span head.
+        ends: the same as the last one.
+        is_entity: logit of the answer being one of the candidates, and not a span, [B]; None
+            without a span head.
+        states: node states after the last layer, [N, W].
     """
 
-    def __init__(self, base: PreTrainedModel, config: ScorerConfig) -> None:
+    entities: Tensor
+    mentions: Tensor
+    starts: Tensor | None
+    ends: Tensor | None
+    is_entity: Tensor | None
+    states: Tensor
+
+
+class NodeAnswers(nn.Module):
+    """Scorer of entities, and of spans, as answers: a GATv2 with heads.
+
+    Features are normalised and projected, and nodes of the question get a vector. After the GATv2
+    layers a mention is represented by its last node's state, pooled states of its passage, and
+    those of the question; an entity's score is the log-sum-exp of its mentions' scores.
+
+    Args:
+        num_features: D.
+        config: number of layers, width, heads, dropout.
+        spans: also score each node as the first and the last one of the answer.
+    """
+
+    def __init__(self, num_features: int, config: ScorerConfig, spans: bool = False) -> None:
         super().__init__()
         self.config, width = config, config.width
-        self.embeddings: nn.Embedding | None = None
-        self.reader: PassageReader | None = None
-        if config.layer:
-            self.reader = PassageReader(base, config.layer)
-        else:
-            copy = all_embeddings(base).detach().clone()
-            self.embeddings = nn.Embedding.from_pretrained(copy, freeze=True)
-        self.project = nn.Linear(base.config.get_text_config().hidden_size, width)
+        self.project = nn.Linear(num_features, width)
         self.question = nn.Parameter(torch.zeros(width))
         self.layers = nn.ModuleList(
             GATv2Layer(
@@ -84,54 +91,74 @@ class NodeAnswers(nn.Module):
             nn.Dropout(2 * config.dropout),
             nn.Linear(width, 1),
         )
+        self.spans: nn.Sequential | None = None
+        if spans:
+            self.spans = nn.Sequential(
+                nn.Linear(5 * width + len(PASSAGE_FEATURES), width),
+                nn.GELU(),
+                nn.Dropout(2 * config.dropout),
+                nn.Linear(width, 2),
+            )
+            self.is_entity = nn.Linear(width, 1)
 
     def forward(
-        self,
-        node_ids: Tensor,
-        edge_index: Tensor,
-        edge_types: Tensor,
-        candidates: CandidatesLike,
-        features: Tensor | None = None,
-    ) -> Tensor:
-        """Compute each candidate's log-probability within its example, [C].
+        self, features: Tensor, edge_index: Tensor, edge_types: Tensor, candidates: CandidatesLike
+    ) -> NodeScores:
+        """Score the candidates, and the nodes if there is a span head.
 
         Args:
-            node_ids: token ids, [N].
+            features: of the nodes, from the LM, [N, D].
             edge_index: source row and target row, [2, E].
             edge_types: index of each edge's type in ``EDGE_TYPES``, [E].
             candidates: the C candidates with their M mentions.
-            features: of the nodes, [N, D]; None: ``self.features``.
         """
-        is_question = torch.zeros_like(candidates.segment_sizes)
+        sizes = candidates.segment_sizes
+        is_question = torch.zeros_like(sizes)
         is_question[candidates.questions] = 1
-        is_question = is_question.repeat_interleave(candidates.segment_sizes)[:, None]  # [N, 1]
-        if features is None:
-            features = self.features(node_ids, candidates)
+        is_question = is_question.repeat_interleave(sizes)[:, None]  # [N, 1]
+        features = functional.layer_norm(features.to(self.project.weight.dtype), features.shape[1:])
         states = self.norms[0](self.project(features) + is_question * self.question)
         states = self.dropout(states)  # [N, W]
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             change = functional.gelu(layer(states, edge_index, edge_types))
             states = norm(states + self.dropout(change))
-        scores = self.score(self._mentions(states, candidates)).squeeze(1)  # [M]
-        scores = log_sum_exp(scores, candidates.num_mentions)  # [C]
-        total = log_sum_exp(scores, candidates.num_candidates)  # [B]
-        return scores - total.repeat_interleave(candidates.num_candidates)
-
-    def features(self, node_ids: Tensor, candidates: CandidatesLike) -> Tensor:
-        """Compute the nodes' features from the LM, normalised, [N, D], float32."""
-        if self.reader is not None:
-            found = self.reader(node_ids, candidates.segment_sizes, candidates.questions)
-        else:
-            assert self.embeddings is not None
-            found = self.embeddings(node_ids)
-        return functional.layer_norm(found.float(), found.shape[1:])
-
-    def _mentions(self, states: Tensor, candidates: CandidatesLike) -> Tensor:
-        """Return the features from which each mention is scored, [M, 6 W + features]."""
-        sizes = candidates.segment_sizes
         most = torch.segment_reduce(states, "max", lengths=sizes)  # [S, W]
         means = torch.segment_reduce(states, "mean", lengths=sizes)
         means = torch.where(sizes[:, None] > 0, means, 0.0)  # a question may be empty
+        question = means[candidates.questions]  # [B, W]
+        scores = self.score(self._mentions(states, most, means, candidates)).squeeze(1)  # [M]
+        entities = log_sum_exp(scores, candidates.num_mentions)  # [C]
+        total = log_sum_exp(entities, candidates.num_candidates)  # [B]
+        entities = entities - total.repeat_interleave(candidates.num_candidates)
+        of_mention = total.repeat_interleave(candidates.num_candidates)
+        mentions = scores - of_mention.repeat_interleave(candidates.num_mentions)
+        starts = ends = is_entity = None
+        if self.spans is not None:
+            segments = torch.repeat_interleave(sizes)  # [N]
+            owners = _owners(candidates)[segments]
+            parts = (
+                *(states, states * question[owners], question[owners]),
+                *(means[segments], most[segments], candidates.features[segments]),
+            )
+            both = self.spans(torch.cat(parts, 1)).masked_fill(is_question > 0, -torch.inf)
+            nodes = torch.zeros_like(candidates.questions).index_add(
+                0, _owners(candidates), sizes
+            )  # [B]
+            starts, ends = (
+                logits - log_sum_exp(logits, nodes).clamp(min=-1e30).repeat_interleave(nodes)
+                for logits in both.unbind(1)
+            )
+            is_entity = self.is_entity(question).squeeze(1)
+        return NodeScores(entities, mentions, starts, ends, is_entity, states)
+
+    def saved_state(self) -> dict[str, Tensor]:
+        """Return the tensors to save."""
+        return self.state_dict()
+
+    def _mentions(
+        self, states: Tensor, most: Tensor, means: Tensor, candidates: CandidatesLike
+    ) -> Tensor:
+        """Return the features from which each mention is scored, [M, 6 W + features]."""
         examples = torch.repeat_interleave(candidates.num_candidates).repeat_interleave(
             candidates.num_mentions
         )
@@ -142,18 +169,64 @@ class NodeAnswers(nn.Module):
         parts = (own, own * question, question, passage, highest, passage * question, features)
         return torch.cat(parts, 1)
 
-    def loss(self, logprobs: Tensor, candidates: CandidatesLike) -> Tensor:
-        """Sum -log p(any gold candidate) over the examples that have a gold candidate."""
-        assert candidates.gold is not None, "no targets"
-        kept = torch.where(candidates.gold, logprobs, -torch.inf)
-        held = log_sum_exp(kept, candidates.num_candidates)
-        return -held[held > -torch.inf].sum()
 
-    def saved_state(self) -> dict[str, Tensor]:
-        """Return the tensors to save: all but those that the base model has."""
-        known = ("embeddings.", "reader.")
-        tensors = self.state_dict().items()
-        return {k: v for k, v in tensors if not k.startswith(known) or LORA in k}
+def _owners(candidates: CandidatesLike) -> Tensor:
+    """Return the index of each segment's example, [S]."""
+    last = candidates.questions
+    return torch.repeat_interleave(torch.diff(last, prepend=last.new_full((1,), -1)))
+
+
+def entity_loss(logprobs: Tensor, candidates: CandidatesLike) -> Tensor:
+    """Sum -log p(any gold candidate) over the examples that have a gold candidate."""
+    assert candidates.gold is not None, "no targets"
+    kept = torch.where(candidates.gold, logprobs, -torch.inf)
+    held = log_sum_exp(kept, candidates.num_candidates)
+    return -held[held > -torch.inf].sum()
+
+
+def span_loss(scores: NodeScores, answers: Tensor, num_answers: Tensor) -> Tensor:
+    """Sum -log p(any place of a gold answer) over the examples whose passages have one.
+
+    Args:
+        scores: of a scorer with a span head.
+        answers: first and last node of each place, [2, A].
+        num_answers: number of places of each example, [B].
+    """
+    assert scores.starts is not None, "no span head"
+    assert scores.ends is not None, "no span head"
+    logprobs = scores.starts[answers[0]] + scores.ends[answers[1]]  # [A]
+    held = log_sum_exp(logprobs, num_answers)
+    return -held[held > -torch.inf].sum()
+
+
+def mixture_loss(
+    scores: NodeScores, candidates: CandidatesLike, answers: Tensor, num_answers: Tensor
+) -> Tensor:
+    """Sum -log of the chance that either head has the answer, which trains ``is_entity`` alone.
+
+    It is p(entity) p(gold candidates) + (1 - p(entity)) p(gold places), over the examples of which
+    one of the heads can have the answer.
+
+    Args:
+        scores: of a scorer with a span head.
+        candidates: with gold.
+        answers, num_answers: as in ``span_loss``.
+    """
+    assert candidates.gold is not None, "no targets"
+    assert scores.starts is not None, "no span head"
+    assert scores.ends is not None, "no span head"
+    assert scores.is_entity is not None, "no span head"
+    entities = torch.where(candidates.gold, scores.entities.detach(), -torch.inf)
+    one = log_sum_exp(entities, candidates.num_candidates)  # [B]
+    spans = scores.starts.detach()[answers[0]] + scores.ends.detach()[answers[1]]
+    other = log_sum_exp(spans, num_answers)  # [B]
+    either = (one > -torch.inf) | (other > -torch.inf)
+    logit = scores.is_entity[either]
+    mixed = torch.logaddexp(
+        functional.logsigmoid(logit) + one[either].clamp(min=-100.0),
+        functional.logsigmoid(-logit) + other[either].clamp(min=-100.0),
+    )
+    return -mixed.sum()
 
 
 def log_sum_exp(values: Tensor, lengths: Tensor) -> Tensor:

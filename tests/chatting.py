@@ -12,12 +12,12 @@ from rich.console import Console
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.inference.chat import TerminalChat
 from turngraph.inference.session import Session
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.tiny import tiny_conversation
 
 CONVERSATION = tiny_conversation(0, "chat")
 QUESTIONS = [turn.question for turn in CONVERSATION.turns]
-Loaded = tuple[GraphLM, ExampleBuilder]
+Loaded = tuple[EvidenceModel, ExampleBuilder]
 
 
 class Screen:

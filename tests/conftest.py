@@ -262,7 +262,7 @@ def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
         TrainingConfig,
     )
     from turngraph.model.checkpoint import save_checkpoint
-    from turngraph.model.graph_lm import GraphLM
+    from turngraph.model.graph_lm import make_model
     from turngraph.tests.tiny import LORA, stir
 
     model = ModelConfig(
@@ -271,7 +271,7 @@ def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
     evidence = EvidenceConfig(memory="random", top_k=4)
     config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
     folder = tmp_path_factory.mktemp("checkpoints") / "graph"
-    save_checkpoint(stir(GraphLM(model)), config, {}, folder)
+    save_checkpoint(stir(make_model(model)), config, {}, folder)
     return str(folder)
 
 
@@ -286,7 +286,7 @@ def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
         TrainingConfig,
     )
     from turngraph.model.checkpoint import save_checkpoint
-    from turngraph.model.graph_lm import GraphLM
+    from turngraph.model.graph_lm import make_model
     from turngraph.tests.tiny import stir
 
     scorer = ScorerConfig(num_layers=1, width=16, heads=2, dropout=0.0)
@@ -294,7 +294,7 @@ def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
     evidence = EvidenceConfig(memory="random", top_k=6, question_nodes="query")
     config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
     folder = tmp_path_factory.mktemp("checkpoints") / "nodes"
-    save_checkpoint(stir(GraphLM(model)), config, {}, folder)
+    save_checkpoint(stir(make_model(model)), config, {}, folder)
     return str(folder)
 
 

@@ -13,7 +13,7 @@ from turngraph.configs.schema import Config, DataConfig, EvidenceConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.tiny import tiny_base, tiny_builder, tiny_conversation
 
 EVIDENCE: dict[str, Any] = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
@@ -25,7 +25,7 @@ def examples(count: int = 6, **evidence: object) -> list[Example]:
     return found[:count]
 
 
-def reloaded(model: GraphLM, folder: Path, monkeypatch: pytest.MonkeyPatch) -> GraphLM:
+def reloaded(model: EvidenceModel, folder: Path, monkeypatch: pytest.MonkeyPatch) -> EvidenceModel:
     """The model of a checkpoint of this one, whose LM is the tiny one."""
     config = Config(DataConfig(train="x"), EvidenceConfig(**EVIDENCE), model=model.config)
     save_checkpoint(model, config, {}, folder)
@@ -34,7 +34,7 @@ def reloaded(model: GraphLM, folder: Path, monkeypatch: pytest.MonkeyPatch) -> G
     return load_checkpoint(folder)
 
 
-def scored(model: GraphLM, batch: list[Example]) -> list[list[float]]:
+def scored(model: EvidenceModel, batch: list[Example]) -> list[list[float]]:
     tensors = collate(batch, "left", with_target=False)
     assert tensors.candidates is not None
     with torch.no_grad():

@@ -25,7 +25,7 @@ from turngraph.infer import main
 from turngraph.inference.answer import EXIT_ERRORS
 from turngraph.inference.answer_batches import Batching
 from turngraph.inference.output import AnswerFile
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.processes import Command
 from turngraph.tests.tiny import tiny_conversation
 from turngraph.tests.waiting import wait_until
@@ -333,7 +333,7 @@ def test_a_prompt_that_is_too_long_is_named(
     command += ["--history", history]
     lengths = [record["num_tokens"] for record in one_run(command, tmp_path / "whole.jsonl")]
     limit = sorted(lengths)[-3] + 5
-    monkeypatch.setattr(GraphLM, "max_tokens", limit)
+    monkeypatch.setattr(EvidenceModel, "max_tokens", limit)
     wanted = f"conversation c., turn .: a prompt of .* the model has {limit} positions"
     with pytest.raises(ValueError, match=wanted):
         main(command)

@@ -30,7 +30,7 @@ from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.display import AnswerStream
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.session import Session
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import tiny_tokenizer
@@ -383,7 +383,7 @@ def test_a_chat_that_outgrows_the_model_leaves_out_its_oldest_turns(
 ) -> None:
     session.ask(QUESTIONS[0])
     limit = prompt_length(session.ask(QUESTIONS[1]).example) + session.max_new_tokens + 40
-    monkeypatch.setattr(GraphLM, "max_tokens", limit)
+    monkeypatch.setattr(EvidenceModel, "max_tokens", limit)
     counts = []
     for number in range(8):
         turn = session.ask(f"{QUESTIONS[1]} {number}")
@@ -407,7 +407,7 @@ def test_a_long_dialogue_is_tokenised_twice_and_without_the_lock(
 ) -> None:
     session.ask(QUESTIONS[0])
     limit = prompt_length(session.ask(QUESTIONS[1]).example) + session.max_new_tokens + 40
-    monkeypatch.setattr(GraphLM, "max_tokens", limit)
+    monkeypatch.setattr(EvidenceModel, "max_tokens", limit)
     fresh = Session(session.model, session.builder, CONVERSATION.evidence, None, 8)
     record = {"question": QUESTIONS[1], "answer": "Lima", "logprob": 0.0}
     suffix_ids, lengths = Prompt.suffix_ids, list[int]()

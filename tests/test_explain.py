@@ -39,7 +39,7 @@ from turngraph.inference.explain import (
 )
 from turngraph.model.attribution import attribute
 from turngraph.model.checkpoint import save_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 
 ANSWERS = {0: "Lima", 1: "2 million", 2: "sol"}
@@ -55,7 +55,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) 
         training=TrainingConfig(max_steps=0),
     )
     folder = tmp_path_factory.mktemp("explain") / "checkpoint"
-    save_checkpoint(stir(GraphLM(config.model)), config, {}, folder)
+    save_checkpoint(stir(make_model(config.model)), config, {}, folder)
     return str(folder)
 
 
@@ -170,7 +170,7 @@ def test_a_prompt_marker_is_marked_where_the_model_read_it() -> None:
 
 
 def of_conversation(
-    model: GraphLM, history: Any = "gold", answers: Any = ANSWERS, **evidence: Any
+    model: EvidenceModel, history: Any = "gold", answers: Any = ANSWERS, **evidence: Any
 ) -> Any:
     builder = tiny_builder(**evidence)
     found = explain_conversation(

@@ -32,7 +32,7 @@ from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.export import ANSWER_FIELDS, write_manifest
 from turngraph.model.checkpoint import check_manifest, file_hash, load_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.model.merge import merged_lm
 from turngraph.tests.tiny import END_ID, LORA, stir, tiny_conversation, tiny_examples, tiny_model
 
@@ -56,7 +56,7 @@ def make_checkpoint(base: str, folder: Path, kind: str) -> str:
         model=ModelConfig(base, dtype="float32", **MODELS[kind]),
         training=TrainingConfig(max_steps=0),
     )
-    save_checkpoint(stir(GraphLM(config.model)), config, {}, folder)
+    save_checkpoint(stir(make_model(config.model)), config, {}, folder)
     return str(folder)
 
 
@@ -300,7 +300,7 @@ def test_prompts_as_long_as_the_model_are_reported(
     if "prompt" not in exported.records[0]:
         return
     longest = max(len(record["prompt"]) for record in exported.records)
-    monkeypatch.setattr(GraphLM, "max_tokens", longest + spare)
+    monkeypatch.setattr(EvidenceModel, "max_tokens", longest + spare)
     common = ["--checkpoint", exported.checkpoint, "--input", str(exported.input)]
     infer.main(["export", *common, "--prompts", str(tmp_path / "p")])
     said = f"the model has {longest} positions: a server refuses such prompts"

@@ -20,7 +20,7 @@ from turngraph.data.jsonlines import write_pool
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.inference.session import Session
 from turngraph.model.checkpoint import save_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.tests.runs import command, losses, options
 from turngraph.tests.tiny import LORA, stir, tiny_conversation
 
@@ -35,7 +35,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> st
         training=TrainingConfig(max_steps=0),
     )
     folder = tmp_path_factory.mktemp("chat") / "checkpoint"
-    save_checkpoint(stir(GraphLM(config.model)), config, {}, folder)
+    save_checkpoint(stir(make_model(config.model)), config, {}, folder)
     return str(folder)
 
 

@@ -38,7 +38,7 @@ from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
 from turngraph.model.generation import Generated
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS
 from turngraph.tests.tiny import END_ID, tiny_examples, tiny_model
 from turngraph.tests.waiting import wait_until
@@ -160,7 +160,9 @@ def test_an_answer_of_a_completion_is_as_long_as_its_client_wants(
     reply = client.post("/v1/chat/completions", json=asked | {"max_tokens": 0})
     assert (reply.status_code, "max_tokens" in reply.text) == (422, True)
     engine = client.app.state.service.engine
-    monkeypatch.setattr(GraphLM, "end_ids", lambda _, end_id: [end_id, 7])  # the base model's own
+    monkeypatch.setattr(
+        EvidenceModel, "end_ids", lambda _, end_id: [end_id, 7]
+    )  # the base model's own
     for last in (engine.end_id, 7):
         engine.generate = ending_at_once(last)
         body = client.post("/v1/chat/completions", json=asked).json()

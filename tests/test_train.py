@@ -30,7 +30,7 @@ from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.load import load_builder
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.tests.runs import Json, command, lines, losses, options
 from turngraph.tests.tables import pool as table_pool
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
@@ -51,7 +51,7 @@ def quiet_run(tmp_path: Path, base: str, **training: Any) -> Run:
         ),
     )
     torch.manual_seed(0)
-    model = stir(GraphLM(config.model)).train()
+    model = stir(make_model(config.model)).train()
     return Run(config, Accelerator(), model, tiny_builder(), [])
 
 
@@ -191,7 +191,7 @@ def test_an_evaluation_names_its_interval() -> None:
 
 
 def test_each_part_has_its_own_learning_rate(tiny_folder: str) -> None:
-    model = GraphLM(ModelConfig(tiny_folder, lora=LORA, dtype="float32"))
+    model = make_model(ModelConfig(tiny_folder, lora=LORA, dtype="float32"))
     settings = TrainingConfig(learning_rate=1e-5, encoder_learning_rate=2e-4)
     optimizer = make_optimizer(model, settings)
     rates = {group["name"]: group["lr"] for group in optimizer.param_groups}
@@ -259,7 +259,7 @@ def test_training_changes_all_that_is_trained_and_nothing_else(
     model = load_checkpoint(finished / "last")
     config = load_config(["--config", str(finished / "last" / "config.yaml")])
     train.set_seed(config.training.seed)
-    fresh = dict(GraphLM(config.model).named_parameters())
+    fresh = dict(make_model(config.model).named_parameters())
     for name, parameter in model.named_parameters():
         changed = not torch.equal(parameter, fresh[name])
         assert changed == parameter.requires_grad, name
@@ -309,7 +309,7 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     train.main([*argv, "--dry_run"])
     said = capsys.readouterr().out
     assert not (tmp_path / "out").exists()
-    model = GraphLM(load_config(argv).model)
+    model = make_model(load_config(argv).model)
     trained, frozen = (
         sum(p.numel() for p in model.parameters() if p.requires_grad is wanted)
         for wanted in (True, False)
@@ -374,7 +374,7 @@ def test_ctrl_c_ends_a_dry_run_at_once(
 def test_what_does_not_fit_into_the_model_is_found_before_the_first_step(
     limit: int, tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GraphLM, "max_tokens", limit)
+    monkeypatch.setattr(EvidenceModel, "max_tokens", limit)
     with pytest.raises(ValueError, match=r"turn .*: a prompt of \d+ tokens .* evidence.max_nodes"):
         train.main(options(tiny_folder, tiny_data, tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -21,7 +21,7 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.prompt import ANSWER, INSTRUCTION, Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 
 COUNTRIES = (
     ("Peru", "Lima", "sol"),
@@ -96,8 +96,8 @@ def save_tiny(folder: Path, seed: int = 0) -> str:
     return str(folder)
 
 
-def tiny_model(architecture: str = "llama", seed: int = 0, **settings: Any) -> GraphLM:
-    """A float32 GraphLM over a random tiny LM, in evaluation mode, gates wide open."""
+def tiny_model(architecture: str = "llama", seed: int = 0, **settings: Any) -> EvidenceModel:
+    """A float32 EvidenceModel over a random tiny LM, in evaluation mode, gates wide open."""
     layer = ARCHITECTURES[architecture][1]
     defaults: dict[str, Any] = {
         "base_model": f"tiny/{architecture}",
@@ -107,10 +107,10 @@ def tiny_model(architecture: str = "llama", seed: int = 0, **settings: Any) -> G
     }
     base = tiny_base(architecture)
     torch.manual_seed(seed)
-    return GraphLM(ModelConfig(**defaults | settings), base).eval()
+    return make_model(ModelConfig(**defaults | settings), base).eval()
 
 
-def stir(model: GraphLM, seed: int = 0) -> GraphLM:
+def stir(model: EvidenceModel, seed: int = 0) -> EvidenceModel:
     """Random values in all that is trained, as after training (LoRA starts at no change)."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -16,10 +16,10 @@ from torch.optim import Optimizer
 from turngraph.configs.user_error import UserError
 from turngraph.model.device_memory import device_memory, is_out_of_memory, peak_memory
 from turngraph.model.distributed import gather
-from turngraph.model.graph_lm import BatchLike, GraphLM
+from turngraph.model.graph_lm import BatchLike, EvidenceModel
 
 
-def memory_lines(model: GraphLM, optimizer: Optimizer, before: int) -> list[str]:
+def memory_lines(model: EvidenceModel, optimizer: Optimizer, before: int) -> list[str]:
     """Return lines of text that report this process's measured memory, by use.
 
     Args:
@@ -94,7 +94,7 @@ def _advice(rows: int, length: int, largest: int) -> str:
 
 @torch.no_grad()
 def not_finite_report(
-    model: GraphLM, batches: Sequence[BatchLike], keys: Sequence[Sequence[Any]]
+    model: EvidenceModel, batches: Sequence[BatchLike], keys: Sequence[Sequence[Any]]
 ) -> dict[str, Any]:
     """Return statistics of a step whose loss or gradient is not finite.
 

@@ -9,7 +9,7 @@ import torch
 
 from turngraph.configs.schema import TrainingConfig
 from turngraph.configs.words import plural
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def check_warmup(settings: TrainingConfig, num_steps: int) -> None:
         )
 
 
-def make_optimizer(model: GraphLM, settings: TrainingConfig) -> torch.optim.Optimizer:
+def make_optimizer(model: EvidenceModel, settings: TrainingConfig) -> torch.optim.Optimizer:
     """Make Adam with separate learning rates for LoRA, encoder and residual gates."""
     rates = {
         "lora": settings.learning_rate,

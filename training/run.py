@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,11 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.model.checkpoint import save_checkpoint, trained_weights
 from turngraph.model.device_memory import current_memory, peak_memory
 from turngraph.model.distributed import gather, is_sharded, place
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, GraphLM
 from turngraph.training.diagnostics import not_finite_report, write_report
 from turngraph.training.optimizer import check_warmup, make_optimizer
 from turngraph.training.run_folder import (
     Progress,
-    copy_nodes,
     find_resumable,
     load_resumable,
     load_start,
@@ -48,7 +46,6 @@ class Run:
         model: an untrained model; it is moved to the device.
         builder: builder of the examples; it holds prompt and tokenizer.
         tune: examples to evaluate on.
-        nodes: checkpoint of the proposer; None: there is none.
 
     Attributes:
         wrapped: the model that the loop calls; inside DDP if there are several processes.
@@ -61,16 +58,13 @@ class Run:
         self,
         config: Config,
         accelerator: Accelerator,
-        model: GraphLM,
+        model: EvidenceModel,
         builder: ExampleBuilder,
         tune: list[Example],
-        nodes: Path | None = None,
     ) -> None:
-        self.nodes = nodes
         self.config, self.accelerator, self.builder, self.tune = config, accelerator, builder, tune
         self.output = Path(config.training.output)
         self.model = place(model, accelerator.device)
-        self.model.keep_states(config.training.state_folder)
         self.wrapped: torch.nn.Module = self.model
         self.optimizer: torch.optim.Optimizer | None = None
         self.progress = Progress(num_processes=accelerator.num_processes)
@@ -143,7 +137,8 @@ class Run:
             "memory_gib": current_memory(self.accelerator.device) / 2**30,
             "peak_memory_gib": peak_memory(self.accelerator.device) / 2**30,
         }
-        if (encoder := self.model.encoder) is not None:
+        if isinstance(self.model, GraphLM):
+            encoder = self.model.encoder
             values["relative_change"] = float(encoder.relative_change)
             if encoder.config.residual == "gated":
                 gates = gather(encoder.residual_gates).tolist()
@@ -155,14 +150,13 @@ class Run:
         weights = trained_weights(self.model)
         if self.accelerator.is_main_process:
             metrics = self.progress.metrics | {"steps": self.progress.step}
-            more = partial(copy_nodes, self.nodes)
-            save_checkpoint(self.model, self.config, metrics, self.output / "best", weights, more)
+            save_checkpoint(self.model, self.config, metrics, self.output / "best", weights)
         self.accelerator.wait_for_everyone()
 
     def save_last(self) -> None:
         """Write the checkpoint ``last``, for resuming and answering; every process must call it."""
         now = self.model, self.optimizer, self.config, self.progress, self.accelerator
-        save_resumable(self.output, *now, self.nodes)
+        save_resumable(self.output, *now)
         self._saved = time.monotonic()
 
     def minutes_are_up(self) -> bool:

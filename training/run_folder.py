@@ -24,7 +24,6 @@ from turngraph.configs.schema import Config
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.model.checkpoint import (
-    NODES,
     check_base,
     check_manifest,
     checkpoint_config,
@@ -32,7 +31,7 @@ from turngraph.model.checkpoint import (
     save_checkpoint,
     trained_weights,
 )
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.training.kept_checkpoints import (
     NAMES,
     check_ours,
@@ -68,7 +67,6 @@ FREE = {
     "training.output",
     "training.save_every",
     "training.save_minutes",
-    "training.state_folder",
     "training.wandb_project",
 }
 """Fields that do not affect the trained weights: a run resumes even if they have changed."""
@@ -226,12 +224,11 @@ def _conflict_message(folder: Path, conflicts: dict[str, tuple[Any, Any]]) -> st
 
 def save_resumable(
     output: Path,
-    model: GraphLM,
+    model: EvidenceModel,
     optimizer: Optimizer | None,
     config: Config,
     progress: Progress,
     accelerator: Accelerator,
-    nodes: Path | None = None,
 ) -> None:
     """Write the checkpoint ``last``, for resuming; every process must call it.
 
@@ -242,7 +239,6 @@ def save_resumable(
         config: config of the run.
         progress: progress of the run.
         accelerator: the run's accelerator.
-        nodes: checkpoint of the proposer, which becomes part of this one; None: there is none.
 
     Raises:
         UserError: the checkpoint cannot be written; earlier checkpoints are kept.
@@ -254,7 +250,6 @@ def save_resumable(
 
         def write_more(folder: Path) -> None:
             write_trainer_state(folder, tensors, states, dataclasses.asdict(progress))
-            copy_nodes(nodes, folder)
 
         def make_room() -> None:
             keep_newest(output, "last", KEPT, progress.step)
@@ -264,13 +259,7 @@ def save_resumable(
     accelerator.wait_for_everyone()
 
 
-def copy_nodes(nodes: Path | None, folder: Path) -> None:
-    """Copy the proposer's checkpoint into that of the LM, if there is one."""
-    if nodes is not None:
-        shutil.copytree(nodes, folder / NODES)
-
-
-def load_start(folder: Path, model: GraphLM) -> None:
+def load_start(folder: Path, model: EvidenceModel) -> None:
     """Load the trained weights of a checkpoint that a run starts from.
 
     Raises:
@@ -286,7 +275,11 @@ def load_start(folder: Path, model: GraphLM) -> None:
 
 
 def load_resumable(
-    folder: Path, progress: Progress, model: GraphLM, optimizer: Optimizer, accelerator: Accelerator
+    folder: Path,
+    progress: Progress,
+    model: EvidenceModel,
+    optimizer: Optimizer,
+    accelerator: Accelerator,
 ) -> None:
     """Restore model, optimizer and random states from a checkpoint of ``save_resumable``.
 

@@ -32,7 +32,7 @@ from turngraph.inference.load import load
 from turngraph.inference.options import LoadOptions
 from turngraph.inference.questions import DRAW_SEED
 from turngraph.model.checkpoint import read_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Difference:
 
 
 def generate(
-    model: GraphLM,
+    model: EvidenceModel,
     examples: Sequence[Example],
     *,
     batch_size: int,
@@ -77,7 +77,7 @@ def generate(
 
 
 def differences(
-    model: GraphLM,
+    model: EvidenceModel,
     examples: Sequence[Example],
     alone: Sequence[list[int]],
     together: Sequence[list[int]],
@@ -93,7 +93,7 @@ def differences(
 
 @torch.no_grad()
 def difference(
-    model: GraphLM, example: Example, before: list[int], tokens: tuple[int, int]
+    model: EvidenceModel, example: Example, before: list[int], tokens: tuple[int, int]
 ) -> Difference:
     """Compute the difference of two tokens' logits after the first tokens of an answer."""
     longer = replace(example, suffix_ids=[*example.suffix_ids, *before], target_ids=[])

@@ -41,7 +41,7 @@ from turngraph.inference.load import device_of, load
 from turngraph.inference.options import AnswerOptions, LoadOptions
 from turngraph.inference.propose import own_choice
 from turngraph.model.checkpoint import Checkpoint, file_hash, read_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 logger = logging.getLogger("faithfulness")
 SELECTIONS = ("share", "signed", "attention", "rank", "random", "leave_one_out")
@@ -148,7 +148,7 @@ class Ablation:
     """
 
     def __init__(
-        self, model: GraphLM, builder: ExampleBuilder, example: Example, answer: str
+        self, model: EvidenceModel, builder: ExampleBuilder, example: Example, answer: str
     ) -> None:
         self.model, self.builder, self.answer = model, builder, answer
         self.example = replace(example, target_ids=builder.prompt.target_ids(answer))

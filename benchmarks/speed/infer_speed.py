@@ -58,7 +58,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.infer import positive
 from turngraph.inference.options import ANSWER_TOKENS
 from turngraph.model.checkpoint import commit
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 
 logger = logging.getLogger("infer_speed")
 MODULE = "turngraph.benchmarks.speed.infer_speed"
@@ -197,7 +197,7 @@ class Run:
             system = Pyg(base, self.tokenizer, config)
             return PygAnswerer(system, args.max_new_tokens, args.pyg_batch_size)
         evidence: Literal["graph", "text"] = "text" if name == "text" else "graph"
-        model = GraphLM(replace(config.model, evidence=evidence), base).to(self.device).eval()
+        model = make_model(replace(config.model, evidence=evidence), base).to(self.device).eval()
         if name in OURS:
             settings = {"batch_tokens": args.batch_tokens}
             return Ours(model, prompt, args.max_new_tokens, settings)

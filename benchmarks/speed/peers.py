@@ -45,7 +45,7 @@ from turngraph.data.batches.prefetch import Step, steps
 from turngraph.data.embedding import Embed
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
-from turngraph.model.graph_lm import GraphLM, node_ids_of
+from turngraph.model.graph_lm import EvidenceModel, node_ids_of
 from turngraph.training.operations import VARLEN_ATTENTION, LmShape, lm_shape
 from turngraph.training.optimizer import make_optimizer
 
@@ -104,7 +104,7 @@ class Ours:
         config: learning rates, clipping and packing.
     """
 
-    def __init__(self, model: GraphLM, config: Config) -> None:
+    def __init__(self, model: EvidenceModel, config: Config) -> None:
         self.module, self.config = model, config
         self.optimizer = make_optimizer(model, config.training)
         self.shape: LmShape | None = lm_shape(lm_of(model))
@@ -175,7 +175,9 @@ class Trl:
         tokenizer: the tokenizer, for padding.
     """
 
-    def __init__(self, model: GraphLM, config: Config, tokenizer: PreTrainedTokenizerFast) -> None:
+    def __init__(
+        self, model: EvidenceModel, config: Config, tokenizer: PreTrainedTokenizerFast
+    ) -> None:
         constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its developers
         self.module, self.config, self.tokenizer = model, config, tokenizer
         cast_adapter_inputs(lm_of(model), True)  # as PEFT leaves them

@@ -67,7 +67,7 @@ from turngraph.data.sources import worldfacts
 from turngraph.data.types import Conversation
 from turngraph.infer import positive
 from turngraph.model.checkpoint import commit
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.training.operations import LmShape, executed, operations, useful
 
 logger = logging.getLogger("train_speed")
@@ -300,7 +300,7 @@ class Run:
         if name == "pyg":
             return Pyg(base, self.tokenizer, config)
         evidence: Literal["graph", "text"] = "graph" if name == "graph" else "text"
-        model = GraphLM(replace(config.model, evidence=evidence), base).to(self.device)
+        model = make_model(replace(config.model, evidence=evidence), base).to(self.device)
         return Trl(model, config, self.tokenizer) if name == "trl" else Ours(model, config)
 
     def warm_up(self, name: str, system: System) -> None:

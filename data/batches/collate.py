@@ -14,6 +14,7 @@ from torch import Tensor
 from turngraph.configs.schema import PASSAGE_FEATURES
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
+from turngraph.data.batches.reading import IGNORED_LABEL, Reading, lay_out
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.graph.mentions import entities_of
@@ -21,8 +22,6 @@ from turngraph.data.scoring.metrics import same_entity
 from turngraph.data.types import Entity
 
 logger = logging.getLogger(__name__)
-
-IGNORED_LABEL = -100
 
 
 def candidate_entities(example: Example) -> list[Entity]:
@@ -89,6 +88,7 @@ class Batch:
         padded_right: whether all padding follows the examples, so that no token of a causal LM
             attends to it.
         candidates: candidate answers; None if the graphs have no mentions.
+        reading: the same tokens as a reader reads them; None where no reader does.
     """
 
     input_ids: Tensor
@@ -105,12 +105,14 @@ class Batch:
     in_prompt: Tensor | None
     padded_right: bool
     candidates: Candidates | None = None
+    reading: Reading | None = None
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the batch on a device."""
         tensors = _each(self, lambda tensor: tensor.to(device, non_blocking=True))
         candidates = None if self.candidates is None else self.candidates.to(device)
-        return replace(self, **tensors, candidates=candidates)
+        reading = None if self.reading is None else self.reading.to(device)
+        return replace(self, **tensors, candidates=candidates, reading=reading)
 
     def pinned(self) -> Batch:
         """Return the batch in memory from which a GPU copies while the program goes on."""
@@ -172,6 +174,9 @@ def collate(
         labels[row, start] = IGNORED_LABEL  # the token before it is not part of the example
     graph = _join_graphs([example.graph for example in examples])
     rows, columns = np.nonzero(labels[:, 1:] != IGNORED_LABEL)
+    reading = None
+    if (first := examples[0].dialogue_start) is not None:
+        reading = lay_out(examples, [_target(e) if with_target else [] for e in examples], first)
     return Batch(
         input_ids=torch.from_numpy(input_ids),
         attention_mask=None if packed else torch.from_numpy(attention_mask),
@@ -187,6 +192,7 @@ def collate(
         in_prompt=graph.in_prompt,
         padded_right=padded_right,
         candidates=join_candidates(examples, with_target),
+        reading=reading,
     )
 
 
@@ -248,7 +254,7 @@ def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates 
 
 
 def with_gold_candidates(examples: Sequence[Example], path: str | None) -> list[Example]:
-    """Return the examples that nodes can learn from: a candidate is a gold answer.
+    """Return the examples that nodes can learn from: a passage has a gold answer.
 
     The others have no loss, so that computing them would be wasted. Logs how many there are.
 
@@ -259,20 +265,25 @@ def with_gold_candidates(examples: Sequence[Example], path: str | None) -> list[
     Raises:
         UserError: no example is left.
     """
-    kept = [example for example in examples if _gold(example).any()]
+    kept = [example for example in examples if _gold(example).any() or _has_place(example)]
     left_out = len(examples) - len(kept)
     if not kept:
         raise UserError(
             f"config field data.train: {path}: none of {plural(left_out, 'question')} has a gold "
-            "answer among the entities of its passages, so that nodes cannot learn from them"
+            "answer in its passages, so that nodes cannot learn from them"
         )
     if left_out:
         logger.info(
-            "%s: %s left out of training: no entity of their passages is a gold answer",
+            "%s: %s left out of training: their passages do not have a gold answer",
             path,
             plural(left_out, "question"),
         )
     return kept
+
+
+def _has_place(example: Example) -> bool:
+    """Tell whether a passage has the words of a gold answer."""
+    return example.graph.mentions is not None and example.graph.mentions.answers.size > 0
 
 
 def _features(example: Example) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Literal
 
@@ -47,11 +47,14 @@ class Mentions:
             (``mentions.entities_of``), [M].
         nodes: the last node of each mention, [M].
         sizes: number of nodes of each passage, then of the question, [P + 1].
+        answers: first and last node of each place where a passage has a gold answer's words,
+            [2, A].
     """
 
     entities: np.ndarray
     nodes: np.ndarray
     sizes: np.ndarray
+    answers: np.ndarray = field(default_factory=lambda: np.empty((2, 0), np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,16 @@ def span_nodes(
             if token < len(passage.ids):  # else the passage was cut before the span's end
                 nodes.setdefault(span.entity, []).append((index, int(starts[index]) + token))
     return nodes
+
+
+def first_token(ends: Sequence[int], start: int) -> int:
+    """Return the index of the token that holds a span's first character.
+
+    Args:
+        ends: end of each token, in characters.
+        start: start of the span, in characters.
+    """
+    return bisect_right(ends, start)
 
 
 def last_token(ends: Sequence[int], end: int) -> int:

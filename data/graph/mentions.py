@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from turngraph.data.graph.chain_graph import Mentions
-from turngraph.data.types import Entity, Evidence
+from turngraph.data.graph.chain_graph import (
+    Mentions,
+    TokenisedPassage,
+    first_token,
+    last_token,
+    node_starts,
+)
+from turngraph.data.graph.entity_spans import entity_spans
+from turngraph.data.types import Answer, Entity, Evidence
 
 
 def entities_of(passages: Sequence[Evidence]) -> dict[str, Entity]:
@@ -35,3 +43,25 @@ def find_mentions(
     ]
     entities, last = np.array(found, np.int64).reshape(-1, 2).T
     return Mentions(entities, last, np.array(sizes, np.int64))
+
+
+def find_answers(
+    passages: Sequence[Evidence], tokens: Sequence[TokenisedPassage], answers: Sequence[Answer]
+) -> np.ndarray:
+    """Return first and last node of each place where a passage has a gold answer's words, [2, A].
+
+    Args:
+        passages: the evidence.
+        tokens: tokens of each passage.
+        answers: gold answers.
+    """
+    own = tuple(Entity(f"answer {index}", a.label) for index, a in enumerate(answers))
+    spans = entity_spans([replace(passage, entities=own) for passage in passages])
+    found = []
+    for start, passage, held in zip(node_starts(tokens), tokens, spans, strict=False):
+        for span in held:
+            first = first_token(passage.ends, span.start)
+            last = last_token(passage.ends, span.end)
+            if last < len(passage.ids):  # else the passage was cut before the span's end
+                found.append((int(start) + first, int(start) + last))
+    return np.array(found, np.int64).reshape(-1, 2).T

@@ -18,7 +18,7 @@ from turngraph.data.json_fields import (
     records,
     shown,
 )
-from turngraph.data.scoring.proposals import Key, Proposal, Proposed
+from turngraph.data.scoring.proposals import Proposal
 from turngraph.data.types import Answer, Entity
 
 logger = logging.getLogger(__name__)
@@ -183,51 +183,3 @@ def _number(record: Json, name: str, location: Location, sign: int = 1) -> float
         range_ = "from 0" if sign > 0 else "up to 0"
         raise (location / name).error(f"must be a number {range_}, not {shown(value)}")
     return float(sign * value)
-
-
-def read_proposals(path: str | Path, num: int) -> dict[Key, Proposed]:
-    """Read the first candidates of every answered question of a predictions file.
-
-    Args:
-        path: predictions of a model that answers from nodes.
-        num: largest number of entities of a question.
-
-    Raises:
-        UserError: a line is malformed or repeats a question, or its candidates have no
-            log-probabilities; the message names file, line and field. Or the file is not complete.
-    """
-    check_whole(path)
-    found: dict[Key, Proposed] = {}
-    for location, record in iter_lines(path):
-        if record.get("error"):
-            continue
-        key = (field(record, "conversation", str, location), field(record, "turn", str, location))
-        if key in found:
-            raise (location / "turn").error("this question is answered in a line before")
-        proposals = proposals_of(record, location)[:num]
-        found[key] = Proposed(field(record, "question", str, location), proposals)
-    return found
-
-
-def proposals_of(record: Json, location: Location) -> list[Proposal]:
-    """Return the proposals for a question, from the prediction of a model that answers from nodes.
-
-    Args:
-        record: the prediction.
-        location: its location, for errors.
-
-    Raises:
-        UserError: as ``read_proposals``.
-    """
-    field(record, "candidates", list, location)
-    return [_proposal(one, at) for at, one in records(record, "candidates", location)]
-
-
-def _proposal(record: Json, location: Location) -> Proposal:
-    label = field(record, "label", str, location)
-    logprob = record.get("logprob")
-    is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
-    if logprob is None or not is_number or not -sys.float_info.max <= logprob <= 0:
-        wanted = "must be a number up to 0, as models that answer from nodes write it"
-        raise (location / "logprob").error(wanted)
-    return Proposal(Entity(field(record, "id", str, location, label), label), float(logprob))

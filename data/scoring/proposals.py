@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from turngraph.data.types import Entity, Retrieved
+from turngraph.data.types import Entity
 
 NUM_PROPOSALS = 20
 """Largest number of entities kept for a question, best first."""
@@ -36,28 +36,6 @@ class Proposal:
         """Return the log-probabilities that are known, by name."""
         known = {"logprob": self.logprob, "written": self.written, "proposed": self.proposed}
         return {name: value for name, value in known.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """Proposals for a question, best first."""
-
-    question: str
-    proposals: list[Proposal]
-
-
-def order_passages(passages: Sequence[Retrieved], chances: Mapping[str, float]) -> list[Retrieved]:
-    """Order passages by the probability of their entities; ties keep their order.
-
-    Args:
-        passages: passages, best first by their retrieval.
-        chances: probability of entities to be the answer, by id.
-    """
-
-    def chance(item: Retrieved) -> float:
-        return sum(chances.get(id_, 0.0) for id_ in {e.id for e in item.evidence.entities})
-
-    return sorted(passages, key=lambda item: -round(chance(item), 6))
 
 
 def chosen(

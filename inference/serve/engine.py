@@ -17,7 +17,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import Batch
 from turngraph.model.device_memory import is_out_of_memory, release_freed_memory
 from turngraph.model.generation import Generated, Past
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.model.running_batch import Row, RunningBatch
 
 logger = logging.getLogger("serve")
@@ -107,7 +107,7 @@ class Engine:
 
     def __init__(
         self,
-        model: GraphLM,
+        model: EvidenceModel,
         end_id: int,
         max_tokens: int = 2**14,
         max_rows: int = 32,

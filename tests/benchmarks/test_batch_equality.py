@@ -9,20 +9,22 @@ import torch
 
 from turngraph.benchmarks.quality.batch_equality import difference, differences, generate
 from turngraph.data.examples import Example
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.tiny import END_ID, stir, tiny_examples, tiny_model
 
 EXAMPLES = tiny_examples(16)
 NEW = 48
 
 
-def model_of(dtype: str, seed: int = 0) -> GraphLM:
+def model_of(dtype: str, seed: int = 0) -> EvidenceModel:
     model = stir(tiny_model(dtype=dtype, lora=None, seed=seed), seed)
     model.lm.to(getattr(torch, dtype))
     return model
 
 
-def in_batches(model: GraphLM, examples: Sequence[Example], batch_size: int) -> list[list[int]]:
+def in_batches(
+    model: EvidenceModel, examples: Sequence[Example], batch_size: int
+) -> list[list[int]]:
     return generate(model, examples, batch_size=batch_size, max_new_tokens=NEW, end_id=END_ID)
 
 

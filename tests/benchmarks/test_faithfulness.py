@@ -35,7 +35,7 @@ from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.answer_batches import answer_batch
 from turngraph.model.checkpoint import read_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 
 Json = dict[str, Any]
@@ -132,7 +132,7 @@ def test_it_goes_on_where_it_was_stopped(
         ),
         training=TrainingConfig(max_steps=0),
     )
-    save_checkpoint(stir(GraphLM(config.model)), config, {}, tmp_path / "checkpoint")
+    save_checkpoint(stir(make_model(config.model)), config, {}, tmp_path / "checkpoint")
     write_conversations(tmp_path / "input.jsonl", [tiny_conversation(n) for n in range(2)])
     records = tmp_path / "records.jsonl"
     command = ["--checkpoint", tmp_path / "checkpoint", "--input", tmp_path / "input.jsonl"]

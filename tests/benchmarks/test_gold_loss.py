@@ -15,7 +15,7 @@ from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.model.checkpoint import checkpoint_config, save_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.tests.tiny import stir, tiny_conversation
 
 Json = dict[str, Any]
@@ -115,7 +115,7 @@ def test_a_checkpoint_is_known_by_what_it_holds(
 
     shutil.rmtree(checkpoint)  # trained again
     model, _ = graph_model
-    other = stir(GraphLM(model.config), seed=1)
+    other = stir(make_model(model.config), seed=1)
     save_checkpoint(other, checkpoint_config(options[1]), {}, checkpoint)
     main(given)
     assert len(records(tmp_path)) == 2 * len(first)

@@ -16,7 +16,7 @@ from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.model.attribution import Attribution, attribute
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.nodes import examples
 from turngraph.tests.tiny import END_ID, LORA, stir, tiny_builder, tiny_examples, tiny_model
 
@@ -25,16 +25,16 @@ def batch_of(example: Example) -> Batch:
     return collate([example], "right", with_target=True)
 
 
-def explained(model: GraphLM, example: Example) -> Attribution:
+def explained(model: EvidenceModel, example: Example) -> Attribution:
     return attribute(model, batch_of(example))
 
 
 @torch.no_grad()
-def logprob(model: GraphLM, example: Example) -> float:
+def logprob(model: EvidenceModel, example: Example) -> float:
     return -model(batch_of(example)).total.item()
 
 
-def scaled(model: GraphLM, example: Example, scale: Tensor) -> float:
+def scaled(model: EvidenceModel, example: Example, scale: Tensor) -> float:
     """The log-probability where the evidence's states are multiplied, node by node."""
     mask = batch_of(example).node_mask
     module = model.encoder if model.encoder is not None else model.lm.get_input_embeddings()
@@ -105,7 +105,7 @@ def test_an_edges_part_is_the_derivative_of_a_factor_on_its_attention(edge_types
         assert found.edges[edge] == pytest.approx((up - down) / (2 * step), rel=0.03, abs=2e-4)
 
 
-def weighted(model: GraphLM, example: Example, edge: int, factor: float) -> float:
+def weighted(model: EvidenceModel, example: Example, edge: int, factor: float) -> float:
     """The log-probability where one edge's attention weights are multiplied in every layer."""
 
     def change(layer: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def weighted(model: GraphLM, example: Example, edge: int, factor: float) -> floa
 
 
 @torch.no_grad()
-def likeliest(model: GraphLM, example: Example, features: Tensor | None = None) -> float:
+def likeliest(model: EvidenceModel, example: Example, features: Tensor | None = None) -> float:
     """The log-probability of the likelier one of the first two candidates."""
     return float(model.entity_logprobs(batch_of(example), features)[:2].max())
 

@@ -17,7 +17,7 @@ from turngraph.configs.schema import Config, ModelConfig, TrainingConfig
 from turngraph.data.batches.collate import collate
 from turngraph.model.base_model import check_device, fingerprint, load_base_model, same_base
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.tests.tiny import LORA, stir, tiny_base, tiny_examples, tiny_model
 
 TRAINING = TrainingConfig(max_steps=0)
@@ -32,7 +32,7 @@ def folder_config(folder: str, **settings: Any) -> Config:
 def test_the_lm_computes_with_the_attention_that_the_config_names(
     name: Any, tiny_folder: str
 ) -> None:
-    lm = GraphLM(folder_config(tiny_folder, attn_implementation=name).model)
+    lm = make_model(folder_config(tiny_folder, attn_implementation=name).model)
     assert lm.lm.config._attn_implementation == name
 
 
@@ -43,7 +43,7 @@ def test_attention_that_is_not_there_is_an_error_and_no_other_is_taken(
     package = turngraph.model.base_model.FLASH_ATTENTION[name][1]
     monkeypatch.setitem(turngraph.model.base_model.FLASH_ATTENTION, name, (lambda: False, package))
     with pytest.raises(ValueError, match=rf"model\.attn_implementation: '{name}'.*{package}"):
-        GraphLM(folder_config(tiny_folder, attn_implementation=name).model)
+        make_model(folder_config(tiny_folder, attn_implementation=name).model)
 
 
 def test_attention_that_the_model_does_not_support_is_an_error(
@@ -70,7 +70,7 @@ def test_a_checkpoint_is_answered_where_its_attention_is_missing(
     name: Any, tiny_folder: str, tmp_path: Path
 ) -> None:
     config = folder_config(tiny_folder, attn_implementation=name)
-    save_checkpoint(stir(GraphLM(config.model)), config, {}, tmp_path / "best")
+    save_checkpoint(stir(make_model(config.model)), config, {}, tmp_path / "best")
     loaded = load_checkpoint(tmp_path / "best")
     expected = "eager" if name == "eager" else "sdpa"
     assert loaded.lm.config._attn_implementation == expected
@@ -80,7 +80,7 @@ def test_a_checkpoint_of_flex_attention_is_answered_where_there_is_no_sdpa(
     tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = folder_config(tiny_folder, attn_implementation="flex_attention")
-    save_checkpoint(stir(GraphLM(config.model)), config, {}, tmp_path / "best")
+    save_checkpoint(stir(make_model(config.model)), config, {}, tmp_path / "best")
     known = type(tiny_base()).set_attn_implementation
 
     def without_sdpa(model: Any, name: str) -> None:
@@ -139,7 +139,7 @@ def test_quantization_that_cannot_be_is_an_error(
 ) -> None:
     pretend(monkeypatch, package, cuda)
     with pytest.raises(ValueError, match=rf"model\.quantization: '4bit' given, .*{message}"):
-        GraphLM(folder_config(tiny_folder, quantization="4bit").model)
+        make_model(folder_config(tiny_folder, quantization="4bit").model)
 
 
 def test_quantization_is_qloras(tiny_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_a_checkpoint_fits_the_base_quantized_or_not(
     """The fingerprint represents the weights of a quantized base model."""
     bases = {"none": fingerprint(tiny_base()), "4bit": fingerprint(quantized())}
     config = folder_config(tiny_folder, evidence="text")
-    lm = stir(GraphLM(config.model))
+    lm = stir(make_model(config.model))
     lm.base_fingerprint = bases[trained_on]
     save_checkpoint(lm, config, {}, tmp_path / "best")
     served_on = "none" if trained_on == "4bit" else "4bit"
@@ -216,7 +216,7 @@ def test_the_quantization_of_a_loaded_checkpoint_may_be_chosen(
     tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = folder_config(tiny_folder, evidence="text")
-    lm = stir(GraphLM(config.model))
+    lm = stir(make_model(config.model))
     save_checkpoint(
         lm, replace(config, model=replace(config.model, quantization="4bit")), {}, tmp_path / "q"
     )

@@ -27,7 +27,7 @@ from turngraph.model.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.tests.tiny import END_ID, LORA, save_tiny, stir, tiny_base, tiny_examples
 
 NO_TRAINING = TrainingConfig(max_steps=0)
@@ -40,12 +40,12 @@ def run_config(base_model: str, **settings: Any) -> Config:
     )
 
 
-def trained(config: Config) -> GraphLM:
+def trained(config: Config) -> EvidenceModel:
     """A model whose trainable weights differ from their initial values."""
-    return stir(GraphLM(config.model)).eval()
+    return stir(make_model(config.model)).eval()
 
 
-def logits(model: GraphLM) -> torch.Tensor:
+def logits(model: EvidenceModel) -> torch.Tensor:
     with torch.no_grad():
         return model.logits(collate(tiny_examples(3), "left", with_target=False))
 
@@ -55,7 +55,7 @@ def files(folder: Path) -> set[str]:
 
 
 @pytest.fixture
-def saved(tiny_folder: str, tmp_path: Path) -> tuple[GraphLM, Path]:
+def saved(tiny_folder: str, tmp_path: Path) -> tuple[EvidenceModel, Path]:
     config = run_config(tiny_folder)
     lm = trained(config)
     save_checkpoint(lm, config, {"hit_at_1": 0.5}, tmp_path / "best")
@@ -90,7 +90,7 @@ def test_save_load_and_the_logits_are_equal(
     assert trainable == {name for name, p in lm.named_parameters() if p.requires_grad}
 
 
-def test_the_folder_holds_what_the_design_says(saved: tuple[GraphLM, Path]) -> None:
+def test_the_folder_holds_what_the_design_says(saved: tuple[EvidenceModel, Path]) -> None:
     _, folder = saved
     assert files(folder) == {
         "config.yaml",
@@ -107,7 +107,9 @@ def test_the_folder_holds_what_the_design_says(saved: tuple[GraphLM, Path]) -> N
         assert not (folder / name).read_bytes().startswith(pickled)
 
 
-def test_folders_above_a_checkpoint_are_made(saved: tuple[GraphLM, Path], tmp_path: Path) -> None:
+def test_folders_above_a_checkpoint_are_made(
+    saved: tuple[EvidenceModel, Path], tmp_path: Path
+) -> None:
     folder = tmp_path / "runs" / "one" / "best"
     save_checkpoint(saved[0], read_config(saved[1] / "config.yaml"), {}, folder)
     assert files(folder) == files(saved[1])
@@ -115,14 +117,14 @@ def test_folders_above_a_checkpoint_are_made(saved: tuple[GraphLM, Path], tmp_pa
 
 def test_parts_that_a_row_has_not_got_are_not_there(tiny_folder: str, tmp_path: Path) -> None:
     config = run_config(tiny_folder, lora=None, evidence="text")
-    save_checkpoint(GraphLM(config.model), config, {}, tmp_path / "zero")
+    save_checkpoint(make_model(config.model), config, {}, tmp_path / "zero")
     assert files(tmp_path / "zero") == {"config.yaml", "manifest.json", "metrics.json"}
     config = run_config(tiny_folder, evidence="text")
-    save_checkpoint(GraphLM(config.model), config, {}, tmp_path / "text")
+    save_checkpoint(make_model(config.model), config, {}, tmp_path / "text")
     assert "graph_encoder.safetensors" not in files(tmp_path / "text")
 
 
-def test_the_manifest_says_what_the_checkpoint_came_from(saved: tuple[GraphLM, Path]) -> None:
+def test_the_manifest_says_what_the_checkpoint_came_from(saved: tuple[EvidenceModel, Path]) -> None:
     lm, folder = saved
     manifest = check_manifest(folder)
     assert set(manifest["files"]) == files(folder) - {"manifest.json"}
@@ -132,7 +134,7 @@ def test_the_manifest_says_what_the_checkpoint_came_from(saved: tuple[GraphLM, P
     assert {"transformers", "peft", "torch-geometric"} <= set(manifest["versions"])
 
 
-def test_the_config_comes_back_whole(saved: tuple[GraphLM, Path]) -> None:
+def test_the_config_comes_back_whole(saved: tuple[EvidenceModel, Path]) -> None:
     lm, folder = saved
     config = read_config(folder / "config.yaml")
     assert config == replace(Config(training=NO_TRAINING), model=lm.config)
@@ -140,7 +142,7 @@ def test_the_config_comes_back_whole(saved: tuple[GraphLM, Path]) -> None:
 
 
 def test_frozen_node_embeddings_are_not_saved_and_trained_ones_are(
-    saved: tuple[GraphLM, Path], tiny_folder: str, tmp_path: Path
+    saved: tuple[EvidenceModel, Path], tiny_folder: str, tmp_path: Path
 ) -> None:
     assert "embeddings.weight" not in load_file(saved[1] / "graph_encoder.safetensors")
     config = run_config(tiny_folder, encoder=EncoderConfig(node_embeddings="trained"))
@@ -151,7 +153,7 @@ def test_frozen_node_embeddings_are_not_saved_and_trained_ones_are(
     assert not torch.equal(weights["embeddings.weight"], lm.lm.get_input_embeddings().weight)
 
 
-def test_plain_peft_loads_the_adapter(saved: tuple[GraphLM, Path], tiny_folder: str) -> None:
+def test_plain_peft_loads_the_adapter(saved: tuple[EvidenceModel, Path], tiny_folder: str) -> None:
     lm, folder = saved
     base = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
     theirs = peft.PeftModel.from_pretrained(base, folder / "adapter").eval()
@@ -178,7 +180,7 @@ def test_a_hub_name_stays_a_name(
         assert str(Path.home()).encode() + b"/" not in content
 
 
-def test_the_base_model_may_have_moved(saved: tuple[GraphLM, Path], tmp_path: Path) -> None:
+def test_the_base_model_may_have_moved(saved: tuple[EvidenceModel, Path], tmp_path: Path) -> None:
     lm, folder = saved
     elsewhere = save_tiny(tmp_path / "elsewhere")
     again = load_checkpoint(folder, base_model=elsewhere)
@@ -189,7 +191,7 @@ def test_the_base_model_may_have_moved(saved: tuple[GraphLM, Path], tmp_path: Pa
 @pytest.mark.parametrize("name", ["graph_encoder.safetensors", "adapter/adapter_model.safetensors"])
 @pytest.mark.parametrize("harm", ["truncated", "changed", "missing"])
 def test_harmed_weights_are_refused_by_name(
-    name: str, harm: str, saved: tuple[GraphLM, Path]
+    name: str, harm: str, saved: tuple[EvidenceModel, Path]
 ) -> None:
     path = saved[1] / name
     content = path.read_bytes()
@@ -204,7 +206,7 @@ def test_harmed_weights_are_refused_by_name(
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.json", "adapter/adapter_config.json"])
-def test_every_file_is_under_the_hash(name: str, saved: tuple[GraphLM, Path]) -> None:
+def test_every_file_is_under_the_hash(name: str, saved: tuple[EvidenceModel, Path]) -> None:
     path = saved[1] / name
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(ValueError, match=rf"best/{name}: changed"):
@@ -214,13 +216,13 @@ def test_every_file_is_under_the_hash(name: str, saved: tuple[GraphLM, Path]) ->
 @pytest.mark.parametrize(
     "text", ["", '{"format": 1, "fi', "[]", '{"format": 1}', '{"format": 1, "files": [1]}', "\xff"]
 )
-def test_a_damaged_manifest_is_refused(text: str, saved: tuple[GraphLM, Path]) -> None:
+def test_a_damaged_manifest_is_refused(text: str, saved: tuple[EvidenceModel, Path]) -> None:
     (saved[1] / "manifest.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=r"manifest\.json.*damaged"):
         load_checkpoint(saved[1])
 
 
-def test_another_format_is_refused(saved: tuple[GraphLM, Path]) -> None:
+def test_another_format_is_refused(saved: tuple[EvidenceModel, Path]) -> None:
     path = saved[1] / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     with pytest.raises(ValueError, match="format: 99"):
@@ -238,7 +240,7 @@ def test_what_is_no_checkpoint_is_refused(there: bool, tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_run_names_the_checkpoint_in_it(
-    saved: tuple[GraphLM, Path], tmp_path: Path
+    saved: tuple[EvidenceModel, Path], tmp_path: Path
 ) -> None:
     shutil.copytree(saved[1], tmp_path / "run" / "best")
     with pytest.raises(ValueError, match=r"did you mean .*best\?"):
@@ -246,7 +248,7 @@ def test_the_folder_of_a_run_names_the_checkpoint_in_it(
 
 
 def test_another_base_model_is_refused_by_fingerprint(
-    saved: tuple[GraphLM, Path], tmp_path: Path
+    saved: tuple[EvidenceModel, Path], tmp_path: Path
 ) -> None:
     other = save_tiny(tmp_path / "other", seed=1)  # the same shapes
     with pytest.raises(ValueError, match=r"another base model .*other.*fingerprint"):
@@ -272,7 +274,7 @@ def test_the_fingerprint_leaves_adapters_out(tiny_folder: str) -> None:
     expected = fingerprint(tiny_base())
     layers = ("q_proj", "k_proj", "up_proj", "down_proj")
     config = ModelConfig(tiny_folder, lora=LoraConfig(r=4, target_modules=layers), dtype="float32")
-    assert fingerprint(stir(GraphLM(config)).lm) == expected
+    assert fingerprint(stir(make_model(config)).lm) == expected
 
 
 @pytest.mark.parametrize("name", ["model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight"])
@@ -289,7 +291,7 @@ def fail_to_hash(path: Path) -> str:
 
 
 def test_a_save_that_fails_leaves_the_checkpoint_before(
-    saved: tuple[GraphLM, Path], monkeypatch: pytest.MonkeyPatch
+    saved: tuple[EvidenceModel, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lm, folder = saved
     before = {name: (folder / name).read_bytes() for name in files(folder)}
@@ -302,7 +304,7 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(
 
 
 def test_a_rename_that_fails_leaves_the_checkpoint_before(
-    saved: tuple[GraphLM, Path], monkeypatch: pytest.MonkeyPatch
+    saved: tuple[EvidenceModel, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lm, folder = saved
     expected, rename = logits(lm), turngraph.model.checkpoint.os.rename
@@ -320,7 +322,7 @@ def test_a_rename_that_fails_leaves_the_checkpoint_before(
 
 
 def test_a_second_save_replaces_the_first_whole(
-    saved: tuple[GraphLM, Path], tiny_folder: str
+    saved: tuple[EvidenceModel, Path], tiny_folder: str
 ) -> None:
     _, folder = saved
     config = run_config(tiny_folder, evidence="text")

@@ -10,7 +10,7 @@ from turngraph.data.batches.collate import collate
 from turngraph.model.attribution import attribute
 from turngraph.model.convolutions import PygConvolution, make_convolution
 from turngraph.model.graph_encoder import GraphEncoder
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.tests.tiny import tiny_examples
 
 WIDTH = 16
@@ -83,7 +83,7 @@ def test_an_encoder_of_another_convolution_is_trained_and_saved() -> None:
 
 def test_only_gatv2_is_explained(tiny_folder: str) -> None:
     encoder = EncoderConfig(conv="SAGEConv")
-    model = GraphLM(ModelConfig(tiny_folder, lora=None, encoder=encoder, dtype="float32")).eval()
+    model = make_model(ModelConfig(tiny_folder, lora=None, encoder=encoder, dtype="float32")).eval()
     batch = collate(tiny_examples(1), "right", with_target=True)
     with pytest.raises(ValueError, match="SAGEConv: an explanation needs the attention weights"):
         attribute(model, batch)

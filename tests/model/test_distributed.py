@@ -38,7 +38,7 @@ from turngraph.model.distributed import (
     shard,
     sharding_wanted,
 )
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.tests.processes import Command
 from turngraph.tests.tiny import (
     ARCHITECTURES,
@@ -84,7 +84,7 @@ def run(base: str, dtype: str, output: Path) -> Json:
         training=TrainingConfig(max_steps=0),
     )
     torch.manual_seed(0)
-    model = place(stir(GraphLM(config.model)), torch.device("cpu"))
+    model = place(stir(make_model(config.model)), torch.device("cpu"))
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True)
     found: Json = {"units": sum(map(is_sharded, model.modules())), "norms": [], "answers": []}
@@ -109,7 +109,7 @@ def run_nodes(base: str, output: Path) -> Json:
     state = PartialState(cpu=True)
     settings = ModelConfig(base, lora=None, answers="nodes", scorer=SCORER, dtype="float32")
     torch.manual_seed(0)
-    model = place(stir(GraphLM(settings)), torch.device("cpu"))
+    model = place(stir(make_model(settings)), torch.device("cpu"))
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=1e-2)
     found: Json = {"units": sum(map(is_sharded, model.modules())), "ranked": [ranked(model)]}
@@ -126,7 +126,7 @@ def nodes_examples() -> list[Example]:
     return replace(tiny_builder(), mentions=True).conversation(tiny_conversation(1))
 
 
-def ranked(model: GraphLM) -> list[tuple[str, list[str], float]]:
+def ranked(model: EvidenceModel) -> list[tuple[str, list[str], float]]:
     """The answer to each question, its candidates, best first, and its log-probability."""
     prompt, examples = tiny_builder().prompt, nodes_examples()
     records = answer_together(model.eval(), prompt, examples, batch_size=1)
@@ -134,7 +134,10 @@ def ranked(model: GraphLM) -> list[tuple[str, list[str], float]]:
 
 
 def train_step(
-    model: GraphLM, optimizer: torch.optim.Optimizer, examples: list[Example], state: PartialState
+    model: EvidenceModel,
+    optimizer: torch.optim.Optimizer,
+    examples: list[Example],
+    state: PartialState,
 ) -> float:
     """The gradients of a global batch, one example in a forward pass; their norm."""
     num_tokens = sum(len(e.target_ids) for e in examples)
@@ -148,13 +151,13 @@ def train_step(
     return gather(norm).item()
 
 
-def answers(model: GraphLM, examples: list[Example]) -> list[tuple[str, str, str, float]]:
+def answers(model: EvidenceModel, examples: list[Example]) -> list[tuple[str, str, str, float]]:
     """Answers with their questions."""
     records = answer_together(model.eval(), tiny_builder().prompt, examples, 2, 4)
     return [(r["conversation"], r["turn"], r["answer"], r["logprob"]) for r in records]
 
 
-def generated(model: GraphLM, number: int) -> list[list[int]]:
+def generated(model: EvidenceModel, number: int) -> list[list[int]]:
     """An answer of one token or of nine."""
     batch = collate([tiny_examples(2)[number]], "left", with_target=False)
     return model.eval().generate(batch, 1 + 8 * number, END_ID).ids.tolist()

@@ -19,7 +19,7 @@ import turngraph.model.graph_lm
 from turngraph.configs.schema import LoraConfig, ModelConfig
 from turngraph.data.batches.collate import collate
 from turngraph.model.base_model import cast_adapter_inputs
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.tests.tiny import LORA, stir, text_ids, tiny_base, tiny_examples, tiny_model
 
 
@@ -27,7 +27,7 @@ def training_batch(count: int = 4, packed: bool = False) -> Any:
     return collate(tiny_examples(count), "right", with_target=True, packed=packed)
 
 
-def loss_and_gradients(lm: GraphLM, batch: Any) -> tuple[float, dict[str, Tensor]]:
+def loss_and_gradients(lm: EvidenceModel, batch: Any) -> tuple[float, dict[str, Tensor]]:
     lm.zero_grad()
     loss = lm(batch).total
     loss.backward()
@@ -56,7 +56,7 @@ class LargestFloat(TorchDispatchMode):
 
 def test_adapters_in_bfloat16_are_given_no_float32_copies() -> None:
     config = tiny_model(dtype="bfloat16").config
-    lm, batch = stir(GraphLM(config, tiny_base().bfloat16()).eval()), training_batch()
+    lm, batch = stir(make_model(config, tiny_base().bfloat16()).eval()), training_batch()
     layers = [layer for layer in lm.modules() if isinstance(layer, BaseTunerLayer)]
     given: list[torch.dtype] = []
     for layer in layers:
@@ -125,7 +125,7 @@ HEADS: dict[str, dict[str, Any]] = {
 """LMs that scale or cap the logits behind the head."""
 
 
-def plain_loss(lm: GraphLM, count: int) -> float:
+def plain_loss(lm: EvidenceModel, count: int) -> float:
     """Summed over examples: the cross-entropy of answers from the LM's logits for all tokens."""
     total = 0.0
     for example in tiny_examples(count):
@@ -142,7 +142,7 @@ def plain_loss(lm: GraphLM, count: int) -> float:
 def test_what_an_lm_does_behind_its_head_is_in_the_loss(architecture: str, packed: bool) -> None:
     base = custom_base(architecture, **HEADS[architecture])
     plain = replace(tiny_model().config, evidence="text")
-    lm = stir(GraphLM(plain, base)).eval()
+    lm = stir(make_model(plain, base)).eval()
     found = lm(training_batch(3, packed)).total.item()
     assert found == pytest.approx(plain_loss(lm, 3), rel=1e-5)
 
@@ -188,7 +188,7 @@ def test_a_model_that_cannot_recompute_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(type(base), "supports_gradient_checkpointing", False)
     config = ModelConfig("tiny", dtype="float32", lora=LORA, gradient_checkpointing=True)
     with pytest.raises(ValueError, match=r"model\.gradient_checkpointing: true given"):
-        GraphLM(config, base)
+        make_model(config, base)
 
 
 @pytest.mark.slow
@@ -221,4 +221,4 @@ def test_a_model_without_known_layers_is_not_compiled() -> None:
     base._no_split_modules = []
     config = ModelConfig("tiny", dtype="float32", lora=None, compile=True)
     with pytest.raises(ValueError, match=re.escape("no decoder layers")):
-        GraphLM(config, base)
+        make_model(config, base)

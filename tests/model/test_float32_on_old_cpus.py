@@ -11,15 +11,15 @@ import torch
 from turngraph.data.batches.collate import collate
 from turngraph.model import distributed
 from turngraph.model.base_model import fingerprint, has_bfloat16
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.tests.tiny import LORA, stir, tiny_base, tiny_examples, tiny_model
 
 CPU = torch.device("cpu")
 
 
-def low_model() -> GraphLM:
+def low_model() -> EvidenceModel:
     config = replace(tiny_model().config, lora=LORA, dtype="bfloat16")
-    return stir(GraphLM(config, tiny_base().bfloat16())).eval()
+    return stir(make_model(config, tiny_base().bfloat16())).eval()
 
 
 def test_without_the_instructions_a_model_computes_in_float32(
@@ -27,7 +27,7 @@ def test_without_the_instructions_a_model_computes_in_float32(
 ) -> None:
     monkeypatch.setattr(distributed, "has_bfloat16", lambda device: False)
     low = low_model()
-    exact = GraphLM(replace(low.config, dtype="float32"), tiny_base().bfloat16().float()).eval()
+    exact = make_model(replace(low.config, dtype="float32"), tiny_base().bfloat16().float()).eval()
     exact.load_state_dict(low.state_dict())
     before = fingerprint(low.causal_lm)
     with caplog.at_level(logging.INFO):

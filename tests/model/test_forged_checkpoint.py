@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from turngraph.configs.schema import Config, ModelConfig, TrainingConfig
 from turngraph.model import graph_lm
 from turngraph.model.checkpoint import hashes, load_checkpoint, read_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.tests.tiny import LORA
 from turngraph.training.trainer_state import load_optimizer, load_random, read_progress
 
@@ -40,7 +40,7 @@ def untrained(tiny_folder: str, tmp_path_factory: pytest.TempPathFactory) -> Pat
         training=TrainingConfig(max_steps=0),
     )
     folder = tmp_path_factory.mktemp("untrained") / "best"
-    save_checkpoint(GraphLM(config.model), config, {}, folder)
+    save_checkpoint(make_model(config.model), config, {}, folder)
     return folder
 
 

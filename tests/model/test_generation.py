@@ -21,7 +21,7 @@ from turngraph.model.generation import (
     key_value_cache,
     likeliest,
 )
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,
@@ -225,7 +225,7 @@ def test_bfloat16_decodes_too() -> None:
     batch = collate(tiny_examples(3), "left", with_target=False)
     generated = model.generate(batch, 6, END_ID)
     assert generated.logprobs.dtype == torch.float32
-    assert isinstance(model, GraphLM)
+    assert isinstance(model, EvidenceModel)
     assert (generated.logprobs < 0).all()
 
 

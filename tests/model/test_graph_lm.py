@@ -14,7 +14,7 @@ from turngraph.configs.schema import EncoderConfig, LoraConfig, TrainingConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
-from turngraph.model.graph_lm import IGNORED_LABEL, GraphLM
+from turngraph.model.graph_lm import IGNORED_LABEL, EvidenceModel, make_model
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,
@@ -41,7 +41,7 @@ def training_batch(examples: list[Example]) -> Batch:
 
 
 @torch.no_grad()
-def last_logits(model: GraphLM, examples: list[Example]) -> Tensor:
+def last_logits(model: EvidenceModel, examples: list[Example]) -> Tensor:
     return model.logits(prompt_batch(examples))[:, -1]
 
 
@@ -199,7 +199,7 @@ def test_entity_edges_reach_the_answer() -> None:
 
 
 @pytest.fixture(scope="module")
-def answers() -> tuple[GraphLM, list[Example], list[tuple[list[int], float]]]:
+def answers() -> tuple[EvidenceModel, list[Example], list[tuple[list[int], float]]]:
     """A model, 16 examples, and what it answers to each of them alone."""
     model = stir(tiny_model())
     examples = tiny_examples(16)
@@ -308,7 +308,7 @@ def test_parameter_groups_hold_each_trainable_parameter_once() -> None:
 def test_low_precision_is_for_what_is_frozen() -> None:
     base = tiny_base().bfloat16()
     config = replace(tiny_model().config, dtype="bfloat16")
-    model = GraphLM(config, base)
+    model = make_model(config, base)
     dtypes = {p.requires_grad: set() for p in model.parameters()}
     for parameter in model.parameters():
         dtypes[parameter.requires_grad].add(parameter.dtype)
@@ -330,7 +330,7 @@ def test_low_precision_is_for_what_is_frozen() -> None:
 def test_low_precision_is_close_to_full_precision() -> None:
     examples = tiny_examples(2)
     exact = tiny_model()
-    rounded = GraphLM(replace(exact.config, dtype="bfloat16"), tiny_base().bfloat16()).eval()
+    rounded = make_model(replace(exact.config, dtype="bfloat16"), tiny_base().bfloat16()).eval()
     rounded.encoder.load_state_dict(exact.encoder.state_dict())
     expected = exact(training_batch(examples)).total.item()
     assert rounded(training_batch(examples)).total.item() == pytest.approx(expected, rel=0.05)

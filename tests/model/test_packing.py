@@ -14,7 +14,7 @@ import turngraph.model.graph_lm
 from turngraph.configs.schema import LoraConfig, ModelConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
-from turngraph.model.graph_lm import IGNORED_LABEL, GraphLM
+from turngraph.model.graph_lm import IGNORED_LABEL, EvidenceModel, make_model
 from turngraph.model.packing import check_packing
 from turngraph.tests.tiny import ARCHITECTURES, stir, tiny_base, tiny_examples
 
@@ -35,7 +35,7 @@ BLIND: dict[str, dict[str, Any]] = {
 """Models that do not keep packed examples apart; the last looks back by two tokens only."""
 
 
-def packed_model(architecture: str, attention: str = "sdpa", **settings: Any) -> GraphLM:
+def packed_model(architecture: str, attention: str = "sdpa", **settings: Any) -> EvidenceModel:
     """Like ``tiny_model``, with random adapters, other attention and other settings of the LM."""
     base = tiny_base(architecture)
     for name, value in settings.items():
@@ -44,14 +44,16 @@ def packed_model(architecture: str, attention: str = "sdpa", **settings: Any) ->
     lora = LoraConfig(
         r=4, lora_alpha=8, lora_dropout=0.0, target_modules=(ARCHITECTURES[architecture][1],)
     )
-    return stir(GraphLM(ModelConfig("tiny", lora=lora, dtype="float32"), base)).eval()
+    return stir(make_model(ModelConfig("tiny", lora=lora, dtype="float32"), base)).eval()
 
 
 def pack(examples: list[Example]) -> Batch:
     return collate(examples, "right", with_target=True, packed=True)
 
 
-def loss_and_gradients(model: GraphLM, batches: list[Batch]) -> tuple[float, dict[str, Tensor]]:
+def loss_and_gradients(
+    model: EvidenceModel, batches: list[Batch]
+) -> tuple[float, dict[str, Tensor]]:
     model.zero_grad()
     losses = [model(batch).total for batch in batches]
     torch.stack(losses).sum().backward()
@@ -120,7 +122,7 @@ def blind_model(architecture: str) -> PreTrainedModel:
 @pytest.mark.parametrize("architecture", BLIND)
 def test_a_model_that_mixes_packed_examples_is_refused(architecture: str) -> None:
     config = ModelConfig("tiny", lora=None, dtype="float32")
-    lm = GraphLM(config, blind_model(architecture)).train()
+    lm = make_model(config, blind_model(architecture)).train()
     with pytest.raises(ValueError, match=rf"training\.packing: .*{architecture}.*set it to false"):
         lm(pack(tiny_examples(2)))
     unpacked = collate(tiny_examples(2), "right", with_target=True)

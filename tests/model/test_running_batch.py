@@ -11,12 +11,12 @@ import torch
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.model.generation import Past
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 from turngraph.model.running_batch import SPARE, JoinedLayer, Row, RunningBatch
 from turngraph.tests.tiny import ARCHITECTURES, END_ID, tiny_examples, tiny_model
 
 
-def alone(model: GraphLM, example: Example, num: int) -> tuple[list[int], float]:
+def alone(model: EvidenceModel, example: Example, num: int) -> tuple[list[int], float]:
     batch = collate([example], "left", with_target=False)
     found = model.generate(batch, num, END_ID)
     return found.ids[0].tolist(), float(found.logprobs[0])

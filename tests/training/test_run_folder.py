@@ -15,7 +15,7 @@ from accelerate import Accelerator
 
 from turngraph.configs.schema import Config, DataConfig, ModelConfig, TrainingConfig
 from turngraph.model.checkpoint import check_manifest, read_checkpoint
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.tests.tiny import LORA, save_tiny, stir
 from turngraph.training.run_folder import (
     EVALUATION,
@@ -113,9 +113,9 @@ def accelerator(fresh_accelerator: None) -> Accelerator:
     return Accelerator(cpu=True)
 
 
-def trained(config: Config, seed: int) -> tuple[GraphLM, torch.optim.Optimizer]:
+def trained(config: Config, seed: int) -> tuple[EvidenceModel, torch.optim.Optimizer]:
     """A model and its optimizer after a step of random gradients."""
-    model = stir(GraphLM(config.model), seed)
+    model = stir(make_model(config.model), seed)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=1e-3)
     generator = torch.Generator().manual_seed(seed)

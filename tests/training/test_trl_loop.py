@@ -18,7 +18,7 @@ from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.load import load_builder
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.tests.tiny import save_tiny, tiny_conversation
 from turngraph.training import trl_loop
 
@@ -93,7 +93,7 @@ def test_trl_sees_our_batches_in_our_order(
     builder = load_builder(config)
     schedule = BatchSchedule(examples, config.training)
     dataset = trl_loop.training_set(examples, schedule)
-    model = GraphLM(config.model)
+    model = make_model(config.model)
     tokenizer = builder.prompt.tokenizer
     trainer = trl_loop.make_trainer(model, config, args, dataset, tokenizer, num_steps=4)
 

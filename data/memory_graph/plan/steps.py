@@ -215,7 +215,7 @@ class Planner(Protocol):
         """
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
-        """Return the answers of each step. A reader such as the GraphLM may take its place."""
+        """Return the answers of each step. A reader such as a trained model may take its place."""
 
     def revise(self, progress: Sequence[Progress]) -> list[Revision]:
         """Return what to do after the last finished step of each sub-question.

@@ -1,0 +1,184 @@
+"""Lays a batch out for a reader, whose first layers read each passage by itself.
+
+The tokens of a batch form segments: of each example its prefix with the dialogue, its passages, and
+its suffix with the answer. Below the graph's layer a segment sees its example's prefix and itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turngraph.data.examples import Example
+
+IGNORED_LABEL = -100
+SHORTEST = 16
+"""Segments of up to this many tokens share one attention call, those of up to twice as many the
+next one, and so on."""
+
+
+@dataclass
+class Segments:
+    """Segments of similar length, whose attention is computed together.
+
+    Args:
+        tokens: index of each token among the T tokens of the batch, [R, M]; 0 on padding.
+        examples: index of each segment's example, [R].
+        mask: whether a token sees a token of the prefixes, padded to P tokens, or of its own
+            segment, [R, 1, M, P + M]. Padding sees the prefix, so that no row of it is empty.
+    """
+
+    tokens: Tensor
+    examples: Tensor
+    mask: Tensor
+
+    def to(self, device: torch.device | str) -> Segments:
+        """Return the segments on a device."""
+        moved = {f.name: _moved(getattr(self, f.name), device) for f in fields(self)}
+        return replace(self, **moved)
+
+
+@dataclass
+class Reading:
+    """Batch of B examples with T tokens in all, without padding, one example after the other.
+
+    Args:
+        token_ids: prefix, passages, suffix and answer of each example, [T].
+        positions: position of each token among those that it sees, [T].
+        labels: the answer's ids at their own places, -100 elsewhere, [T].
+        examples: index of each token's example, [T].
+        passages: index of each token's passage among those of the batch, [T]; -1 outside passages.
+        num_passages: number of passages of each example, [B].
+        prefixes: index of each prefix token, [B, P]; 0 on padding.
+        segments: passages and suffixes, by length.
+        places: where each token is in the concatenation of prefixes and segments with their
+            padding, [T].
+        nodes: index of each graph node's token, [N]: an example's passages, then its question.
+        answers: first and last node of each place that has a gold answer's words, [2, A].
+        num_answers: number of these places in each example, [B].
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    labels: Tensor
+    examples: Tensor
+    passages: Tensor
+    num_passages: Tensor
+    prefixes: Tensor
+    segments: list[Segments]
+    places: Tensor
+    nodes: Tensor
+    answers: Tensor
+    num_answers: Tensor
+
+    def to(self, device: torch.device | str) -> Reading:
+        """Return the batch on a device."""
+        moved = {f.name: _moved(getattr(self, f.name), device) for f in fields(self)}
+        return replace(self, **moved)
+
+
+def lay_out(
+    examples: Sequence[Example], targets: Sequence[Sequence[int]], prefix_start: int
+) -> Reading:
+    """Lay examples out for a reader.
+
+    Args:
+        examples: at least one.
+        targets: token ids of each example's answer, empty to generate.
+        prefix_start: number of tokens of a prefix before its dialogue, whose tokens are nodes.
+    """
+    parts: dict[str, list[np.ndarray]] = {}
+    segments: list[tuple[int, int, int]] = []  # example, first token, length
+    prefix_sizes: list[int] = []
+    start = first_passage = first_node = 0
+    for index, (example, target) in enumerate(zip(examples, targets, strict=True)):
+        graph = example.graph
+        assert graph.mentions is not None, "built without mentions"
+        *sizes, num_question = graph.mentions.sizes.tolist()
+        prefix, suffix = example.prefix_ids, [*example.suffix_ids, *target]
+        num_prefix, num_read = len(prefix), int(sum(sizes))
+        ids = np.concatenate([_ids(prefix), graph.prompt_ids, _ids(suffix)])
+        lengths = [size for size in sizes if size] + [len(suffix)]
+        firsts = start + num_prefix + np.cumsum([0, *lengths[:-1]])
+        segments += [(index, int(a), n) for a, n in zip(firsts, lengths, strict=True) if n]
+        inside = [np.arange(num_prefix), *(num_prefix + np.arange(n) for n in lengths)]
+        passages = np.full(len(ids), -1)
+        passages[num_prefix : num_prefix + num_read] = first_passage + np.repeat(
+            np.arange(len(sizes)), sizes
+        )
+        labels = np.full(len(ids), IGNORED_LABEL)
+        if len(target):
+            labels[-len(target) :] = target
+        question = start + prefix_start + np.arange(num_question)
+        read = start + num_prefix + np.arange(num_read)
+        for name, values in {
+            "token_ids": ids,
+            "positions": np.concatenate(inside),
+            "labels": labels,
+            "examples": np.full(len(ids), index),
+            "passages": passages,
+            "num_passages": np.array([len(sizes)]),
+            "nodes": np.concatenate([read, question]),
+            "answers": first_node + graph.mentions.answers,
+            "num_answers": np.array([graph.mentions.answers.shape[1]]),
+        }.items():
+            parts.setdefault(name, []).append(values)
+        prefix_sizes.append(num_prefix)
+        start, first_passage = start + len(ids), first_passage + len(sizes)
+        first_node += num_read + num_question
+    joined = {
+        name: torch.from_numpy(np.concatenate(arrays, axis=-1).astype(np.int64))
+        for name, arrays in parts.items()
+    }
+    sizes_of = np.array([len(ids) for ids in parts["token_ids"]])
+    starts = np.cumsum([0, *sizes_of[:-1]])
+    prefixes, is_prefix = _padded(starts, np.array(prefix_sizes))
+    groups, places = [], np.zeros(start, np.int64)
+    places[prefixes[is_prefix]] = np.flatnonzero(is_prefix.ravel())
+    before = prefixes.size
+    for group in _by_length(segments):
+        of, firsts, lengths = np.array(group).T
+        tokens, is_token = _padded(firsts, lengths)
+        places[tokens[is_token]] = before + np.flatnonzero(is_token.ravel())
+        before += tokens.size
+        seen = np.tril(np.ones((tokens.shape[1],) * 2, bool))
+        own = np.broadcast_to(seen, (len(group), *seen.shape))
+        prefix = np.broadcast_to(is_prefix[of][:, None], (*tokens.shape, prefixes.shape[1]))
+        mask = torch.from_numpy(np.concatenate([prefix, own], axis=2)[:, None])
+        groups.append(Segments(torch.from_numpy(tokens), torch.from_numpy(of), mask))
+    return Reading(
+        **joined,
+        prefixes=torch.from_numpy(prefixes),
+        segments=groups,
+        places=torch.from_numpy(places),
+    )
+
+
+def _by_length(segments: Sequence[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:
+    """Divide segments into groups whose longest is at most twice as long as the shortest."""
+    groups: dict[int, list[tuple[int, int, int]]] = {}
+    for segment in segments:
+        groups.setdefault(max((segment[2] - 1) // SHORTEST, 0).bit_length(), []).append(segment)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _padded(starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of ranges as rows, 0 on padding, and what is not padding."""
+    columns = np.arange(sizes.max(initial=0))
+    is_in = columns < sizes[:, None]
+    return np.where(is_in, starts[:, None] + columns, 0), is_in
+
+
+def _ids(ids: Sequence[int]) -> np.ndarray:
+    return np.asarray(ids, np.int64)
+
+
+def _moved(value: Any, device: torch.device | str) -> Any:
+    if isinstance(value, list):
+        return [part.to(device) for part in value]
+    return value.to(device, non_blocking=True)

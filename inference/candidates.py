@@ -1,0 +1,167 @@
+"""Ranks the answers that a model's graph finds: entities, spans, and what its LM writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turngraph.data.batches.collate import Batch, candidate_entities
+from turngraph.data.examples import Example
+from turngraph.data.prompt import Prompt
+from turngraph.data.scoring.metrics import answer_value
+from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal, chosen
+from turngraph.data.types import Entity
+from turngraph.model.generation import IGNORED_LABEL, Generated
+from turngraph.model.graph_lm import EvidenceModel, Read, Reader
+from turngraph.model.node_answers import NodeScores
+
+NUM_SPANS = 8
+"""Most spans of a question that are candidates."""
+NUM_ENDS = 8
+"""Most nodes that are tried as the first and as the last one of a span."""
+LONGEST_SPAN = 24
+"""Most tokens of a span."""
+NUM_WRITTEN = 8
+"""Most candidates of a question that the LM weighs."""
+UNLIKELY = -7.0
+"""Log-probability, at most, that the graph gives to an answer that only the LM has."""
+
+
+@torch.no_grad()
+def ranked(
+    model: EvidenceModel,
+    prompt: Prompt,
+    batch: Batch,
+    examples: Sequence[Example],
+    scores: NodeScores | None = None,
+) -> list[list[Proposal]]:
+    """Return the likeliest answers of each example by the graph alone, best first.
+
+    Args:
+        model: with a scorer.
+        prompt: of its tokenizer.
+        batch: the examples, without targets, on the model's device.
+        examples: the examples.
+        scores: of the batch; None: they are computed.
+    """
+    scores = model.node_scores(batch) if scores is None else scores
+    assert batch.candidates is not None, "built without mentions"
+    sizes = batch.candidates.num_candidates.tolist()
+    entities = scores.entities.float().cpu().split(sizes)
+    if scores.starts is None or scores.ends is None or scores.is_entity is None:
+        return [
+            _best([(e, float(v)) for e, v in zip(candidate_entities(one), logprobs, strict=True)])
+            for one, logprobs in zip(examples, entities, strict=True)
+        ]
+    num_nodes = [len(example.graph.node_ids) for example in examples]
+    starts, ends = (part.float().cpu().split(num_nodes) for part in (scores.starts, scores.ends))
+    found = []
+    for index, example in enumerate(examples):
+        shares = torch.nn.functional.logsigmoid(scores.is_entity[index] * torch.tensor([1.0, -1.0]))
+        of_entities, of_spans = shares.tolist() if sizes[index] else (-np.inf, 0.0)
+        known = {
+            answer_value(entity.label): (entity, float(logprob) + of_entities)
+            for entity, logprob in reversed(_sorted(candidate_entities(example), entities[index]))
+        }
+        for text, logprob in spans(prompt, example, starts[index], ends[index]):
+            entity, before = known.get(answer_value(text), (Entity(text, text), -np.inf))
+            known[answer_value(text)] = entity, float(np.logaddexp(before, logprob + of_spans))
+        found.append(_best(list(known.values())))
+    return found
+
+
+def _sorted(entities: Sequence[Entity], logprobs: Tensor) -> list[tuple[Entity, float]]:
+    order = logprobs.argsort(descending=True, stable=True).tolist()
+    return [(entities[i], float(logprobs[i])) for i in order]
+
+
+def _best(candidates: list[tuple[Entity, float]]) -> list[Proposal]:
+    ordered = sorted(candidates, key=lambda one: -one[1])[:NUM_PROPOSALS]
+    return [Proposal(entity, logprob) for entity, logprob in ordered]
+
+
+def spans(
+    prompt: Prompt, example: Example, starts: Tensor, ends: Tensor
+) -> list[tuple[str, float]]:
+    """Return the likeliest spans of passages as texts, with log-probabilities, best first.
+
+    Args:
+        prompt: of the tokenizer.
+        example: the question.
+        starts, ends: log-probability of each node as the first and the last one, [N].
+    """
+    assert example.graph.mentions is not None, "built without mentions"
+    num_read = len(example.graph.prompt_ids)
+    if not num_read:
+        return []
+    passage = np.repeat(
+        np.arange(len(example.graph.mentions.sizes) - 1), example.graph.mentions.sizes[:-1]
+    )
+    num = min(NUM_ENDS, num_read)
+    firsts = starts[:num_read].topk(num).indices.tolist()
+    lasts = ends[:num_read].topk(num).indices.tolist()
+    pairs = [
+        (float(starts[a] + ends[b]), a, b)
+        for a in firsts
+        for b in lasts
+        if 0 <= b - a < LONGEST_SPAN and passage[a] == passage[b]
+    ]
+    found: dict[str, float] = {}
+    for logprob, first, last in sorted(pairs, reverse=True):
+        ids = example.graph.node_ids[first : last + 1].tolist()
+        if text := prompt.answer_text(ids):
+            known = found.get(text, -np.inf)
+            found[text] = float(np.logaddexp(known, logprob))
+    return sorted(found.items(), key=lambda one: -one[1])[:NUM_SPANS]
+
+
+def decided(
+    model: Reader,
+    prompt: Prompt,
+    batch: Batch,
+    examples: Sequence[Example],
+    generate: Callable[[Read], Generated],
+    weight: float,
+) -> list[list[Proposal]]:
+    """Return the likeliest answers by graph and LM together, best first.
+
+    The candidates are the best ones of the graph and what the LM writes; their score is log p_LM +
+    w log p_graph.
+
+    Args:
+        model: a reader whose LM writes.
+        prompt, batch, examples: as in ``ranked``.
+        generate: writes the answers of the batch that was read.
+        weight: w.
+    """
+    with torch.no_grad(), model.decoding():
+        read = model.read(batch, record=True)
+    proposed = ranked(model, prompt, batch, examples, read.scores)
+    written = [prompt.answer_text(ids) for ids in generate(read).ids.tolist()]
+    candidates = []
+    for found, text in zip(proposed, written, strict=True):
+        listed = found[:NUM_WRITTEN]
+        labels = {answer_value(one.entity.label) for one in listed}
+        if text and answer_value(text) not in labels:
+            rest = [one for one in found if answer_value(one.entity.label) == answer_value(text)]
+            least = min([UNLIKELY, *(one.logprob for one in found)])
+            listed = [*listed, *(rest or [Proposal(Entity(text, text), least)])]
+        candidates.append(listed)
+    ids = [prompt.target_ids(one.entity.label) for listed in candidates for one in listed]
+    if not ids:
+        return candidates
+    padded = torch.full((len(ids), max(map(len, ids))), IGNORED_LABEL)
+    for row, own in enumerate(ids):
+        padded[row, : len(own)] = torch.tensor(own)
+    sizes = [len(listed) for listed in candidates]
+    logprobs = model.answer_logprobs(
+        batch, padded.to(model.device), torch.tensor(sizes, device=model.device), read
+    )
+    parts = logprobs.float().cpu().split(sizes)
+    return [
+        chosen(listed, part.tolist(), weight) if listed else []
+        for listed, part in zip(candidates, parts, strict=True)
+    ]

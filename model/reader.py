@@ -1,0 +1,452 @@
+"""Reads each passage after the question, and writes from the nodes that a graph has chosen.
+
+Layers 1 to L of the LM read the passages in parallel: a passage sees the prompt's prefix, with the
+dialogue, and itself. A GATv2 over the token graph then scores entities and spans as answers. The
+likeliest passages' tokens go on, with what the graph says of them added to their states, through
+the layers above, which see prefix, passages, suffix and answer as one causal row.
+
+Shapes: T tokens and N nodes of the B examples of a batch, D LM width, W the graph's width, U tokens
+of the longest row above the graph, K key-value heads, C width of a head, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, Cache, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from turngraph.configs.schema import ScorerConfig
+from turngraph.model.base_model import decoder_layers, embedding_table
+from turngraph.model.node_answers import CandidatesLike, NodeAnswers, NodeScores
+
+ATTENTION = "turngraph_segments"
+FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "smollm3"}
+"""Architectures (``model_type``) whose layers can be called one by one: rotary positions, no scaled
+embeddings, no windows."""
+IGNORED_LABEL = -100
+
+
+class SegmentsLike(Protocol):
+    """Segments of similar length; ``data.batches.reading.Segments`` documents the shapes."""
+
+    tokens: Tensor
+    examples: Tensor
+    mask: Tensor
+
+
+class ReadingLike(Protocol):
+    """A batch without padding; ``data.batches.reading.Reading`` documents the shapes."""
+
+    token_ids: Tensor
+    positions: Tensor
+    labels: Tensor
+    examples: Tensor
+    passages: Tensor
+    num_passages: Tensor
+    prefixes: Tensor
+    places: Tensor
+    nodes: Tensor
+    answers: Tensor
+    num_answers: Tensor
+
+    @property
+    def segments(self) -> Sequence[SegmentsLike]:
+        """Passages and suffixes, by length."""
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    segments: ReadingLike | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Compute attention within segments; without segments it is transformers' ``sdpa``.
+
+    Args:
+        module: the layer's attention.
+        query, key, value: of one row of T tokens, [1, heads, T, C] and [1, K, T, C].
+        attention_mask: of transformers; unused with segments.
+        dropout, scaling: of the attention weights.
+        segments: the batch.
+
+    Returns:
+        [1, T, heads, C], and no weights.
+    """
+    if segments is None:
+        found: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+        return found
+    attention = functional.scaled_dot_product_attention
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))  # [T, heads, C]
+    grouped = q.shape[1] != k.shape[1]
+    prefixes = segments.prefixes
+    before = [part[prefixes].transpose(1, 2) for part in (k, v)]  # [B, K, P, C]
+    own = attention(
+        q[prefixes].transpose(1, 2),
+        *before,
+        dropout_p=dropout,
+        is_causal=True,
+        scale=scaling,
+        enable_gqa=grouped,
+    )
+    outputs = [own.transpose(1, 2).flatten(0, 1)]  # [B P, heads, C]
+    for group in segments.segments:
+        seen = [
+            torch.cat([first[group.examples], part[group.tokens].transpose(1, 2)], 2)
+            for first, part in zip(before, (k, v), strict=True)
+        ]
+        out = attention(
+            q[group.tokens].transpose(1, 2),
+            *seen,
+            attn_mask=group.mask,
+            dropout_p=dropout,
+            scale=scaling,
+            enable_gqa=grouped,
+        )
+        outputs.append(out.transpose(1, 2).flatten(0, 1))
+    return torch.cat(outputs)[segments.places][None], None
+
+
+AttentionInterface.register(ATTENTION, attend)
+
+
+class Above(NamedTuple):
+    """Rows of the layers above the graph, padded to U tokens.
+
+    Args:
+        tokens: index of each token among those of the batch, [B, U]; 0 on padding.
+        is_token: False on padding, [B, U].
+        is_kept: whether a token is of a passage, [B, U].
+    """
+
+    tokens: Tensor
+    is_token: Tensor
+    is_kept: Tensor
+
+    @property
+    def positions(self) -> Tensor:
+        """Position of each token in its row, [B, U]; 0 on padding before it."""
+        return (self.is_token.cumsum(1) - 1).clamp(min=0)
+
+
+class Recorder:
+    """Keeps the keys and values that each layer computes, as a cache that is empty before."""
+
+    def __init__(self) -> None:
+        self.layers: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: object, **__: object
+    ) -> tuple[Tensor, Tensor]:
+        """Keep a layer's keys and values, [1, K, T, C] each."""
+        self.layers[layer_idx] = key_states, value_states
+        return key_states, value_states
+
+
+class GraphAtLayer(nn.Module):
+    """The graph between two layers of an LM: scorer, choice of passages, and what is added.
+
+    A kept node's state h becomes h + |h| (g U x + p m): x is the state of the GATv2, p the node's
+    probability, m a learned mark, U starts at zero, and |h| is the root mean square of h, which is
+    not differentiated.
+
+    Args:
+        width: D.
+        config: of the scorer.
+        above: whether there are layers above that need what is added.
+    """
+
+    def __init__(self, width: int, config: ScorerConfig, above: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.scorer = NodeAnswers(width, config, spans=True)
+        if not above:
+            return
+        self.up = nn.Linear(config.width, width)
+        self.mark = nn.Parameter(torch.zeros(width))
+        self.residual_gate = nn.Parameter(torch.ones(()))
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The GATv2 layers."""
+        return self.scorer.layers
+
+    def probabilities(
+        self, scores: NodeScores, candidates: CandidatesLike, num_nodes: int
+    ) -> Tensor:
+        """Return how likely each node is in the answer, [N], from 0 to 1.
+
+        It is the mean of what both heads say: the mentions that end at the node, and the spans that
+        begin or end there.
+        """
+        assert scores.starts is not None, "no span head"
+        assert scores.ends is not None, "no span head"
+        found = scores.mentions.new_zeros(num_nodes)
+        found = found.index_add(0, candidates.nodes, scores.mentions.exp() / 2)
+        return found + (scores.starts.exp() + scores.ends.exp()) / 4
+
+    def added(self, states: Tensor, scores: NodeScores, probabilities: Tensor) -> Tensor:
+        """Return what is added to the states of nodes, [N, D]."""
+        size = states.detach().to(self.mark.dtype).pow(2).mean(1, keepdim=True).sqrt()
+        change = self.residual_gate * self.up(scores.states) + probabilities[:, None] * self.mark
+        return (size * change).to(states.dtype)
+
+    def saved_state(self) -> dict[str, Tensor]:
+        """Return the tensors to save."""
+        return self.state_dict()
+
+
+@torch.no_grad()
+def kept_tokens(reading: ReadingLike, probabilities: Tensor, most: int | None) -> Tensor:
+    """Return which tokens of passages go on, [T]: those of the likeliest passages.
+
+    Args:
+        reading: the batch.
+        probabilities: of its nodes, [N].
+        most: most tokens of an example; the last passage that begins within it is cut there. None:
+            all go on.
+    """
+    passages, is_read = reading.passages, reading.passages >= 0
+    if most is None:
+        return is_read
+    num, examples = reading.num_passages, reading.examples
+    of_node = passages[reading.nodes]
+    mass = probabilities.new_zeros(int(num.sum()) + 1)
+    mass.index_add_(0, of_node.clamp(min=-1) + 1, probabilities)  # 0: the question's nodes
+    owner = torch.repeat_interleave(num)  # [passages]
+    order = (4 * owner - mass[1:]).argsort(stable=True)
+    ranks = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=mass.device))
+    last = torch.full_like(passages, len(order))
+    rank = torch.where(is_read, ranks[passages.clamp(min=0)], last) if len(order) else last
+    by_rank = rank.argsort(stable=True)
+    sizes = torch.zeros(len(num), dtype=torch.long, device=num.device)
+    sizes = sizes.index_add(0, examples, is_read.long())
+    starts = sizes.cumsum(0) - sizes
+    place = torch.empty_like(by_rank)
+    place[by_rank] = torch.arange(len(by_rank), device=num.device)
+    return is_read & (place - starts[examples] < most)
+
+
+def rows_above(reading: ReadingLike, kept: Tensor, padded_left: bool) -> Above:
+    """Return the rows above the graph: all tokens but those of passages that were not kept."""
+    going = (kept | (reading.passages < 0)).nonzero().squeeze(1)
+    owners = reading.examples[going]
+    sizes = torch.bincount(owners, minlength=len(reading.num_passages))
+    longest = int(sizes.max())
+    columns = torch.arange(len(going), device=going.device) - (sizes.cumsum(0) - sizes)[owners]
+    if padded_left:
+        columns = columns + (longest - sizes)[owners]
+    tokens = going.new_zeros(len(sizes), longest)
+    is_token = torch.zeros_like(tokens, dtype=torch.bool)
+    tokens[owners, columns], is_token[owners, columns] = going, True
+    return Above(tokens, is_token, is_token & (reading.passages[tokens] >= 0))
+
+
+class ReaderLayers:
+    """The layers of an LM, called one by one: below the graph in segments, above it in rows.
+
+    It holds no weights of its own, so that their names are those of the LM.
+
+    Args:
+        lm: a causal LM of ``FAMILIES``, with or without LoRA.
+        layer: L, from 1 to the number of layers.
+
+    Raises:
+        ValueError: the LM is of another family, has windows, or has fewer layers.
+    """
+
+    def __init__(self, lm: PreTrainedModel, layer: int) -> None:
+        config = lm.config.get_text_config()
+        layers = decoder_layers(lm)
+        check_family(lm)
+        if layer > len(layers):
+            raise ValueError(
+                f"config field model.layer: {layer} given, the LM has {len(layers)} layers"
+            )
+        self.lm, self.layer, self.num_layers = lm, layer, len(layers)
+        self.body: Any = lm.get_decoder()
+        config._attn_implementation = ATTENTION
+
+    def release_above(self) -> None:
+        """Release the layers above the graph."""
+        self.body.layers = self.body.layers[: self.layer]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Embed token ids."""
+        embedded: Tensor = embedding_table(self.lm)(ids)
+        return embedded
+
+    def below(self, reading: ReadingLike, recorder: Recorder | None = None) -> Tensor:
+        """Compute the states of all tokens after layer L, [T, D]."""
+        states = self.embed(reading.token_ids)[None]  # [1, T, D]
+        return self._run(
+            self.body.layers[: self.layer],
+            states,
+            reading.positions[None],
+            None,
+            recorder,
+            segments=reading,
+        )[0]
+
+    def above(
+        self, states: Tensor, positions: Tensor, mask: Tensor | None, cache: Any = None
+    ) -> Tensor:
+        """Compute the states of rows after the last layer and its norm, [B, U, D].
+
+        Args:
+            states: after layer L, [B, U, D].
+            positions: [B, U].
+            mask: True where a token sees another one, [B, 1, U, seen]; None: causal.
+            cache: keys and values of earlier tokens.
+        """
+        states = self._run(self.body.layers[self.layer :], states, positions, mask, cache)
+        normed: Tensor = self.body.norm(states)
+        return normed
+
+    def next_below(self, ids: Tensor, positions: Tensor, mask: Tensor, cache: Any) -> Tensor:
+        """Compute the states after layer L of tokens that follow cached ones, [B, new, D]."""
+        layers = self.body.layers[: self.layer]
+        return self._run(layers, self.embed(ids), positions, mask, cache)
+
+    def _run(
+        self,
+        layers: nn.ModuleList,
+        states: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: Any,
+        **more: Any,
+    ) -> Tensor:
+        rotary = self.body.rotary_emb(states, position_ids=positions)
+        for layer in layers:
+            states = layer(
+                states,
+                attention_mask=mask,
+                position_ids=positions,
+                position_embeddings=rotary,
+                past_key_values=cache,
+                use_cache=cache is not None,
+                **more,
+            )
+            if isinstance(states, tuple):  # before transformers 5
+                states = states[0]
+        return states
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Compute next-token logits from normed states."""
+        head = self.lm.get_output_embeddings()
+        assert head is not None, "no head"
+        found: Tensor = head(states)
+        return found
+
+
+def check_family(lm: PreTrainedModel) -> None:
+    """Check that an LM's layers can be called one by one.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    config = lm.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if config.model_type not in FAMILIES or kinds != {"full_attention"}:
+        windows = " with sliding windows" if config.model_type in FAMILIES else ""
+        raise ValueError(
+            f"config field model.layer: the base model is of the type {config.model_type!r}"
+            f"{windows}, must be 0 for it; above 0 takes {', '.join(sorted(FAMILIES))}"
+        )
+
+
+@dataclass
+class ReaderDecoder:
+    """The reader as a causal LM that continues the rows of one batch, for ``generation``.
+
+    A row's mask and positions have two channels: what is seen below the graph, which leaves out
+    passages, and above it. The first call gets the states after layer L as embeddings; it fills the
+    cache of the layers below from what they have recorded.
+
+    Args:
+        layers: of the LM.
+        recorder: keys and values of the batch below the graph.
+        above: the batch's rows, padded on the left.
+    """
+
+    layers: ReaderLayers
+    recorder: Recorder
+    rows: Above
+
+    @property
+    def config(self) -> Any:
+        """The LM's config."""
+        return self.layers.lm.config
+
+    @property
+    def _is_stateful(self) -> bool:
+        return False
+
+    def __call__(
+        self,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool = True,
+        logits_to_keep: Tensor | None = None,
+    ) -> Any:
+        """Return an object whose ``logits`` are those of the given tokens, [B, new, V]."""
+        assert position_ids is not None, "rows have positions"
+        if attention_mask is None:  # all of them are True
+            assert past_key_values is not None, "rows without a mask have a cache"
+            new = position_ids.shape[2]
+            seen = new if input_ids is None else past_key_values.get_seq_length() + new
+            attention_mask = position_ids.new_ones(len(position_ids), 2, seen)
+        below, above = attention_mask.bool().unbind(1)  # [B, seen]
+        positions_below, positions_above = position_ids.unbind(1)  # [B, new]
+        if input_ids is None:
+            assert inputs_embeds is not None, "neither ids nor embeddings"
+            states = inputs_embeds
+            for index in range(self.layers.layer):
+                keys, values = self.recorder.layers[index]
+                of_rows = [part[0][:, self.rows.tokens].transpose(0, 1) for part in (keys, values)]
+                if past_key_values is not None:
+                    past_key_values.update(*of_rows, index)
+        else:
+            mask = causal_mask(below, input_ids.shape[1])
+            states = self.layers.next_below(input_ids, positions_below, mask, past_key_values)
+        mask = causal_mask(above, states.shape[1])
+        states = self.layers.above(states, positions_above, mask, past_key_values)
+        if logits_to_keep is not None:
+            states = states[:, logits_to_keep]
+        return _Logits(self.layers.logits(states))
+
+
+class _Logits(NamedTuple):
+    logits: Tensor
+
+
+def causal_mask(seen: Tensor, num_new: int) -> Tensor:
+    """Return which tokens the last ones of each row see, [B, 1, new, seen].
+
+    Args:
+        seen: False on tokens that no other one sees, [B, seen]; the new ones are the last.
+        num_new: number of new tokens.
+    """
+    length = seen.shape[1]
+    own = torch.arange(length - num_new, length, device=seen.device)[:, None]  # [new, 1]
+    columns = torch.arange(length, device=seen.device)
+    mask = (columns <= own) & seen[:, None]
+    return (mask | (columns == own))[:, None]  # a token sees itself, so that no row is empty

@@ -1,0 +1,325 @@
+"""The reader: passages read after the question, pruned by the graph, and written from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from turngraph.configs.schema import ScorerConfig
+from turngraph.data.batches.collate import Batch, collate
+from turngraph.data.examples import Example
+from turngraph.data.prompt import Prompt
+from turngraph.inference.answer_batches import answer_together
+from turngraph.model.generation import IGNORED_LABEL
+from turngraph.model.graph_lm import Reader
+from turngraph.model.reader import kept_tokens, rows_above
+from turngraph.tests.nodes import EVIDENCE, reloaded
+from turngraph.tests.tiny import (
+    ARCHITECTURES,
+    END_ID,
+    LORA,
+    stir,
+    tiny_builder,
+    tiny_conversation,
+    tiny_model,
+)
+
+SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0, kept_nodes=24)
+FAMILIES = ("llama", "mistral", "qwen2")
+
+
+def reader(architecture: str = "llama", **settings: Any) -> Reader:
+    given = {"layer": 1, "scorer": SCORER, "lora": LORA} | settings
+    model = tiny_model(architecture, **given)
+    assert isinstance(model, Reader)
+    stir(model)
+    return model
+
+
+def read_examples(count: int = 6, **evidence: Any) -> list[Example]:
+    builder = tiny_builder(**EVIDENCE | evidence)
+    prompt = Prompt(builder.prompt.tokenizer, question_first=True)
+    builder = replace(builder, prompt=prompt, mentions=True)
+    numbers = range(-(-count // 3))
+    return [e for n in numbers for e in builder.conversation(tiny_conversation(n))][:count]
+
+
+def batch_of(examples: list[Example], with_target: bool = True) -> Batch:
+    return collate(examples, "right" if with_target else "left", with_target)
+
+
+def one_by_one(model: Reader, example: Example) -> list[Tensor]:
+    """States after layer 1 of prefix, passages and suffix with the answer, by plain rows."""
+    assert example.graph.mentions is not None
+    *sizes, _ = example.graph.mentions.sizes.tolist()
+    passages = np.split(example.graph.prompt_ids, np.cumsum(sizes)[:-1])
+    lm, prefix = model.causal_lm, example.prefix_ids
+    rows = [[], *(p.tolist() for p in passages), [*example.suffix_ids, *example.target_ids]]
+    found = []
+    for row in rows:
+        ids = torch.tensor([[*prefix, *row]])
+        with torch.no_grad():
+            states = lm(input_ids=ids, output_hidden_states=True).hidden_states[1][0]
+        found.append(states[len(prefix) :] if row else states)
+    return found
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_passages_in_one_row_are_read_as_one_by_one(architecture: str) -> None:
+    model, examples = reader(architecture), read_examples(5)
+    batch = batch_of(examples)
+    assert batch.reading is not None
+    with torch.no_grad():
+        states = model.read(batch).states
+    wanted = [part for example in examples for part in one_by_one(model, example)]
+    torch.testing.assert_close(states, torch.cat(wanted), atol=2e-5, rtol=1e-4)
+
+
+def test_the_nodes_are_the_tokens_of_the_graph() -> None:
+    examples = read_examples(4)
+    batch = batch_of(examples)
+    assert batch.reading is not None
+    ids = np.concatenate([example.graph.node_ids for example in examples])
+    assert batch.reading.token_ids[batch.reading.nodes].tolist() == ids.tolist()
+
+
+def test_an_answers_places_hold_its_words() -> None:
+    prompt = Prompt(tiny_builder().prompt.tokenizer)
+    for example in read_examples(6):
+        assert example.graph.mentions is not None
+        places = example.graph.mentions.answers.T.tolist()
+        [answer] = example.conversation.turns[example.turn].answers
+        texts = {
+            prompt.answer_text(example.graph.node_ids[first : last + 1].tolist())
+            for first, last in places
+        }
+        assert texts == {answer.label}
+
+
+def full_row_loss(model: Reader, example: Example) -> tuple[float, float]:
+    """The answer's loss by rows of one example, and the nodes', worked out slowly."""
+    batch = batch_of([example])
+    with torch.no_grad():
+        read = model.read(batch)
+        above, states = model.rows(batch, read, padded_left=False)
+        rows = model.lm_layers.above(states[above.tokens], above.positions, None)
+        logprobs = model.lm_layers.logits(rows)[0].log_softmax(-1)
+    target = example.target_ids
+    at = logprobs[-len(target) - 1 : -1]
+    written = -sum(float(at[i, token]) for i, token in enumerate(target))
+    scores, candidates = read.scores, batch.candidates
+    assert candidates is not None
+    assert candidates.gold is not None
+    assert batch.reading is not None
+    entity = -float(scores.entities[candidates.gold].logsumexp(0))
+    assert scores.starts is not None
+    assert scores.ends is not None
+    assert scores.is_entity is not None
+    first, last = batch.reading.answers
+    span = -float((scores.starts[first] + scores.ends[last]).logsumexp(0))
+    chance = float(scores.is_entity.sigmoid())
+    mixed = -np.log(chance * np.exp(-entity) + (1 - chance) * np.exp(-span))
+    return written, entity + span + mixed
+
+
+def test_the_loss_of_a_batch_is_the_sum_of_its_examples() -> None:
+    model, examples = reader(), read_examples(5)
+    with torch.no_grad():
+        found = model(batch_of(examples))
+    parts = [full_row_loss(model, example) for example in examples]
+    assert float(found.total) == pytest.approx(sum(map(sum, parts)), rel=1e-4)
+    assert int(found.num_tokens) == sum(len(example.target_ids) for example in examples)
+
+
+def test_the_likeliest_passages_go_on_up_to_a_number_of_tokens() -> None:
+    model, examples = reader(), read_examples(4)
+    batch = batch_of(examples)
+    assert batch.reading is not None
+    assert batch.candidates is not None
+    with torch.no_grad():
+        read = model.read(batch)
+        likely = model.graph.probabilities(read.scores, batch.candidates, len(batch.reading.nodes))
+    reading, sums = batch.reading, {}
+    for node, chance in zip(reading.nodes.tolist(), likely.tolist(), strict=True):
+        passage = int(reading.passages[node])
+        sums[passage] = sums.get(passage, 0.0) + chance
+    kept = kept_tokens(reading, likely, 24)
+    passage = 0
+    for example, num in enumerate(reading.num_passages.tolist()):
+        own = range(passage, passage + num)
+        wanted: list[int] = []
+        for best in sorted(own, key=lambda p: -sums[p]):
+            wanted += (reading.passages == best).nonzero().squeeze(1).tolist()
+        chosen = (kept & (reading.examples == example)).nonzero().squeeze(1).tolist()
+        assert chosen == sorted(wanted[:24])
+        passage += num
+    assert kept_tokens(reading, likely, None).tolist() == (reading.passages >= 0).tolist()
+    above = rows_above(reading, kept, padded_left=True)
+    for row in range(len(examples)):
+        tokens = above.tokens[row][above.is_token[row]].tolist()
+        assert tokens == sorted(tokens)  # in reading order
+        assert above.is_token[row].tolist() == sorted(above.is_token[row].tolist())
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_answers_do_not_depend_on_the_batch(architecture: str) -> None:
+    model, examples = reader(architecture), read_examples(6)
+    alone = [model.generate(batch_of([one], False), 6, END_ID) for one in examples]
+    together = model.generate(batch_of(examples, False), 6, END_ID)
+    for index, one in enumerate(alone):
+        width = one.ids.shape[1]
+        assert together.ids[index, :width].tolist() == one.ids[0].tolist()
+        assert float(together.logprobs[index]) == pytest.approx(float(one.logprobs[0]), abs=1e-4)
+
+
+def test_written_answers_have_the_loss_of_training() -> None:
+    model, examples = reader(), read_examples(5)
+    longest = max(len(example.target_ids) for example in examples)
+    ids = torch.full((len(examples), longest), IGNORED_LABEL)
+    for row, example in enumerate(examples):
+        ids[row, : len(example.target_ids)] = torch.tensor(example.target_ids)
+    ones = torch.ones(len(examples), dtype=torch.long)
+    found = model.answer_logprobs(batch_of(examples, False), ids, ones)
+    wanted = [-full_row_loss(model, example)[0] for example in examples]
+    assert found.tolist() == pytest.approx(wanted, abs=1e-3)
+    greedy = model.generate(batch_of(examples, False), 6, END_ID)
+    again = torch.where(greedy.ids == END_ID, IGNORED_LABEL, greedy.ids)
+    ended = (greedy.ids == END_ID).any(1)
+    for row in ended.nonzero().squeeze(1).tolist():
+        again[row, int((greedy.ids[row] != END_ID).sum())] = END_ID
+    same = model.answer_logprobs(batch_of(examples, False), again, ones)
+    assert same.tolist() == pytest.approx(greedy.logprobs.tolist(), abs=1e-3)
+
+
+def test_gradients_reach_all_that_is_trained() -> None:
+    model = reader()
+    model.train()
+    model(batch_of(read_examples(3))).total.backward()
+    without = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert without == []
+    zero = [
+        name
+        for name, p in model.named_parameters()
+        if p.requires_grad and p.grad is not None and not p.grad.abs().sum()
+    ]
+    assert zero == []
+
+
+def test_gradients_through_pruning_are_those_of_finite_differences() -> None:
+    model, batch = reader().double(), batch_of(read_examples(2))
+    parameters = {
+        name: p
+        for name, p in model.named_parameters()
+        if name in ("graph.up.weight", "graph.mark", "graph.scorer.project.weight")
+        or name.endswith("self_attn.q_proj.lora_A.default.weight")
+    }
+    assert len(parameters) == 5
+    model(batch).total.backward()
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in parameters.items():
+        assert parameter.grad is not None, name
+        direction = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        step, values = 1e-5, []
+        # the size of a state, by which what is added is scaled, is not differentiated
+        within = 2e-2 if "layers.0.self_attn" in name else 1e-4
+        with torch.no_grad():
+            for sign in (1, -2):
+                parameter += sign * step * direction
+                values.append(float(model(batch).total))
+            parameter += step * direction
+        slope = (values[0] - values[1]) / (2 * step)
+        assert float((parameter.grad * direction).sum()) == pytest.approx(slope, rel=within), name
+
+
+def test_empty_graphs_and_one_passage() -> None:
+    model = reader()
+    pools = [(), tiny_conversation(0).evidence[4:5], tiny_conversation(0).evidence[:1]]
+    builder = tiny_builder(**EVIDENCE)
+    builder = replace(
+        builder, prompt=Prompt(builder.prompt.tokenizer, question_first=True), mentions=True
+    )
+    examples = [
+        builder.conversation(replace(tiny_conversation(0), evidence=pool), [0])[0] for pool in pools
+    ]
+    together = model(batch_of(examples)).total
+    alone = sum(float(model(batch_of([one])).total) for one in examples)
+    assert float(together) == pytest.approx(alone, rel=1e-4)
+    records = answer_together(model, builder.prompt, examples, max_new_tokens=4)
+    assert [len(record["evidence"]) for record in records] == [0, 1, 1]
+
+
+def test_permuting_passages_permutes_the_nodes() -> None:
+    model = reader()
+    [example] = read_examples(1)
+    builder = replace(
+        tiny_builder(**EVIDENCE, entity_edges="clique"),  # a star has the first as its centre
+        prompt=Prompt(tiny_builder().prompt.tokenizer, question_first=True),
+        mentions=True,
+    )
+    passages = [item.evidence for item in example.evidence]
+    dialogue = builder.prompt.dialogue([], example.conversation.turns[0].question)
+    order = [3, 0, 4, 2, 1]
+
+    def states(wanted: list[int]) -> list[Tensor]:
+        graph = builder.graph([passages[i] for i in wanted], dialogue)
+        items = [replace(example.evidence[i], score=1.0) for i in wanted]
+        batch = batch_of([replace(example, graph=graph, evidence=items)])
+        assert batch.candidates is not None
+        batch.candidates.features[:] = 0  # the rank in E_t is a feature
+        with torch.no_grad():
+            found = model.node_scores(batch).states
+        assert graph.mentions is not None
+        return list(found.split(graph.mentions.sizes.tolist()))
+
+    before, after = states([0, 1, 2, 3, 4]), states(order)
+    for place, index in enumerate(order):
+        torch.testing.assert_close(after[place], before[index], atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(after[-1], before[-1], atol=2e-5, rtol=1e-4)
+
+
+def test_stopped_at_the_graph_it_has_no_layers_above() -> None:
+    writes, ranks = reader(), reader(answers="nodes")
+    assert not ranks.writes
+    names = {name for name, _ in ranks.named_parameters()}
+    assert not any("layers.1." in name and "scorer" not in name for name in names)
+    examples = read_examples(4)
+    whole, stopped = (
+        model.node_scores(batch_of(examples)).entities.tolist() for model in (writes, ranks)
+    )
+    assert len(whole) == len(stopped)
+    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
+    records = answer_together(ranks, prompt, examples)
+    assert all(record["answer"] for record in records)
+
+
+@pytest.mark.parametrize("answers", ["text", "nodes"])
+def test_a_checkpoint_answers_the_same(
+    answers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, examples = reader(answers=answers), read_examples(4)
+    again = reloaded(model, tmp_path / "saved", monkeypatch)
+    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
+    found = [
+        [(r["answer"], r["logprob"]) for r in answer_together(m, prompt, examples)]
+        for m in (model, again)
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("architecture", sorted(set(ARCHITECTURES) - set(FAMILIES)))
+def test_other_families_are_refused(architecture: str) -> None:
+    layer = ARCHITECTURES[architecture][1]
+    lora = replace(LORA, target_modules=(layer,))
+    with pytest.raises(ValueError, match=r"model\.layer: the base model is of the type"):
+        tiny_model(architecture, layer=1, scorer=SCORER, lora=lora)
+
+
+def test_a_layer_beyond_the_lm_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"model\.layer: 3 given, the LM has 2 layers"):
+        reader(layer=3)
