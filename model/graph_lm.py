@@ -682,4 +682,5 @@ def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _chunk_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(logits.float(), targets, reduction="sum")
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return functional.cross_entropy(precise, targets, reduction="sum")
