@@ -212,7 +212,8 @@ def test_gradients_reach_all_that_is_trained() -> None:
 
 
 def test_gradients_through_pruning_are_those_of_finite_differences() -> None:
-    model, batch = reader().double(), batch_of(read_examples(2))
+    of_text = replace(SCORER, loss_weight=0.0)  # is_entity alone gets gradients of the mixture
+    model, batch = reader(scorer=of_text).double(), batch_of(read_examples(2))
     parameters = {
         name: p
         for name, p in model.named_parameters()
@@ -225,7 +226,7 @@ def test_gradients_through_pruning_are_those_of_finite_differences() -> None:
     for name, parameter in parameters.items():
         assert parameter.grad is not None, name
         direction = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        step, values = 1e-3, []
+        direction, step, values = direction / direction.norm(), 3e-3, []
         # the size of a state, by which what is added is scaled, is not differentiated
         within = 2e-2 if "layers.0.self_attn" in name else 2e-3
         with torch.no_grad():
@@ -234,7 +235,9 @@ def test_gradients_through_pruning_are_those_of_finite_differences() -> None:
                 values.append(float(model(batch).total))
             parameter += step * direction
         slope = (values[0] - values[1]) / (2 * step)
-        assert float((parameter.grad * direction).sum()) == pytest.approx(slope, rel=within), name
+        assert float((parameter.grad * direction).sum()) == pytest.approx(
+            slope, rel=within, abs=5e-4
+        ), name
 
 
 def test_empty_graphs_and_one_passage() -> None:
