@@ -11,7 +11,6 @@ from typing import Any
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.scoring.score import GROUPINGS, score_files
 from turngraph.inference.options import ANSWER_TOKENS, AnswerOptions, LoadOptions, MemoryOptions
 
@@ -44,7 +43,6 @@ def check_paths(args: argparse.Namespace) -> None:
     names = (
         ("checkpoint", "folder"),
         ("input", "file"),
-        ("proposals", "file or folder"),
         ("corpus", "folder"),
     )
     for name, kind in names:
@@ -70,7 +68,6 @@ def add_answer_command(commands: Commands) -> None:
     )
     add_abstain_option(answer)
     add_control_options(answer)
-    add_proposal_options(answer)
     answer.add_argument(
         "--single_answers_only",
         action="store_true",
@@ -127,25 +124,6 @@ def add_control_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_proposal_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of answers that are chosen, not written."""
-    parser.add_argument(
-        "--proposals",
-        metavar="NODES",
-        help="a checkpoint that answers from nodes, or its predictions: choose among its entities",
-    )
-    parser.add_argument(
-        "--num_proposals",
-        type=positive,
-        help=f"proposed entities per question, up to {NUM_PROPOSALS}",
-    )
-    parser.add_argument(
-        "--proposal_weight",
-        type=weight,
-        help="weight of the nodes' log-probability beside the LM's (1); choose it on tune",
-    )
-
-
 def add_score_command(commands: Commands) -> None:
     """Add the options of ``infer.py score``."""
     score = commands.add_parser("score", help="score predictions against their gold answers")
@@ -162,7 +140,6 @@ def add_chat_command(commands: Commands) -> None:
     )
     add_model_options(chat)
     add_abstain_option(chat)
-    add_proposal_options(chat)
     chat.add_argument(
         "--evidence",
         nargs="+",
@@ -398,9 +375,6 @@ def chat_command(args: argparse.Namespace) -> None:
         read_evidence(map(Path, args.evidence)),
         memory,
         max_new_tokens=args.max_new_tokens,
-        proposals=args.proposals,
-        num_proposals=args.num_proposals,
-        proposal_weight=args.proposal_weight,
         abstain_below=args.abstain_below,
     )
     chat(session, args.evidence, None if memory is None else shown(str(memory.path)), args.passages)

@@ -280,7 +280,8 @@ class ExampleBuilder:
         target = target_answer(current.answers)
         said = interaction[num_left_out:], current.question
         prefix_ids, suffix_ids = self.prompt.parts(*said)
-        graph = self.graph(passages, self.encoded_question(current.question, said[0]))
+        known = said[0] if self.prompt.question_first else interaction
+        graph = self.graph(passages, self.encoded_question(current.question, known))
         if self.prompt.question_first and graph.mentions is not None:
             tokens = self.tokenise(passages)[1]
             places = find_answers(passages, tokens, current.answers)

@@ -15,17 +15,13 @@ from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.json_fields import Json, iter_lines
-from turngraph.inference.answer_batches import unanswered
 from turngraph.inference.answer_job import AnswerJob
 from turngraph.inference.answer_lines import answer_lines
 from turngraph.inference.answer_on_ray import answer_on_ray
 from turngraph.inference.calibrated import read_confidence
-from turngraph.inference.choose import Choice
 from turngraph.inference.explain import explain_answers
 from turngraph.inference.load import device_of, load
-from turngraph.inference.options import AnswerOptions
 from turngraph.inference.output import AnswerFile
-from turngraph.inference.propose import load_proposer, read_choice
 from turngraph.inference.questions import Questions
 from turngraph.model.distributed import process_group_ended
 from turngraph.model.graph_lm import EvidenceModel
@@ -56,20 +52,17 @@ def _answer_file(job: AnswerJob, main: bool) -> None:
     job.check()
     options = job.options
     questions = Questions.read(job.input, options)
-    choice = read_choice(options, job.checkpoint, _needs_proposer(options))
-    if choice is not None and not choice.has_proposer and not options.keep_going:
-        check_proposed(questions, choice)
     file = None
     if main:
         num_lines = len(questions.lines) + len(questions.errors)
-        file = AnswerFile(job.output, job.settings(choice), num_lines, job.fresh)
+        file = AnswerFile(job.output, job.settings(), num_lines, job.fresh)
     loaded = None
     with StopRequest(job.max_minutes) as stop:
         if not everywhere(file and file.is_complete):
             if file is not None and job.ray is not None:
                 answer_on_ray(job, job.ray, questions, file, stop)
             else:
-                loaded = answer_all(job, questions, choice, file, stop)
+                loaded = answer_all(job, questions, file, stop)
         if file and job.explain:
             model, builder = loaded or load(job.checkpoint, job.loading)
             builder.cut = options.cut_edges
@@ -86,32 +79,9 @@ def _answer_file(job: AnswerJob, main: bool) -> None:
     log_end(file, job.output)
 
 
-def _needs_proposer(options: AnswerOptions) -> str | None:
-    """Return the option that makes recorded proposals unusable, if one is given."""
-    changed = {
-        "--history predicted": options.history == "predicted",
-        "--evidence_of other": options.evidence_of == "other",
-        "--cut_edges": options.cut_edges != "nothing",
-    }
-    return next((name for name, given in changed.items() if given), None)
-
-
-def check_proposed(questions: Questions, choice: Choice) -> None:
-    """Check that every question has a proposal.
-
-    Raises:
-        UserError: a question has none; the message names conversation and turn.
-    """
-    for index, turn in questions.lines:
-        conversation = questions.conversations[index]
-        if missing := choice.missing(conversation, turn):
-            raise UserError(unanswered(conversation, turn, missing))
-
-
 def answer_all(
     job: AnswerJob,
     questions: Questions,
-    choice: Choice | None,
     file: AnswerFile | None,
     stop: StopRequest,
 ) -> tuple[EvidenceModel, ExampleBuilder]:
@@ -120,7 +90,6 @@ def answer_all(
     Args:
         job: the job.
         questions: the questions to answer.
-        choice: what the answers are chosen from.
         file: the predictions file; None in all processes but the main one.
         stop: checked after every batch.
 
@@ -134,15 +103,12 @@ def answer_all(
     with file or nullcontext():
         model, builder = load(job.checkpoint, job.loading)
         builder.cut = options.cut_edges
-        proposer = load_proposer(choice, job.checkpoint, job.loading, options.cut_edges)
         if file is not None:
             file.begin()
             file.write_in_order(questions.errors)
         known: dict[int, Json] = everywhere(file and dict(file.known))
-        confidence = read_confidence(job.checkpoint, options.abstain_below, choice)
-        found = answer_lines(
-            model, builder, questions, options, choice, proposer, known, confidence
-        )
+        confidence = read_confidence(job.checkpoint, options.abstain_below)
+        found = answer_lines(model, builder, questions, options, known, confidence)
         total = len(questions.lines)
         with progress(total, "answers", "questions", initial=len(known), shown=main) as bar:
             for records in found:

@@ -10,13 +10,12 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.json_fields import Json
 from turngraph.data.outputs import is_stream
-from turngraph.inference.choose import Choice
 from turngraph.inference.load import device_of
 from turngraph.inference.options import AnswerOptions, LoadOptions
 from turngraph.model.checkpoint import Checkpoint, file_hash
 from turngraph.model.distributed import sharding_wanted
 
-PATHS = ("proposals", "keep_going")
+PATHS = ("keep_going",)
 """Options that are not compared as settings: one is hashed, one changes no answer."""
 
 
@@ -57,7 +56,7 @@ class AnswerJob:
         Raises:
             UserError: they do not; the message names the option.
         """
-        for read in filter(None, (self.input, self.options.proposals)):
+        for read in (self.input,):
             if os.path.realpath(self.output) == os.path.realpath(read):
                 raise UserError(f"--output: {self.output} is also the input")
         evidence = self.loading.applied(self.checkpoint.config.evidence)
@@ -85,19 +84,14 @@ class AnswerJob:
             return self.loading.device or "cuda"
         return device_of(self.loading.device).partition(":")[0]
 
-    def settings(self, choice: Choice | None) -> Json:
+    def settings(self) -> Json:
         """Return everything that determines the answers, with hashes of the files read."""
         shaping = dataclasses.asdict(self.options)
         corpus = self.loading.applied(self.checkpoint.config.evidence).corpus
-        proposals = None
-        if choice is not None and choice.path is not None:  # else the checkpoint has them
-            read = choice.checkpoint
-            proposals = file_hash(choice.path) if read is None else read.hash
         return {
             "checkpoint": self.checkpoint.hash,
             "input": file_hash(self.input),
             "device": self._device,
-            "proposals": proposals,
             "quantization": self.loading.quantization,
             **({} if corpus is None else {"corpus": Corpus(corpus).fingerprint}),
             **{name: value for name, value in shaping.items() if name not in PATHS},

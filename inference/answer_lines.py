@@ -12,9 +12,7 @@ from turngraph.data.json_fields import Json
 from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import Batching, answer_batches
-from turngraph.inference.choose import Choice
 from turngraph.inference.options import MAX_NEW_TOKENS, AnswerOptions
-from turngraph.inference.propose import Proposer
 from turngraph.inference.questions import Questions
 from turngraph.model.graph_lm import EvidenceModel
 
@@ -24,15 +22,10 @@ number is fixed, so that batches do not depend on where a run was stopped."""
 WINDOW_CONVERSATIONS = 128
 """Number of conversations in a window with predicted history: their first turns are answered
 together, then their second turns, and so on."""
-CHOSEN_WINDOW = 32
-"""The same for either where nodes choose the passages, which takes as long as the answer: a window
-is chosen for before its first answer, and again when a run resumes in it."""
 
 
-def window_size(is_gold: bool, nodes_choose: bool) -> int:
+def window_size(is_gold: bool) -> int:
     """Return the number of questions in a window, of conversations with predicted history."""
-    if nodes_choose:
-        return CHOSEN_WINDOW
     return WINDOW if is_gold else WINDOW_CONVERSATIONS
 
 
@@ -41,8 +34,6 @@ def answer_lines(
     builder: ExampleBuilder,
     questions: Questions,
     options: AnswerOptions,
-    choice: Choice | None = None,
-    proposer: Proposer | None = None,
     known: dict[int, Json] | None = None,
     confidence: Confidence | None = None,
 ) -> Iterator[dict[int, Json]]:
@@ -55,8 +46,6 @@ def answer_lines(
         builder: builds the model's examples.
         questions: the questions to answer.
         options: how they are answered.
-        choice: what the answers are chosen from; None: the LM writes them.
-        proposer: makes the proposals; None: ``choice`` holds them, or there are none.
         known: existing records, by line.
         confidence: how sure answers have to be; None: nothing says how sure they are.
 
@@ -68,11 +57,10 @@ def answer_lines(
         batch_tokens=options.batch_tokens,
         batch_size=options.batch_size,
         keep_going=options.keep_going,
-        choice=choice,
         confidence=confidence,
     )
     answered = gold_history if options.history == "gold" else predicted_history
-    return answered(model, builder, questions, batching, known or {}, proposer)
+    return answered(model, builder, questions, batching, known or {})
 
 
 def gold_history(
@@ -81,40 +69,30 @@ def gold_history(
     questions: Questions,
     batching: Batching,
     known: dict[int, Json],
-    proposer: Proposer | None = None,
 ) -> Iterator[dict[int, Json]]:
     """Yield prediction records by line; each turn reads the gold answers of the turns before it.
 
     Examples are built one window ahead.
     """
-    builders = [builder] if proposer is None else [builder, proposer.builder]
 
-    def build(window: list[int]) -> list[list[Example]]:
-        """Return the examples of each builder."""
+    def build(window: list[int]) -> list[Example]:
         return [
-            [
-                example
-                for n in window
-                if not closing.is_set()
-                for example in each.conversation(
-                    questions.conversations[n], questions.chosen[n], questions.pool(n)
-                )
-            ]
-            for each in builders
+            example
+            for n in window
+            if not closing.is_set()
+            for example in builder.conversation(
+                questions.conversations[n], questions.chosen[n], questions.pool(n)
+            )
         ]
 
     closing = Event()
-    size = window_size(True, builder.chooser is not None)
-    windows = list(questions.windows(size, True, known))
+    windows = list(questions.windows(window_size(True), True, known))
     with ThreadPoolExecutor(1) as ahead, ExitStack() as stack:
         stack.callback(closing.set)  # stop building a window that nobody needs
         built = [ahead.submit(build, window) for window in windows[:1]]
         for index, window in enumerate(windows):
-            examples, *to_propose = built.pop().result()
+            examples = built.pop().result()
             built += [ahead.submit(build, next_) for next_ in windows[index + 1 : index + 2]]
-            if proposer is not None:
-                [of_window] = to_propose
-                proposer.propose(of_window, batching)
             lines = [questions.lines[n, t] for n in window for t in questions.chosen[n]]
             done = {index for index, line in enumerate(lines) if line in known}
             for found in answer_batches(model, builder.prompt, examples, batching, done):
@@ -127,27 +105,20 @@ def predicted_history(
     questions: Questions,
     batching: Batching,
     known: dict[int, Json],
-    proposer: Proposer | None = None,
 ) -> Iterator[dict[int, Json]]:
     """Yield prediction records by line; each turn reads the model's own earlier answers.
 
     The first turns of a window's conversations are answered together, then the second turns, and so
     on. The answer of a turn that failed is empty.
     """
-    size = window_size(False, builder.chooser is not None)
-    for window in questions.windows(size, False, known):
+    for window in questions.windows(window_size(False), False, known):
         conversations = {n: questions.conversations[n] for n in window}
-        reader = Reader(builder, questions, window)
-        proposing = None if proposer is None else Reader(proposer.builder, questions, window)
+        turns = TurnBuilder(builder, questions, window)
         interactions: dict[int, list[tuple[str, str]]] = {n: [] for n in window}
         for turn in range(max(len(c.turns) for c in conversations.values())):
             active = [n for n in window if turn < len(conversations[n].turns)]
-            examples = reader.examples(active, turn, interactions)
+            examples = turns.examples(active, turn, interactions)
             lines = [questions.lines[n, turn] for n in active]
-            if proposer is not None and proposing is not None:
-                to_propose = proposing.examples(active, turn, interactions)
-                if any(line not in known for line in lines):
-                    proposer.propose(to_propose, batching)
             records = {line: known[line] for line in lines if line in known}
             done = {index for index, line in enumerate(lines) if line in known}
             for found in answer_batches(model, builder.prompt, examples, batching, done):
@@ -157,12 +128,11 @@ def predicted_history(
             for n, line in zip(active, lines, strict=True):
                 question = conversations[n].turns[turn].question
                 interactions[n].append((question, records[line].get("answer", "")))
-        for each in filter(None, (reader, proposing)):
-            each.close()
+        turns.close()
 
 
-class Reader:
-    """Builds the examples of a window's conversations for one model, turn by turn.
+class TurnBuilder:
+    """Builds the examples of a window's conversations, turn by turn.
 
     Args:
         builder: builds the model's examples.

@@ -19,7 +19,6 @@ from turngraph.inference.answer_lines import answer_lines, window_size
 from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.load import load
 from turngraph.inference.output import AnswerFile
-from turngraph.inference.propose import load_proposer, read_choice
 from turngraph.inference.questions import Questions
 
 logger = logging.getLogger("infer")
@@ -41,11 +40,9 @@ class WindowAnswerer:
     def __init__(self, job: AnswerJob) -> None:
         self.job, options = job, job.options
         self.questions = Questions.read(job.input, options)
-        self.choice = read_choice(options, job.checkpoint)
         self.model, self.builder = load(job.checkpoint, job.loading)
         self.builder.cut = options.cut_edges
-        self.proposer = load_proposer(self.choice, job.checkpoint, job.loading, options.cut_edges)
-        self.confidence = read_confidence(job.checkpoint, options.abstain_below, self.choice)
+        self.confidence = read_confidence(job.checkpoint, options.abstain_below)
 
     def answer(self, window: Window) -> dict[int, Json]:
         """Return the prediction records of a window's lines that have none yet."""
@@ -56,8 +53,6 @@ class WindowAnswerer:
             self.builder,
             self.questions.only(conversations),
             self.job.options,
-            self.choice,
-            self.proposer,
             known,
             self.confidence,
         ):
@@ -107,7 +102,7 @@ def answer_on_ray(
 def windows(job: AnswerJob, questions: Questions, known: dict[int, Json]) -> Iterator[Window]:
     """Yield the windows of a job that are not yet answered."""
     is_gold = job.options.history == "gold"
-    size = window_size(is_gold, job.checkpoint.config.proposer is not None)
+    size = window_size(is_gold)
     for window in questions.windows(size, is_gold, known):
         lines = (questions.lines[n, turn] for n in window for turn in questions.chosen[n])
         yield window, {line: known[line] for line in lines if line in known}

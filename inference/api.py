@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
@@ -11,7 +12,6 @@ from turngraph.data.examples import ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.json_fields import Json
 from turngraph.data.types import Conversation, Turn
-from turngraph.inference.answer import check_proposed
 from turngraph.inference.answer_lines import answer_lines
 from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.evidence import Item, read_evidence
@@ -21,10 +21,8 @@ from turngraph.inference.options import (
     AnswerOptions,
     LoadOptions,
     MemoryOptions,
-    ProposalOptions,
     check_share,
 )
-from turngraph.inference.propose import load_proposer, read_choice
 from turngraph.inference.questions import Questions
 from turngraph.inference.session import Session
 from turngraph.model.checkpoint import Checkpoint, read_checkpoint
@@ -43,9 +41,6 @@ class AnswerSettings(TypedDict, total=False):
     batch_tokens: int
     batch_size: int | None
     keep_going: bool
-    proposals: str | None
-    num_proposals: int | None
-    proposal_weight: float | None
     abstain_below: float | None
 
 
@@ -119,9 +114,6 @@ class QA:
         memory: str | Path | MemoryOptions | None = None,
         *,
         max_new_tokens: int | None = None,
-        proposals: str | None = None,
-        num_proposals: int | None = None,
-        proposal_weight: float | None = None,
         abstain_below: float | None = None,
     ) -> Session:
         """Begin a conversation.
@@ -130,17 +122,11 @@ class QA:
             evidence: texts, passages (``Evidence``), pools (.jsonl), documents, folders of them.
             memory: path of a memory graph, which keeps what is said, or its options; None: none.
             max_new_tokens: longest answer in tokens; None: as training has set it.
-            proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
-            num_proposals: entities of a question; None: 20.
-            proposal_weight: weight of the nodes' log-probability beside the LM's; None: as
-                trained, else 1.
             abstain_below: confidence below which "not in the evidence" is answered; None: never.
 
         Raises:
-            UserError: evidence, proposals or memory graph cannot be read.
+            UserError: evidence or memory graph cannot be read.
         """
-        options = ProposalOptions(proposals, num_proposals, proposal_weight)
-        choice = read_choice(options, self.checkpoint, "a chat")
         check_share("abstain_below", abstain_below)
         pool = read_evidence(evidence)
         if isinstance(memory, str | Path):
@@ -151,9 +137,7 @@ class QA:
             pool,
             memory,
             AnswerOptions(max_new_tokens=max_new_tokens).resolved(self.config).max_new_tokens,
-            load_proposer(choice, self.checkpoint, self.loading),
-            choice=choice,
-            confidence=read_confidence(self.checkpoint, abstain_below, choice),
+            confidence=read_confidence(self.checkpoint, abstain_below),
         )
 
     def answer(
@@ -178,24 +162,14 @@ class QA:
             questions = Questions.read(conversations, options)
         else:
             questions = Questions.of(conversations, options)
-        choice = read_choice(options, self.checkpoint)
-        if choice is not None and not choice.has_proposer and not options.keep_going:
-            check_proposed(questions, choice)
-        proposer = load_proposer(choice, self.checkpoint, self.loading, options.cut_edges)
-        builder, before = self.builder, self.builder.cut
-        builder.cut = options.cut_edges
-        try:
-            ready, index = dict(questions.errors), 0
-            confidence = read_confidence(self.checkpoint, options.abstain_below, choice)
-            for records in answer_lines(
-                self.model, builder, questions, options, choice, proposer, confidence=confidence
-            ):
-                ready |= records
-                while index in ready:
-                    yield ready.pop(index)
-                    index += 1
-        finally:
-            builder.cut = before
+        builder = replace(self.builder, cut=options.cut_edges)
+        ready, index = dict(questions.errors), 0
+        confidence = read_confidence(self.checkpoint, options.abstain_below)
+        for records in answer_lines(self.model, builder, questions, options, confidence=confidence):
+            ready |= records
+            while index in ready:
+                yield ready.pop(index)
+                index += 1
         assert not ready, "lines are missing"
 
     def generate_batch(

@@ -6,7 +6,6 @@ import logging
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.scoring.confidence import Calibration, Confidence
-from turngraph.inference.choose import Choice
 from turngraph.model.checkpoint import METRICS, Checkpoint
 
 logger = logging.getLogger(__name__)
@@ -14,24 +13,17 @@ NEEDED = "training fits it on data.tune, from 10 right and 10 wrong answers on"
 
 
 def read_confidence(
-    checkpoint: Checkpoint, abstain_below: float | None = None, choice: Choice | None = None
+    checkpoint: Checkpoint, abstain_below: float | None = None
 ) -> Confidence | None:
     """Return how sure answers have to be; None: answers have no confidence, and a log line why.
 
     Args:
         checkpoint: its metrics have the calibration.
         abstain_below: probability below which answers are withheld; None: never.
-        choice: what the LM chooses from; only the choice among the checkpoint's own proposals is
-            calibrated.
 
     Raises:
         UserError: answers are to be withheld, and there is no calibration for them.
     """
-    if choice is not None and choice.path is not None:
-        if abstain_below is not None:
-            raise UserError("--abstain_below: confidence is not calibrated with --proposals")
-        logger.info("answers have no confidence: it is not calibrated with --proposals")
-        return None
     where = str(checkpoint.folder / METRICS)
     calibration = Calibration.from_json(checkpoint.metrics.get("confidence"), where)
     if calibration is not None:

@@ -193,7 +193,7 @@ class TerminalChat:
             return
         stream.end(turn.text)
         show_probability(self.console, turn.record)
-        show_passages(self.console, turn.record, turn.shown, self.num_passages)
+        show_passages(self.console, turn.record, turn.example, self.num_passages)
         try:
             self.session.remember()
         except UserError as error:
@@ -214,7 +214,7 @@ class TerminalChat:
         if argument and name not in WITH_ARGUMENT:
             raise UserError(f"{name} takes no argument")
         if name == "/evidence":
-            show_evidence(self.console, self.session.last().shown, argument)
+            show_evidence(self.console, self.session.last().example, argument)
         elif name == "/why":
             show_reasons(self.console, self.session.why())
             self.show_computed()

@@ -26,7 +26,6 @@ class ChatAnswer:
         record: the turn as in a predictions file.
         before: states of the evidence memories before the turn, for ``undo``.
         explain: returns what it owes to passages and entities.
-        proposing: the turn as the proposing model read it; None: there is none.
         num_left_out: oldest turns for which the prompt had no room in the model's positions.
     """
 
@@ -34,7 +33,6 @@ class ChatAnswer:
     record: Json
     before: list[Any]
     explain: Callable[[ChatAnswer], ExplainedTurn]
-    proposing: Example | None = None
     num_left_out: int = 0
 
     @property
@@ -72,22 +70,13 @@ class ChatAnswer:
     @property
     def evidence(self) -> list[Retrieved]:
         """The passages that the model read, best first, each with its score and the turn of its
-        retrieval; then those that only the proposing model read."""
-        found: dict[str, Retrieved] = {}
-        for example in filter(None, (self.example, self.proposing)):
-            for item in example.evidence:
-                found.setdefault(item.evidence.text, item)
-        return list(found.values())
+        retrieval."""
+        return self.example.evidence
 
     @property
     def milliseconds(self) -> float:
         """The time that the answer took, in milliseconds."""
         return float(self.record["milliseconds"])
-
-    @property
-    def shown(self) -> Example:
-        """The example with all of ``evidence``."""
-        return replace(self.example, evidence=self.evidence)
 
     def why(self) -> ExplainedTurn:
         """Return the share of each passage and entity in the answer, by gradient x input.
@@ -129,6 +118,5 @@ def explain_fitted(
         interaction: the turns before the answer.
         max_new_tokens: length of the longest answer, in tokens.
     """
-    prompt, example = builder.prompt, answer.example
-    whole, _ = fitted(model, prompt, example, interaction, max_new_tokens)
+    whole, _ = fitted(model, builder, answer.example, interaction, max_new_tokens)
     return explain(model, builder, replace(answer, example=whole))

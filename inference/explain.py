@@ -20,6 +20,7 @@ from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import node_starts, span_nodes
 from turngraph.data.graph.entity_spans import entity_spans
+from turngraph.data.graph.mentions import find_answers
 from turngraph.data.json_fields import decoded, field, iter_lines, parse_json, raw_lines
 from turngraph.data.outputs import is_stream, whole_file, writing
 from turngraph.data.scoring.explain_page import write_explain_page
@@ -33,13 +34,13 @@ from turngraph.data.scoring.explanation import (
     origin,
     shares,
 )
-from turngraph.data.types import Conversation, Evidence, Retrieved, interaction_answer
+from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, interaction_answer
 from turngraph.inference.answer_batches import NO_ENTITY
 from turngraph.inference.questions import Questions
 from turngraph.model.attribution import attribute
 from turngraph.model.checkpoint import Checkpoint, file_hash
 from turngraph.model.device_memory import is_out_of_memory
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.graph_lm import EvidenceModel, NodeRanker, Reader, TextLM
 
 logger = logging.getLogger("infer")
 
@@ -83,19 +84,28 @@ def evidence_parts(
         model: in evaluation mode.
         builder: the one that built the example.
         example: the prompt, or the graph whose entities are scored.
-        answer: its text; where nodes answer, the label of an entity, or "" if there is none.
+        answer: its text; of models that rank, "" if there is none.
 
     Raises:
-        UserError: nodes answer, and no entity of the evidence has this label.
+        UserError: the model ranks entities, and none of the evidence has this label.
     """
     prompt, entities = builder.prompt, list[int]()
-    if model.scorer is not None:
-        known = candidate_entities(example)
+    assert isinstance(model, TextLM | NodeRanker | Reader), type(model)
+    if not isinstance(model, TextLM):
+        known, mentions = candidate_entities(example), example.graph.mentions
+        assert mentions is not None, "built without mentions"
         entities = [index for index, entity in enumerate(known) if entity.label == answer]
-        if not known and not answer:
-            return _no_parts(len(example.evidence))
-        if not entities:
-            raise UserError(f"no entity of the evidence is named {answer!r}: nothing to explain")
+        places = np.empty((2, 0), np.int64)
+        if isinstance(model, Reader):
+            passages = [item.evidence for item in example.evidence]
+            tokens = builder.tokenise(passages)[1]
+            places = find_answers(passages, tokens, [Answer(answer)])
+            mentions = replace(mentions, answers=places)
+            example = replace(example, graph=replace(example.graph, mentions=mentions))
+        if not entities and not places.size:
+            if answer and isinstance(model, NodeRanker):
+                raise UserError(f"no entity of the evidence is named {answer!r}")
+            return _no_parts(len(example.evidence))  # the LM wrote what no passage says
     target = prompt.target_ids(answer) if answer else [prompt.end_id]  # an empty answer only ends
     batch = collate([replace(example, target_ids=target)], "right", with_target=True)
     found = attribute(model, batch.to(model.device), entities)

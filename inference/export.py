@@ -35,7 +35,7 @@ from turngraph.data.types import Conversation
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import LoadOptions
 from turngraph.model.checkpoint import Checkpoint, commit, file_hash, hashes
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.graph_lm import EvidenceModel, GraphLM, Reader
 from turngraph.model.merge import merged_lm, prompt_embeddings
 
 logger = logging.getLogger("infer")
@@ -102,6 +102,12 @@ def export(job: ExportJob) -> None:
             config.quantization,
         )
     model, builder = load(job.checkpoint, job.loading)
+    if isinstance(model, Reader):
+        logger.warning(
+            "the export leaves out the graph at layer %d: its LM reads all passages as text, none "
+            "is left out, and nothing says which are likely, so that its answers differ",
+            config.layer,
+        )
     name = job.dtype or config.dtype
     dtype = getattr(torch, name)
     facts = {"checkpoint": job.checkpoint.manifest, "dtype": name}
@@ -138,7 +144,7 @@ def write_prompts(
             for example in builder.conversation(conversation):
                 record = prompt_record(example)
                 batch = collate([example], "left", with_target=False).to(model.device)
-                if model.encoder is None:
+                if not isinstance(model, GraphLM):
                     record["prompt"] = batch.input_ids[0].tolist()
                 else:
                     record |= embeddings.add(prompt_embeddings(model, batch)[0].to(dtype))

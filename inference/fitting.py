@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from turngraph.data.examples import Example
-from turngraph.data.prompt import Prompt
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import lengths_beyond
 from turngraph.model.graph_lm import EvidenceModel
@@ -14,7 +13,7 @@ from turngraph.model.graph_lm import EvidenceModel
 
 def fitted(
     model: EvidenceModel,
-    prompt: Prompt,
+    builder: ExampleBuilder,
     example: Example,
     interaction: Interaction,
     max_new_tokens: int,
@@ -28,7 +27,7 @@ def fitted(
 
     Args:
         model: the model that reads the example.
-        prompt: of the model's tokenizer.
+        builder: of the model's examples.
         example: built without dialogue.
         interaction: the finished turns.
         max_new_tokens: length of the longest answer, in tokens.
@@ -43,8 +42,13 @@ def fitted(
 
     def without(num: int) -> tuple[Example, bool]:
         check()
-        ids = prompt.suffix_ids(interaction[num:], question)
-        shorter = replace(example, suffix_ids=ids)
+        known = interaction[num:]
+        prefix, suffix = builder.prompt.parts(known, question)
+        shorter = replace(example, prefix_ids=prefix, suffix_ids=suffix)
+        if builder.prompt.question_first:  # the dialogue's tokens are nodes
+            passages = [item.evidence for item in example.evidence]
+            graph = builder.graph(passages, builder.encoded_question(question, known))
+            shorter = replace(shorter, graph=graph)
         return shorter, not lengths_beyond(model, shorter, max_new_tokens)
 
     longest, fits = without(num_before)

@@ -20,9 +20,9 @@ FILES = ("*.json", "*.yaml", "*.safetensors", CARD)
 """Files of a checkpoint; nothing else is downloaded, so that no pickle ever is."""
 HOW_IT_ANSWERS = {
     "text": "The language model writes its answers.",
-    "nodes": "Its graph neural network scores the entities of the evidence as answers.",
-    "chosen": "Its graph neural network chooses the passages of the prompt and proposes entities, "
-    "among which the language model chooses the answer.",
+    "nodes": "Its graph neural network scores what the evidence says as answers.",
+    "reader": "Its graph neural network scores what the evidence says as answers and chooses the "
+    "passages from which the language model writes; both decide.",
 }
 _FAILURES: tuple[type[Exception], ...] = (
     *HfHubHTTPError.__bases__,
@@ -129,7 +129,9 @@ def model_card(checkpoint: Checkpoint) -> str:
         for name, value in metrics.items()
         if isinstance(value, int | float)
     )
-    answers = HOW_IT_ANSWERS["chosen" if config.proposer is not None else config.model.answers]
+    answers = HOW_IT_ANSWERS[
+        "reader" if config.model.layer and config.model.answers == "text" else config.model.answers
+    ]
     return f"""---
 library_name: turngraph
 base_model: {json.dumps(config.model.base_model)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,7 +9,6 @@ from typing import Literal
 from turngraph.configs.schema import Config, EvidenceConfig
 from turngraph.configs.user_error import UserError
 from turngraph.data.graph.chain_graph import CutEdges
-from turngraph.data.scoring.proposals import NUM_PROPOSALS
 
 ANSWER_TOKENS = 8192
 """Tokens of one batch of answers, padded prompts and longest answers."""
@@ -74,35 +72,7 @@ class MemoryOptions:
 
 
 @dataclass(frozen=True)
-class ProposalOptions:
-    """Options of proposals, from which an LM chooses instead of writing.
-
-    Args:
-        proposals: a checkpoint that answers from nodes, or its predictions; None: the LM writes,
-            or chooses among the proposals of nodes that are part of its own checkpoint.
-        num_proposals: entities of a question; None: as trained, else as many as there are, 20 at
-            most.
-        proposal_weight: weight of the nodes' log-probability beside the LM's; None: as trained,
-            else 1.
-
-    Raises:
-        UserError: a number is out of range.
-    """
-
-    proposals: str | None = None
-    num_proposals: int | None = None
-    proposal_weight: float | None = None
-
-    def __post_init__(self) -> None:
-        num, weight = self.num_proposals, self.proposal_weight
-        if num is not None and not 1 <= num <= NUM_PROPOSALS:
-            raise UserError(f"--num_proposals: {num} given, there are up to {NUM_PROPOSALS}")
-        if weight is not None and not 0 <= weight < math.inf:
-            raise UserError(f"--proposal_weight: {weight} given, must be a number from 0")
-
-
-@dataclass(frozen=True)
-class AnswerOptions(ProposalOptions):
+class AnswerOptions:
     """Options of answering the questions of conversations.
 
     Args:

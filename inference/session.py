@@ -29,14 +29,12 @@ from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
 from turngraph.inference.chat_answer import ChatAnswer, explain, explain_fitted
 from turngraph.inference.chat_memory import open_memory
-from turngraph.inference.choose import Choice
 from turngraph.inference.fitting import fitted
 from turngraph.inference.options import MAX_NEW_TOKENS, MemoryOptions
-from turngraph.inference.propose import Proposer
 from turngraph.inference.text_stream import TextStream
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.generation import Past
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.graph_lm import EvidenceModel, TextLM
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
@@ -60,11 +58,9 @@ class Session:
         pool: evidence for all turns; may be empty.
         memory: a person's memory graph, which keeps the conversation; None: none.
         max_new_tokens: length of the longest answer, in tokens; None: 48.
-        proposer: proposes the entities that the model chooses from; None: ``choice`` says.
         generate: writes the answers; None: the model.
         confidence: how sure answers have to be; None: nothing says how sure they are.
         building: lock of a builder that conversations in several threads share; None: one thread.
-        choice: of the proposals that examples have; None: without ``proposer`` the model writes.
 
     Attributes:
         check: called between the steps before an answer; what it raises ends the question.
@@ -80,21 +76,18 @@ class Session:
         pool: tuple[Evidence, ...] = (),
         memory: MemoryOptions | None = None,
         max_new_tokens: int | None = None,
-        proposer: Proposer | None = None,
         generate: Generate | None = None,
         confidence: Confidence | None = None,
         building: AbstractContextManager[Any] | None = None,
-        choice: Choice | None = None,
     ) -> None:
         self.model, self.builder, self.generate = model, builder, generate
         self.confidence, self.building = confidence, building or nullcontext()
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.check: Callable[[], None] = lambda: None
-        self.proposer, self.choice = proposer, proposer.choice if proposer else choice
         # not a method: an answer that refers to its session would be freed with it by gc alone
         self._explain = partial(explain, model, builder)
-        self.builders = [builder] if proposer is None else [builder, proposer.builder]
-        self.pool, self.memories = pool, list[EvidenceMemory]()
+        self.pool = pool
+        self._held: EvidenceMemory | None = None
         self.persistent: ChatGraph | None = None
         if memory is not None:
             self.persistent = open_memory(builder, memory, str(model.device))
@@ -111,7 +104,7 @@ class Session:
             UserError: the last turn cannot be stored in the memory graph yet.
         """
         if self.persistent is not None:
-            if self.memories:
+            if self._held is not None:
                 self.remember()
             self.persistent.begin()
         else:
@@ -119,13 +112,11 @@ class Session:
         self.conversation = Conversation("chat", "", (), self.pool)
         self.turns: list[ChatAnswer] = []
         self.past = Past()
-        self.memories = [each.memory(self.conversation) for each in self.builders]
+        self._held = self.builder.memory(self.conversation)
         if self.persistent is not None:
-            for memory in self.memories:
-                if memory.graph is not None:
-                    memory.graph.close()
-                memory.graph = self.persistent
-        self.memory = self.memories[0]
+            if self.memory.graph is not None:
+                self.memory.graph.close()
+            self.memory.graph = self.persistent
 
     @property
     def interaction(self) -> list[tuple[str, str]]:
@@ -144,11 +135,10 @@ class Session:
 
     def warm_up(self) -> None:
         """Load the sentence encoders now, not during the first answer."""
-        for memory in self.memories:
-            graph = memory.graph
-            for embed in (memory.embed, None if graph is None else graph.embed):
-                if embed is not None:
-                    embed(["loaded"])
+        graph = self.memory.graph
+        for embed in (self.memory.embed, None if graph is None else graph.embed):
+            if embed is not None:
+                embed(["loaded"])
 
     def ask(self, question: str, on_token: Callable[[Tensor], None] | None = None) -> ChatAnswer:
         """Answer a question; Ctrl-C or an error leaves the conversation unchanged.
@@ -158,11 +148,10 @@ class Session:
             on_token: called with each id of the answer, [1].
 
         Raises:
-            UserError: the prompt is too long for the model, the question has no proposal, or the
-                memory graph cannot be read.
+            UserError: the prompt is too long for the model, or the memory graph cannot be read.
         """
-        with self._turn(question) as (examples, finish):
-            finish(self._answer(examples, on_token))
+        with self._turn(question) as (example, finish):
+            finish(self._answer(example, on_token))
         return self.turns[-1]
 
     def stream(self, question: str) -> Iterator[str]:
@@ -187,11 +176,11 @@ class Session:
 
         def answer() -> Json:
             try:
-                return self._answer(examples, on_token)
+                return self._answer(example, on_token)
             finally:
                 arrived.put(None)
 
-        with self._turn(question) as (examples, finish), ThreadPoolExecutor(1) as pool:
+        with self._turn(question) as (example, finish), ThreadPoolExecutor(1) as pool:
             try:
                 answered = pool.submit(answer)
                 while (new := arrived.get()) is not None:
@@ -217,36 +206,34 @@ class Session:
         for index, (record, passages) in enumerate(turns):
             if self.persistent is not None:
                 self.persistent.num_turns = index
-            before = [memory.state() for memory in self.memories]
+            before = self.memory.state()
             asked = Turn(str(index), record["question"])
             self.conversation = replace(self.conversation, turns=(*self.conversation.turns, asked))
             with self._shared():
-                example, *proposing = self._rebuilt(index, passages)
+                example = self._rebuilt(index, passages)
             given = self.model, self.builder, self.interaction, self.max_new_tokens
             whole = partial(explain_fitted, *given)
-            second = next(iter(proposing), None)
-            self.turns.append(ChatAnswer(example, record, before, whole, second))
+            self.turns.append(ChatAnswer(example, record, before, whole))
         if self.persistent is not None:
             self.persistent.num_turns = len(turns)
 
-    def _rebuilt(self, index: int, passages: Sequence[Retrieved] | None) -> list[Example]:
-        """Build the examples of an answered turn, without its dialogue, from its passages."""
-        examples, finished = [], self.interaction
-        for builder, memory in zip(self.builders, self.memories, strict=True):
-            graph = memory.graph
-            if self.persistent is not None:  # what it holds now is not what was recalled then
-                memory.graph = None
-            examples.append(builder.turn(self.conversation, index, finished, memory, None, index))
-            memory.graph = graph
+    def _rebuilt(self, index: int, passages: Sequence[Retrieved] | None) -> Example:
+        """Build the example of an answered turn, without its dialogue, from its passages."""
+        finished, memory = self.interaction, self.memory
+        graph = memory.graph
+        if self.persistent is not None:  # what it holds now is not what was recalled then
+            memory.graph = None
+        example = self.builder.turn(self.conversation, index, finished, memory, None, index)
+        memory.graph = graph
         if passages is not None:
             question = self.conversation.turns[index].question
             encoded = self.builder.encoded_question(question, finished)
             known = self.builder.graph([item.evidence for item in passages], encoded)
-            examples[0] = replace(examples[0], evidence=list(passages), graph=known)
-        return examples
+            example = replace(example, evidence=list(passages), graph=known)
+        return example
 
     @contextmanager
-    def _turn(self, question: str) -> Iterator[tuple[list[Example], Callable[[Json], None]]]:
+    def _turn(self, question: str) -> Iterator[tuple[Example, Callable[[Json], None]]]:
         """Begin a turn that becomes part of the conversation completely or not at all.
 
         Yields:
@@ -258,29 +245,24 @@ class Session:
         turns = (*self.conversation.turns, Turn(str(index), question))
         conversation = replace(self.conversation, turns=turns)
         self.remember()
-        before = [memory.state() for memory in self.memories]
-        examples: list[Example] = []
-        left_out = 0
+        before = self.memory.state()
 
         def finish(record: Json) -> None:
             with suppress(KeyboardInterrupt), held_interrupts():  # too late to stop: it is answered
                 self.conversation = conversation
-                example, proposing = examples[0], examples[1] if examples[1:] else None
-                self.turns.append(
-                    ChatAnswer(example, record, before, self._explain, proposing, left_out)
-                )
+                self.turns.append(ChatAnswer(example, record, before, self._explain, left_out))
 
         try:
             finished = self.interaction
             with held_interrupts(), self._shared():
-                for builder, memory in zip(self.builders, self.memories, strict=True):
-                    num = index if builder is self.builder else 0  # its dialogue comes below
-                    examples.append(builder.turn(conversation, index, finished, memory, None, num))
-            examples[0], left_out = self._fitted(examples[0])
-            yield examples, finish
+                built = self.builder.turn(  # its dialogue comes below
+                    conversation, index, finished, self.memory, None, index
+                )
+            example, left_out = self._fitted(built)
+            yield example, finish
         except BaseException:
             if len(self.turns) == index:
-                self._restore(before)
+                self.memory.restore(before)
             raise
 
     @contextmanager
@@ -294,7 +276,7 @@ class Session:
         """Complete an example with the dialogue; return how many of its turns are left out."""
         before = self.turns[-1].num_left_out if self.turns else 0
         found, num = fitted(
-            *(self.model, self.builder.prompt, example, self.interaction),
+            *(self.model, self.builder, example, self.interaction),
             *(self.max_new_tokens, before, self.check),
         )
         if num > before:
@@ -305,28 +287,23 @@ class Session:
             )
         return found, num
 
-    def _restore(self, states: Sequence[Any]) -> None:
-        for memory, state in zip(self.memories, states, strict=True):
-            memory.restore(state)
+    @property
+    def memory(self) -> EvidenceMemory:
+        """The evidence memory of the conversation that has begun."""
+        assert self._held is not None, "no conversation has begun"
+        return self._held
 
-    def _answer(
-        self, examples: Sequence[Example], on_token: Callable[[Tensor], None] | None
-    ) -> Json:
-        """Return the record of the first example; the second one is for the proposing model."""
-        (example, *proposing), choice = examples, self.choice
-        is_of_nodes = self.model.lm is None
-        hint = "a shorter question" if is_of_nodes else "a smaller --max_new_tokens"
+    def _answer(self, example: Example, on_token: Callable[[Tensor], None] | None) -> Json:
+        """Return the record of an example."""
+        hint = "a smaller --max_new_tokens" if self.model.writes else "a shorter question"
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
             raise UserError(f"{lengths}; {hint} leaves more room")
         try:
-            if self.proposer is not None:
-                self.proposer.propose_alone(*proposing)
-            if choice and (missing := choice.missing(example.conversation, example.turn)):
-                raise UserError(missing)
-            with self._shared() if is_of_nodes else nullcontext():  # they are not batched
+            # what is not batched is not computed for two conversations at once
+            with nullcontext() if isinstance(self.model, TextLM) else self._shared():
                 return answer_batch(
                     *(self.model, self.builder.prompt, [example], self.max_new_tokens, on_token),
-                    *(self.past, choice, self.generate, self.confidence),
+                    *(self.past, self.generate, self.confidence),
                 )[0]
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -351,7 +328,7 @@ class Session:
         """
         first, *_ = self.turns[-num:] or [self.last()]  # which raises the error
         with suppress(KeyboardInterrupt), held_interrupts():
-            self._restore(first.before)
+            self.memory.restore(first.before)
             del self.turns[-num:]
             turns = self.conversation.turns[: len(self.turns)]
             self.conversation = replace(self.conversation, turns=turns)
@@ -403,7 +380,7 @@ class Session:
 
     def close(self) -> None:
         """Close the memory graphs."""
-        graphs = [self.persistent, *(memory.graph for memory in self.memories)]
+        graphs = [self.persistent, None if self._held is None else self._held.graph]
         for graph in {id(graph): graph for graph in graphs}.values():
             if graph is not None:
                 graph.close()
@@ -412,7 +389,7 @@ class Session:
 def _saved(turn: ChatAnswer) -> Turn:
     record = turn.record
     answers = (Answer(record["answer"]),) if record["answer"] else ()
-    passages = ((item.evidence,) for item in turn.shown.evidence)
+    passages = ((item.evidence,) for item in turn.evidence)
     return Turn(record["turn"], record["question"], answers, None, join_pools(*passages))
 
 

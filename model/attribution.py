@@ -12,13 +12,17 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from turngraph.model.base_model import embedding_table
 from turngraph.model.convolutions import check_attention
 from turngraph.model.gatv2 import GATv2Layer
-from turngraph.model.graph_lm import BatchLike, EvidenceModel
+from turngraph.model.graph_lm import BatchLike, GraphLM, NodeRanker, Reader, TextLM
 
 Hook = Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor | None]
+
+
+Explained = TextLM | NodeRanker | Reader
 
 
 class Attribution(NamedTuple):
@@ -48,7 +52,7 @@ class Attribution(NamedTuple):
         return (self.gradient * self.states).sum(1)
 
 
-def attribute(model: EvidenceModel, batch: BatchLike, entities: Sequence[int] = ()) -> Attribution:
+def attribute(model: Explained, batch: BatchLike, entities: Sequence[int] = ()) -> Attribution:
     """Compute gradient x input of one example's answer, in one forward and one backward pass.
 
     Gradients of parameters are not computed. An edge's gradient needs no separate backward pass:
@@ -58,7 +62,7 @@ def attribute(model: EvidenceModel, batch: BatchLike, entities: Sequence[int] = 
     Args:
         model: a model in evaluation mode, which switches dropout off.
         batch: one example, unpadded, with the answer as its target.
-        entities: where nodes answer, indices of candidates; the likeliest of them is the answer.
+        entities: where the graph ranks answers, indices of the candidates that are the answer.
 
     Raises:
         ValueError: the model is in training mode, or the batch holds several examples.
@@ -85,24 +89,28 @@ def attribute(model: EvidenceModel, batch: BatchLike, entities: Sequence[int] = 
     )
 
 
-def _logprob(
-    model: EvidenceModel, batch: BatchLike, entities: Sequence[int], seen: _Seen
-) -> Tensor:
+def _logprob(model: Explained, batch: BatchLike, entities: Sequence[int], seen: _Seen) -> Tensor:
     """Return the answer's log-probability; of nodes, record the features that it depends on.
 
-    The layers that nodes read are not differentiated: a state that has read the question is an
-    input here, as a token's embedding is for the LM. It is normalised: a scorer does not see how
-    long it is, so that before that gradient x input would be 0.
+    The layers that a reader's nodes come from are not differentiated: a state that has read the
+    question is an input here, as a token's embedding is for the LM. It is normalised: a scorer does
+    not see how long it is, so that before that gradient x input would be 0.
     """
-    if model.scorer is None:
+    if isinstance(model, TextLM):
         total: Tensor = model(batch).total
         return -total
-    assert entities, "no candidate is the answer"
     with torch.no_grad():
-        features = model.node_features(batch)
+        features = model.features(batch)
+        features = functional.layer_norm(features.float(), features.shape[1:])
     seen.states = features.requires_grad_()
-    logprobs = model.entity_logprobs(batch, seen.states)
-    return logprobs[list(entities)].max()
+    scores = model.node_scores(batch, seen.states)
+    parts = [scores.entities[list(entities)]]
+    if scores.starts is not None and scores.ends is not None and batch.reading is not None:
+        first, last = batch.reading.answers
+        parts.append(scores.starts[first] + scores.ends[last])
+    found = torch.cat(parts)
+    assert len(found), "neither a candidate nor a span is the answer"
+    return found.logsumexp(0)
 
 
 class _Seen:
@@ -124,7 +132,7 @@ class _SeenLayer(NamedTuple):
 
 
 @contextmanager
-def _recorded(model: EvidenceModel, batch: BatchLike) -> Iterator[_Seen]:
+def _recorded(model: Explained, batch: BatchLike) -> Iterator[_Seen]:
     """Record a forward pass of this thread by hooks, which are removed at the end.
 
     A server's other threads read prompts with the same model meanwhile.
@@ -151,9 +159,9 @@ def _recorded(model: EvidenceModel, batch: BatchLike) -> Iterator[_Seen]:
         return output
 
     hooks = [layer.register_forward_hook(mine(keep_layer)) for layer in model.graph_layers]
-    if model.encoder is not None:
+    if isinstance(model, GraphLM):
         hooks.append(model.encoder.register_forward_hook(mine(keep_states)))
-    elif model.scorer is None:
+    elif isinstance(model, TextLM):
         table = embedding_table(model.causal_lm)
         hooks.append(table.register_forward_hook(mine(keep_embeddings)))
     try:

@@ -22,6 +22,7 @@ from transformers import AttentionInterface, Cache, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from turngraph.configs.schema import ScorerConfig
+from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import decoder_layers, embedding_table
 from turngraph.model.node_answers import CandidatesLike, NodeAnswers, NodeScores
 
@@ -266,7 +267,7 @@ class ReaderLayers:
         layer: L, from 1 to the number of layers.
 
     Raises:
-        ValueError: the LM is of another family, has windows, or has fewer layers.
+        UserError: the LM is of another family, has windows, or has fewer layers.
     """
 
     def __init__(self, lm: PreTrainedModel, layer: int) -> None:
@@ -274,7 +275,7 @@ class ReaderLayers:
         layers = decoder_layers(lm)
         check_family(lm)
         if layer > len(layers):
-            raise ValueError(
+            raise UserError(
                 f"config field model.layer: {layer} given, the LM has {len(layers)} layers"
             )
         self.lm, self.layer, self.num_layers = lm, layer, len(layers)
@@ -358,13 +359,13 @@ def check_family(lm: PreTrainedModel) -> None:
     """Check that an LM's layers can be called one by one.
 
     Raises:
-        ValueError: they cannot.
+        UserError: they cannot.
     """
     config = lm.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if config.model_type not in FAMILIES or kinds != {"full_attention"}:
         windows = " with sliding windows" if config.model_type in FAMILIES else ""
-        raise ValueError(
+        raise UserError(
             f"config field model.layer: the base model is of the type {config.model_type!r}"
             f"{windows}, must be 0 for it; above 0 takes {', '.join(sorted(FAMILIES))}"
         )

@@ -19,7 +19,7 @@ from turngraph import train
 from turngraph.configs.schema import Config, DataConfig, ModelConfig, TrainingConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import StopRequest
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.tests.nodes import examples as node_examples
 from turngraph.tests.tiny import LORA, tiny_builder, tiny_examples
 from turngraph.training.optimizer import make_optimizer
@@ -64,7 +64,7 @@ def test_a_step_waits_once_whatever_it_accumulates(
     settings = TrainingConfig(output=str(tmp_path / "run"), packing=packed, log_every=1000)
     model = ModelConfig(tiny_folder, evidence, lora=LORA, dtype="float32")
     config = Config(data=DataConfig(train="given"), model=model, training=settings)
-    run = Run(config, Accelerator(), GraphLM(model), tiny_builder(), [])
+    run = Run(config, Accelerator(), make_model(model), tiny_builder(), [])
     run.optimizer = make_optimizer(run.model, settings)
     schedule: Any = SimpleNamespace(num_steps=9, step=lambda _: [[0, 1], [2], [3, 4], [5]])
     examples = tiny_examples(6)

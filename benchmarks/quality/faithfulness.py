@@ -25,7 +25,7 @@ from tqdm import tqdm
 from turngraph.benchmarks.quality.records import open_records
 from turngraph.benchmarks.study.row_scores import cell
 from turngraph.configs.words import plural
-from turngraph.data.batches.collate import candidate_entities, collate
+from turngraph.data.batches.collate import collate
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.entities import complete_entities
@@ -36,12 +36,12 @@ from turngraph.data.scoring.score import bootstrap
 from turngraph.data.types import Conversation, gold_interaction
 from turngraph.infer import add_model_options
 from turngraph.inference.answer_batches import answer_batch
+from turngraph.inference.candidates import ranked
 from turngraph.inference.explain import evidence_parts
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import AnswerOptions, LoadOptions
-from turngraph.inference.propose import own_choice
 from turngraph.model.checkpoint import Checkpoint, file_hash, read_checkpoint
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.graph_lm import EvidenceModel, TextLM
 
 logger = logging.getLogger("faithfulness")
 SELECTIONS = ("share", "signed", "attention", "rank", "random", "leave_one_out")
@@ -125,13 +125,13 @@ def measure_all(
     model, builder = load(checkpoint, LoadOptions(args.base_model, args.device, args.quantization))
     model.eval()
     options = AnswerOptions(max_new_tokens=args.max_new_tokens).resolved(checkpoint.config)
-    limit, choice = options.max_new_tokens or 0, own_choice(checkpoint.config)
+    limit = options.max_new_tokens or 0
     questions = [(index, turn) for index, turns in chosen.items() for turn in turns]
     random.Random(f"order {args.seed}").shuffle(questions)
     for index, turn in tqdm(questions, desc="questions"):
         (conversation,) = complete_entities([conversations[index]])
         (example,) = builder.conversation(conversation, [turn])
-        [found] = answer_batch(model, builder.prompt, [example], limit, choice=choice)
+        [found] = answer_batch(model, builder.prompt, [example], limit)
         yield measure(Ablation(model, builder, example, found["answer"]), args)
 
 
@@ -171,13 +171,12 @@ class Ablation:
             graph = self.builder.graph([item.evidence for item in evidence], self.encoded_question)
             example = replace(self.example, evidence=evidence, graph=graph)
             batch = collate([example], "right", with_target=True).to(self.model.device)
-            if self.model.scorer is None:
+            if isinstance(self.model, TextLM):
                 self._known[indices] = -self.model(batch).total.item()
             else:
-                entities = enumerate(candidate_entities(example))
-                named = [index for index, entity in entities if entity.label == self.answer]
-                probabilities = self.model.entity_logprobs(batch).exp()
-                self._known[indices] = probabilities[named].sum().item()
+                [found] = ranked(self.model, self.builder.prompt, batch, [example])
+                chances = [exp(one.logprob) for one in found if one.entity.label == self.answer]
+                self._known[indices] = sum(chances)
         return self._known[indices]
 
     def losses(self, order: Sequence[int], size: int) -> list[float]:

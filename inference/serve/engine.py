@@ -17,7 +17,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import Batch
 from turngraph.model.device_memory import is_out_of_memory, release_freed_memory
 from turngraph.model.generation import Generated, Past
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.graph_lm import EvidenceModel, TextLM
 from turngraph.model.running_batch import Row, RunningBatch
 
 logger = logging.getLogger("serve")
@@ -120,7 +120,7 @@ class Engine:
         self._num_steps = 0
         self._seconds = 1.0  # that an answer took, a moving average
         # answers that are chosen, as all of nodes are, are computed by the threads that ask
-        self._running = None if model.lm is None else RunningBatch(model, end_id)
+        self._running = RunningBatch(model, end_id) if isinstance(model, TextLM) else None
         self._requests: list[_Request] = []
         self._waiting: deque[_Request] = deque()
         self._changed = Condition()

@@ -27,8 +27,7 @@ from turngraph.inference.api import QA
 from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.evidence import read_evidence
-from turngraph.inference.options import AnswerOptions, MemoryOptions, ProposalOptions
-from turngraph.inference.propose import read_choice
+from turngraph.inference.options import AnswerOptions, MemoryOptions
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
 from turngraph.inference.serve.engine import Engine
@@ -65,7 +64,6 @@ class Service:
     """
 
     def __init__(self, qa: QA, options: ServeOptions, folder: Path) -> None:
-        self.choice = read_choice(ProposalOptions(), qa.checkpoint)
         self.qa, self.options, self.folder = qa, options, folder
         self.remembers = options.memory is not None or options.memory_dir is not None
         shared = read_evidence(map(Path, options.evidence))
@@ -75,7 +73,7 @@ class Service:
         self.max_new_tokens = resolved.max_new_tokens
         self.building = Lock()
         self.loading = self._load_encoder()
-        self.confidence = read_confidence(qa.checkpoint, options.abstain_below, self.choice)
+        self.confidence = read_confidence(qa.checkpoint, options.abstain_below)
         limits = options.batch_tokens, options.max_batch, options.max_waiting
         self.engine = Engine(qa.model, qa.builder.prompt.end_id, *limits)
         # not the threads of routes: they are few, and other routes would wait for answers
@@ -261,7 +259,6 @@ class Service:
             self.max_new_tokens,
             confidence=self.confidence,
             building=self.building,
-            choice=self.choice,
         )
 
     def ask(self, user: str, id_: str, question: str, listener: Listener) -> Future[ChatAnswer]:

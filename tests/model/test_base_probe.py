@@ -15,7 +15,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.inference.load import load_builder
 from turngraph.model.base_model import LORA, add_lora, decoder_layers
 from turngraph.model.base_probe import check_base_model
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.tests.tiny import ARCHITECTURES, save_tiny, tiny_base, tiny_tokenizer
 
 REFUSED = {
@@ -73,7 +73,7 @@ def test_a_model_is_checked_when_it_is_loaded(
     bert = tiny_family("bert")
     monkeypatch.setattr("turngraph.model.graph_lm.load_base_model", lambda *_: bert)
     with pytest.raises(UserError, match=r"model\.base_model: models of type bert cannot be used"):
-        GraphLM(ModelConfig(tiny_folder, lora=None, dtype="float32"))
+        make_model(ModelConfig(tiny_folder, lora=None, dtype="float32"))
 
 
 @pytest.mark.parametrize("error", [TypeError("no\nsuch argument"), KeyError("layer")])

@@ -271,9 +271,9 @@ def test_a_run_starts_from_the_weights_of_another_checkpoint(
     assert all(torch.equal(one, two) for one, two in pairs)
     with pytest.raises(ValueError, match=r"training\.start_from: .*nowhere: no such folder"):
         load_start(tmp_path / "nowhere", other)
-    text = GraphLM(replace(config.model, evidence="text"))
+    text = make_model(replace(config.model, evidence="text"))
     load_start(saved / "best", text)  # its adapter; the graph encoder has no place there
-    wider = GraphLM(changed(config.model, "lora.r", 2))
+    wider = make_model(changed(config.model, "lora.r", 2))
     with pytest.raises(ValueError, match=r"training\.start_from: .*adapter_model.*shape"):
         load_start(saved / "best", wider)
 
