@@ -38,5 +38,7 @@ def scored(model: EvidenceModel, batch: list[Example]) -> list[list[float]]:
     tensors = collate(batch, "left", with_target=False)
     assert tensors.candidates is not None
     with torch.no_grad():
-        parts = model.entity_logprobs(tensors).split(tensors.candidates.num_candidates.tolist())
+        parts = model.node_scores(tensors).entities.split(
+            tensors.candidates.num_candidates.tolist()
+        )
     return [part.tolist() for part in parts]

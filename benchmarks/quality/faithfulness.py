@@ -17,6 +17,7 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import exp
 
 import numpy as np
 import torch

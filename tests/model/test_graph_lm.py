@@ -68,7 +68,7 @@ def test_open_gates_are_not_the_base_model() -> None:
 def test_a_fresh_adapter_is_the_base_model() -> None:
     (example,) = tiny_examples(1)
     model = tiny_model(evidence="text")
-    assert model.encoder is None
+    assert not model.has_graph
     expected = plain_logits("llama", text_ids(example))
     assert torch.allclose(last_logits(model, [example])[0], expected, atol=1e-5)
     assert not torch.allclose(last_logits(stir(model), [example])[0], expected, atol=1e-2)

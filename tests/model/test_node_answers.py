@@ -95,7 +95,7 @@ def test_examples_without_a_gold_candidate_are_left_out_of_training(
     turn = replace(other.conversation.turns[other.turn], answers=(Answer("nobody", "Nobody"),))
     unknown = replace(other, conversation=replace(other.conversation, turns=[turn]), turn=0)
     assert with_gold_candidates([known, unknown, unknown], "t.jsonl") == [known]
-    assert "t.jsonl: 2 questions left out of training: no entity" in caplog.text
+    assert "t.jsonl: 2 questions left out of training: their passages" in caplog.text
     assert with_gold_candidates([known, other], "t.jsonl") == [known, other]
     with pytest.raises(ValueError, match=r"t\.jsonl: none of 1 question has a gold answer among"):
         with_gold_candidates([unknown], "t.jsonl")
@@ -229,7 +229,7 @@ def test_the_examples_cache_keeps_mentions(tmp_path: Path) -> None:
     [
         (
             ["lora.r=4"],
-            "model.scorer.layer: 0 given, must be above 0 with LoRA where model.answers",
+            "model.lora: .LoRA. given, must be null where nodes of model.layer 0 answer",
         ),
         (["lora=null", "evidence=text"], "model.evidence: 'text' given, must be graph"),
         (["lora=null", "scorer.heads=3"], "model.scorer.heads: 3 given, must divide"),
