@@ -28,7 +28,7 @@ from turngraph.configs.words import plural
 from turngraph.data.jsonlines import read_conversations
 from turngraph.model.base_model import empty_base_model
 from turngraph.model.gatv2 import GPU_BLOCK
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.model.known_shapes import known_config, random_model
 from turngraph.training.operations import LmShape, lm_shape, operations, useful
 
@@ -194,7 +194,7 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
     if config.answers == "nodes":
         raise UserError("config field model.answers: 'nodes' given, --for_gpu is for LMs")
     config = replace(config, compile=False)
-    model = GraphLM(config, _shapes_of(config)).to("meta").train()
+    model = make_model(config, _shapes_of(config)).to("meta").train()
     layers: Any = model.causal_lm.config.get_text_config()
     trained = {n: sum(p.numel() for p in g) for n, g in model.parameter_groups().items()}
     adapters = trained.get("lora", 0)
@@ -252,7 +252,7 @@ class _FusedShapes(torch.autograd.Function):
         return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
 
 
-def _step_bytes(model: GraphLM, tokens: int) -> tuple[int, int]:
+def _step_bytes(model: EvidenceModel, tokens: int) -> tuple[int, int]:
     """Return the bytes of weights and gradients after a step of the LM, and of its peak."""
     like = {"device": "meta"}
     width = model.causal_lm.get_input_embeddings().weight.shape[1]

@@ -7,12 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import nn
-<<<<<<< HEAD:training/operations.py
-=======
-from torch.profiler import ProfilerActivity, profile
-
-from turngraph.model.graph_lm import EvidenceModel
->>>>>>> 3c8f5d3 (Reader: passages read in parallel after the question, the graph at layer L, pruned, written from; the proposer and its parts go (work in progress)):benchmarks/speed/operations.py
 
 VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
 """Attention that skips pairs between packed examples and above the diagonal."""
@@ -45,15 +39,6 @@ class Work(NamedTuple):
     answer_tokens: float
 
 
-<<<<<<< HEAD:training/operations.py
-=======
-def lm_of(model: EvidenceModel) -> Any:
-    """Return the LM of a text or graph model, with or without PEFT's LoRA."""
-    assert model.lm is not None
-    return model.lm
-
-
->>>>>>> 3c8f5d3 (Reader: passages read in parallel after the question, the graph at layer L, pruned, written from; the proposer and its parts go (work in progress)):benchmarks/speed/operations.py
 def lm_shape(lm: Any) -> LmShape:
     """Return the sizes of a transformers LM, with or without PEFT's LoRA."""
     linear = {

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel
 
 
-def lm_of(model: GraphLM) -> Any:
+def lm_of(model: EvidenceModel) -> Any:
     """Return the LM of a text or graph model, with or without PEFT's LoRA."""
     assert model.lm is not None
     return model.lm

@@ -12,7 +12,7 @@ from turngraph import train
 from turngraph.benchmarks.speed.measures import peak_bytes
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ModelConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import make_model
 from turngraph.model.known_shapes import SHAPES, known_config
 from turngraph.tests.tiny import LORA, tiny_base
 from turngraph.training.cluster_cost import (
@@ -49,7 +49,7 @@ def test_activations_are_those_that_a_step_holds(recomputed: bool, tiny_folder: 
         tiny_folder, "text", lora=LORA, dtype="float32", gradient_checkpointing=recomputed
     )
     cost = cost_of(config, tokens)
-    model = GraphLM(config, tiny_base()).train()
+    model = make_model(config, tiny_base()).train()
 
     def step() -> None:
         output = model.causal_lm(
