@@ -105,9 +105,9 @@ class EvidenceConfig:
     entities and words. It is encoded, but takes no position in the prompt."""
     structure_edges: Literal["none", "table"] = "none"
     """table: edges from header to cell, within a row, and within a column."""
-    edges: Literal["all", "none"] = "all"
+    edges: Literal["all", "none", "shuffled"] = "all"
     """none: leave out all edges, of every kind, in training and answering: the control that says
-    what message passing is worth."""
+    what message passing is worth. shuffled: draw as many entity edges at random."""
 
     def __post_init__(self) -> None:
         for name in ("top_k", "max_query_words"):

@@ -347,7 +347,7 @@ class ExampleBuilder:
         graph = chain_graph(tokens, spans, *kinds, more_edges=more, num_hidden=num_hidden)
         if config.edges == "none":
             graph = cut_edges(graph, "all")
-        elif self.cut == "shuffle":
+        elif "shuffle" in (self.cut, config.edges.removesuffix("d")):
             graph = shuffle_entity_edges(graph, node_starts(tokens))
         else:
             graph = cut_edges(graph, self.cut)

@@ -119,7 +119,8 @@ def shard(model: EvidenceModel, device: torch.device) -> EvidenceModel:
     for part in parts:
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
     for method in ("generate", "answer_logprobs", "node_scores", "read"):
-        register_fsdp_forward_method(model, method)
+        if hasattr(model, method):
+            register_fsdp_forward_method(model, method)
     logger.info("sharded over %d processes, in %d parts", num_processes, len(parts))
     return model
 

@@ -12,6 +12,7 @@ import torch
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
+from turngraph.data.prompt import Prompt
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
 from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.tiny import tiny_base, tiny_builder, tiny_conversation
@@ -23,6 +24,14 @@ def examples(count: int = 6, **evidence: object) -> list[Example]:
     builder = replace(tiny_builder(**EVIDENCE | evidence), mentions=True)
     found = [e for n in range(-(-count // 3)) for e in builder.conversation(tiny_conversation(n))]
     return found[:count]
+
+
+def read_examples(count: int = 6, **evidence: Any) -> list[Example]:
+    builder = tiny_builder(**EVIDENCE | evidence)
+    prompt = Prompt(builder.prompt.tokenizer, question_first=True)
+    builder = replace(builder, prompt=prompt, mentions=True)
+    numbers = range(-(-count // 3))
+    return [e for n in numbers for e in builder.conversation(tiny_conversation(n))][:count]
 
 
 def reloaded(model: EvidenceModel, folder: Path, monkeypatch: pytest.MonkeyPatch) -> EvidenceModel:

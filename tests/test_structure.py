@@ -113,7 +113,7 @@ LIBRARIES = {
     "tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""
-TORCH_IN_DATA = {"data.batches.collate"}
+TORCH_IN_DATA = {"data.batches.collate", "data.batches.reading"}
 TORCH_IN_A_FUNCTION_OF_DATA = {"data.examples"}
 """Whose ``Example.to_pyg`` imports torch_geometric and torch when it is called."""
 SLOW_IN_CONFIGS = {"sentence_transformers", "torch", "transformers"}

@@ -49,8 +49,6 @@ class Row:
     """Program that trains it: ``turngraph train`` or gretriever.py."""
     checkpoint_of: str | None = None
     """Row whose checkpoint answers; this row trains nothing."""
-    proposals_of: str | None = None
-    """An earlier row, with ``answers: nodes``, whose proposals the LM chooses among."""
     answer: dict[str, str] = field(default_factory=dict)
     """Options of ``turngraph answer``, such as ``cut_edges: entity``."""
 
@@ -142,12 +140,6 @@ class Study:
                 "rows",
                 f"{row.name}: checkpoint_of {row.checkpoint_of!r} is not a trained row",
             )
-            above = self.rows[: names.index(row.name)]
-            fits = [r.name for r in above if r.core or not row.core]  # of every seed that it has
-            wrong = (
-                f"{row.name}: proposals_of {row.proposals_of!r} is not a row above with its seeds"
-            )
-            _check(row.proposals_of in [None, *fits], "rows", wrong)
         compared = [name for claim in self.claims for name in (claim.row, claim.than)]
         for name in (*self.baselines, *compared):
             _check(name in names, "baselines and claims", f"{name!r} is not a row")

@@ -86,8 +86,8 @@ def _num_questions(run: Run) -> float | None:
 
 
 def _kind_of(run: Run) -> tuple[str, str, str, bool]:
-    model, chosen = run.config.model, run.proposals is not None or run.config.proposer is not None
-    return run.row.trainer, model.evidence, model.answers, chosen
+    model = run.config.model
+    return run.row.trainer, model.evidence, model.answers, model.layer > 0
 
 
 def print_plan(study: Study, size: Size, runs: Sequence[Run], all_runs: Sequence[Run]) -> None:

@@ -48,10 +48,9 @@ class RowScores:
 
     @property
     def generates(self) -> bool:
-        """Whether an LM generates its answers, as in the paper."""
-        config = self.runs[-1].config
-        chosen = self.row.proposals_of is not None or config.proposer is not None
-        return config.model.answers == "text" and not chosen
+        """Whether an LM alone decides its answers, as in the paper."""
+        model = self.runs[-1].config.model
+        return model.answers == "text" and not model.layer
 
     def seeds_with(self, other: RowScores) -> list[tuple[int, int]]:
         """Return the pairs of seeds to compare, own seed first."""

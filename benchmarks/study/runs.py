@@ -37,7 +37,6 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.outputs import whole_file
 from turngraph.model.checkpoint import commit, file_hash, read_checkpoint
-from turngraph.training.proposer_runs import config_of_nodes
 from turngraph.training.run_folder import FREE
 
 logger = logging.getLogger("study")
@@ -72,7 +71,6 @@ class Run:
         identity: values that its hash is computed from.
         trained: for answers, the training's folder.
         options: for answers, the options of ``turngraph answer``.
-        proposals: for answers chosen among proposals, the folder of the proposing run.
     """
 
     kind: Literal["train", "answer"]
@@ -83,7 +81,6 @@ class Run:
     identity: Json
     trained: Path | None = None
     options: tuple[str, ...] = ()
-    proposals: Path | None = None
 
     @property
     def name(self) -> str:
@@ -98,8 +95,7 @@ class Run:
     @property
     def is_ready(self) -> bool:
         """Whether the runs that it depends on are done."""
-        needed = (self.trained, self.proposals)
-        return all(state_of(folder)["done"] for folder in needed if folder is not None)
+        return self.trained is None or bool(state_of(self.trained)["done"])
 
     @property
     def predictions(self) -> Path:
@@ -137,7 +133,6 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
     names = {row.name: row for row in study.rows}
     runs: list[Run] = []
     trainings: dict[tuple[str, int], Run] = {}
-    answers: dict[tuple[str, int], Run] = {}
     folders: Folders = {}
     for seed, row in _order(study, study.seeds[: size.num_seeds]):
         trained = names[row.checkpoint_of or row.name]
@@ -146,13 +141,9 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
             trainings[trained.name, seed] = _training(trained, seed, config, output, folders)
             runs.append(trainings[trained.name, seed])
         training = trainings[trained.name, seed]
-        proposals = answers[row.proposals_of, seed] if row.proposals_of is not None else None
-        if proposals is not None and proposals.config.model.answers != "nodes":
-            raise UserError(f"row {row.name}: proposals_of {row.proposals_of!r}: it has an LM")
-        answers[row.name, seed] = _answers(
-            study, size, row, training=training, proposals=proposals, output=output, folders=folders
+        runs.append(
+            _answers(study, size, row, training=training, output=output, folders=folders)
         )
-        runs.append(answers[row.name, seed])
     # without training, every seed gives the same answers
     first = study.seeds[0]
     return [r for r in runs if r.config.training.max_steps != 0 or r.seed == first]
@@ -184,8 +175,6 @@ def chosen_runs(runs: Sequence[Run], rows: Sequence[str], seeds: Sequence[int]) 
             only = " and ".join(map(str, own))
             raise UserError(f"--seeds: row {name!r} runs with seed {only} alone")
     kept = [r for r in kept if not seeds or r.seed in seeds]
-    proposing = {run.proposals for run in kept}
-    kept += [run for run in answers if run.folder in proposing]
     wanted = {run.folder for run in kept} | {run.trained for run in kept}
     return list({run.folder: run for run in runs if run.folder in wanted}.values())
 
@@ -202,13 +191,6 @@ def _training(row: Row, seed: int, config: Config, output: Path, folders: Folder
         "train": _file_hash(config.data.train),
         "trainer": row.trainer,
     }
-    if (nodes := config.proposer) is not None:
-        names = {"config": nodes.config, "part_config": nodes.part_config}
-        identity["proposer"] = {
-            field: changed_fields(config_of_nodes(name, f"proposer.{field}"), leave_out=NOT_IN_HASH)
-            for field, name in names.items()
-            if name is not None
-        }
     folder = _folder(output / "train", row, seed, identity, folders)
     return Run(kind="train", row=row, seed=seed, config=config, folder=folder, identity=identity)
 
@@ -219,7 +201,6 @@ def _answers(
     row: Row,
     *,
     training: Run,
-    proposals: Run | None,
     output: Path,
     folders: Folders,
 ) -> Run:
@@ -235,9 +216,6 @@ def _answers(
         "dev": _file_hash(questions),
         "options": list(options),
     }
-    if proposals is not None:
-        identity["proposals"] = proposals.identity
-        options.append(f"--proposals={proposals.predictions}")
     folder = _folder(output / "answers", row, training.seed, identity, folders)
     options += [f"--input={questions}", f"--output={folder / PREDICTIONS}"]
     options.append(f"--batch_size={training.config.training.eval_batch_size}")
@@ -250,7 +228,6 @@ def _answers(
         identity=identity,
         trained=training.folder,
         options=tuple(options),
-        proposals=proposals.folder if proposals is not None else None,
     )
 
 
@@ -280,7 +257,7 @@ def check_finished(runs: Sequence[Run]) -> None:
 
     Raises:
         UserError: a default has changed since a training, or answers were made from another
-            checkpoint or other proposals than the present ones; names the folder.
+            checkpoint than the present one; names the folder.
     """
     for run in runs:
         if run.state["done"]:
@@ -303,8 +280,6 @@ def _check_made_from(run: Run) -> None:
         now["checkpoint"] = (
             file_hash(last / PEER_WEIGHTS) if of_peer else read_checkpoint(last).hash
         )
-    if run.proposals is not None and (run.proposals / PREDICTIONS).is_file():
-        now["proposals"] = file_hash(run.proposals / PREDICTIONS)
     for name, found in now.items():
         if name in before and before[name] != found:
             raise UserError(

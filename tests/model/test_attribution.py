@@ -16,8 +16,8 @@ from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.model.attribution import Attribution, attribute
-from turngraph.model.graph_lm import EvidenceModel
-from turngraph.tests.nodes import examples
+from turngraph.model.graph_lm import EvidenceModel, GraphLM
+from turngraph.tests.nodes import examples, read_examples
 from turngraph.tests.tiny import END_ID, LORA, stir, tiny_builder, tiny_examples, tiny_model
 
 
@@ -37,11 +37,12 @@ def logprob(model: EvidenceModel, example: Example) -> float:
 def scaled(model: EvidenceModel, example: Example, scale: Tensor) -> float:
     """The log-probability where the evidence's states are multiplied, node by node."""
     mask = batch_of(example).node_mask
-    module = model.encoder if model.encoder is not None else model.lm.get_input_embeddings()
+    graph = isinstance(model, GraphLM)
+    module = model.encoder if graph else model.lm.get_input_embeddings()
 
     def multiply(_: nn.Module, __: Any, output: Tensor) -> Tensor:
-        factors = scale if model.encoder is not None else torch.ones(mask.shape)
-        if model.encoder is None:
+        factors = scale if graph else torch.ones(mask.shape)
+        if not graph:
             factors[mask] = scale
         return output * factors[..., None]
 
@@ -71,19 +72,18 @@ def test_on_a_linear_model_gradient_x_input_is_what_a_node_adds() -> None:
     weight = torch.randn(32, generator=torch.Generator().manual_seed(0))
     batch = batch_of(example)
 
-    class Linear(nn.Module):
+    class Linear(GraphLM):
         """A stand-in for the whole model: minus the loss is linear in the node states."""
 
         def __init__(self) -> None:
-            super().__init__()
-            self.encoder, self.config, self.scorer = model.encoder, model.config, None
-            self.graph_layers = model.graph_layers
+            nn.Module.__init__(self)
+            self.encoder, self.config = model.encoder, model.config
 
         def forward(self, batch: Batch) -> Any:
             states = self.encoder(batch.input_ids[batch.node_mask], batch.edge_index)
             return type("Loss", (), {"total": -(states @ weight).sum()})
 
-    found = attribute(Linear().eval(), batch)  # type: ignore[arg-type]
+    found = attribute(Linear().eval(), batch)
     assert torch.allclose(found.nodes, found.states @ weight, atol=1e-5)
     assert found.nodes.sum().item() == pytest.approx(found.logprob, rel=1e-4)
 
@@ -123,29 +123,36 @@ def weighted(model: EvidenceModel, example: Example, edge: int, factor: float) -
 
     hooks = [layer.register_forward_hook(change) for layer in model.graph_layers]
     try:
-        return logprob(model, example) if model.scorer is None else likeliest(model, example)
+        return logprob(model, example) if model.writes else chance(model, example)
     finally:
         for hook in hooks:
             hook.remove()
 
 
 @torch.no_grad()
-def likeliest(model: EvidenceModel, example: Example, features: Tensor | None = None) -> float:
-    """The log-probability of the likelier one of the first two candidates."""
-    return float(model.entity_logprobs(batch_of(example), features)[:2].max())
+def chance(model: EvidenceModel, example: Example, features: Tensor | None = None) -> float:
+    """The log-probability of the first two candidates together, and of the places of answers."""
+    batch = batch_of(example)
+    scores = model.node_scores(batch, features)
+    parts = [scores.entities[:2]]
+    if scores.starts is not None:
+        first, last = batch.reading.answers
+        parts.append(scores.starts[first] + scores.ends[last])
+    return float(torch.cat(parts).logsumexp(0))
 
 
 @pytest.mark.parametrize("layer", [0, 1])
 def test_parts_of_an_answer_of_nodes_are_derivatives(layer: int) -> None:
     """Of scaling a node's features, and of a factor on an edge's attention."""
-    scorer = ScorerConfig(layer=layer, num_layers=2, width=16, heads=2, dropout=0.0)
+    scorer = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
     lora = None if layer == 0 else LORA
-    model = stir(tiny_model(answers="nodes", lora=lora, scorer=scorer))
-    model.scorer.project.bias.data.normal_(0, 0.5, generator=torch.Generator().manual_seed(0))
-    model.scorer.score[-1].weight.data *= 10
-    [*_, example] = examples(2)
+    model = stir(tiny_model(answers="nodes", layer=layer, lora=lora, scorer=scorer))
+    head = model.graph.scorer if layer else model.scorer
+    head.project.bias.data.normal_(0, 0.5, generator=torch.Generator().manual_seed(0))
+    head.score[-1].weight.data *= 10
+    [*_, example] = read_examples(2) if layer else examples(2)
     found = attribute(model, batch_of(example), [0, 1])
-    assert found.logprob == pytest.approx(likeliest(model, example), abs=1e-5)
+    assert found.logprob == pytest.approx(chance(model, example), abs=1e-5)
     assert found.nodes.shape == (len(example.graph.node_ids),)
     step = 1e-2
     assert found.nodes.abs().max() > 5e-3
@@ -154,7 +161,7 @@ def test_parts_of_an_answer_of_nodes_are_derivatives(layer: int) -> None:
         for sign in (1, -1):
             changed = found.states.clone()
             changed[node, :] *= 1 + sign * step
-            pair.append(likeliest(model, example, changed))
+            pair.append(chance(model, example, changed))
         assert found.nodes[node] == pytest.approx((pair[0] - pair[1]) / (2 * step), rel=0.03)
     assert found.edges.abs().max() > 1e-3
     for edge in found.edges.abs().topk(3).indices.tolist():

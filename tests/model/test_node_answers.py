@@ -97,7 +97,7 @@ def test_examples_without_a_gold_candidate_are_left_out_of_training(
     assert with_gold_candidates([known, unknown, unknown], "t.jsonl") == [known]
     assert "t.jsonl: 2 questions left out of training: their passages" in caplog.text
     assert with_gold_candidates([known, other], "t.jsonl") == [known, other]
-    with pytest.raises(ValueError, match=r"t\.jsonl: none of 1 question has a gold answer among"):
+    with pytest.raises(ValueError, match=r"t\.jsonl: none of 1 question has a gold answer in its"):
         with_gold_candidates([unknown], "t.jsonl")
 
 

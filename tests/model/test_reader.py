@@ -19,7 +19,7 @@ from turngraph.inference.answer_batches import answer_together
 from turngraph.model.generation import IGNORED_LABEL
 from turngraph.model.graph_lm import Reader
 from turngraph.model.reader import kept_tokens, rows_above
-from turngraph.tests.nodes import EVIDENCE, reloaded
+from turngraph.tests.nodes import EVIDENCE, read_examples, reloaded
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,
@@ -40,14 +40,6 @@ def reader(architecture: str = "llama", **settings: Any) -> Reader:
     assert isinstance(model, Reader)
     stir(model)
     return model
-
-
-def read_examples(count: int = 6, **evidence: Any) -> list[Example]:
-    builder = tiny_builder(**EVIDENCE | evidence)
-    prompt = Prompt(builder.prompt.tokenizer, question_first=True)
-    builder = replace(builder, prompt=prompt, mentions=True)
-    numbers = range(-(-count // 3))
-    return [e for n in numbers for e in builder.conversation(tiny_conversation(n))][:count]
 
 
 def batch_of(examples: list[Example], with_target: bool = True) -> Batch:
