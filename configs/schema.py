@@ -40,9 +40,11 @@ class DataConfig:
     values of training.seed train on the same questions."""
     table_questions: int = 0
     """Also train on this many questions generated from the tables in train's pools, drawn with
-    draw_seed; no annotated answers are used (data/sources/table_questions.py)."""
+    draw_seed; no annotated answers are used (data/sources/table_questions.py). Change it where few
+    questions over tables are annotated."""
     train_repeats: int = 1
-    """Number of times that an epoch contains each question of train; generated ones occur once."""
+    """Number of times that an epoch contains each question of train; generated ones occur once.
+    Change it where generated questions outnumber those of train."""
     max_tune_questions: int | None = 200
     """Evaluate on this many questions, drawn with a fixed seed; null: all."""
     single_answers_only: bool = False
@@ -172,7 +174,8 @@ class ScorerConfig:
     kept_nodes: int | None = 224
     """Most tokens of passages that go on to the layers above model.layer; null: all do."""
     loss_weight: float = 1.0
-    """Weight of the nodes' loss beside that of the answer's tokens, where the LM writes."""
+    """Weight of the nodes' loss beside that of the answer's tokens, where the LM writes. Change it
+    where one of the two falls and the other does not."""
 
     def __post_init__(self) -> None:
         for name, least in (("width", 1), ("heads", 1)):

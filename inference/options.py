@@ -103,7 +103,6 @@ class AnswerOptions:
     abstain_below: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in ("max_questions", "max_new_tokens", "batch_tokens", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -101,7 +101,6 @@ def _logprob(model: Explained, batch: BatchLike, entities: Sequence[int], seen: 
         return -total
     with torch.no_grad():
         features = model.features(batch)
-        features = functional.layer_norm(features.float(), features.shape[1:])
     seen.states = features.requires_grad_()
     scores = model.node_scores(batch, seen.states)
     parts = [scores.entities[list(entities)]]

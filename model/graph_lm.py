@@ -43,6 +43,7 @@ from turngraph.model.node_answers import (
     NodeScores,
     entity_loss,
     mixture_loss,
+    normalised,
     span_loss,
 )
 from turngraph.model.packing import check_packing
@@ -409,9 +410,8 @@ class NodeRanker(EvidenceModel):
         return self.embeddings.weight.device
 
     def features(self, batch: BatchLike) -> Tensor:
-        """Return the features of a batch's nodes, [N, D]."""
-        found: Tensor = self.embeddings(node_ids_of(batch))
-        return found
+        """Return the features of a batch's nodes, normalised, [N, D]."""
+        return normalised(self.embeddings(node_ids_of(batch)))
 
     def node_scores(self, batch: BatchLike, features: Tensor | None = None) -> NodeScores:
         """Score each candidate within its example.
@@ -486,13 +486,14 @@ class Reader(EvidenceModel):
         recorder = Recorder() if record else None
         with self._autocast():
             states = self.lm_layers.below(reading, recorder)
-        return Read(states, self._scores(batch, states[reading.nodes]), recorder)
+        return Read(states, self._scores(batch, normalised(states[reading.nodes])), recorder)
 
     def features(self, batch: BatchLike) -> Tensor:
-        """Return the states of a batch's nodes after layer L, [N, D]."""
+        """Return the states of a batch's nodes after layer L, normalised, [N, D]."""
         reading = _reading(batch)
         with self._autocast():
-            return self.lm_layers.below(reading)[reading.nodes]
+            states = self.lm_layers.below(reading)
+        return normalised(states[reading.nodes])
 
     def node_scores(self, batch: BatchLike, features: Tensor | None = None) -> NodeScores:
         """Score candidates and spans as answers.

@@ -58,7 +58,7 @@ class NodeScores(NamedTuple):
 class NodeAnswers(nn.Module):
     """Scorer of entities, and of spans, as answers: a GATv2 with heads.
 
-    Features are normalised and projected, and nodes of the question get a vector. After the GATv2
+    Features are projected, and nodes of the question get a vector. After the GATv2
     layers a mention is represented by its last node's state, pooled states of its passage, and
     those of the question; an entity's score is the log-sum-exp of its mentions' scores.
 
@@ -107,7 +107,7 @@ class NodeAnswers(nn.Module):
         """Score the candidates, and the nodes if there is a span head.
 
         Args:
-            features: of the nodes, from the LM, [N, D].
+            features: of the nodes, from the LM, normalised (``normalised``), [N, D].
             edge_index: source row and target row, [2, E].
             edge_types: index of each edge's type in ``EDGE_TYPES``, [E].
             candidates: the C candidates with their M mentions.
@@ -116,7 +116,6 @@ class NodeAnswers(nn.Module):
         is_question = torch.zeros_like(sizes)
         is_question[candidates.questions] = 1
         is_question = is_question.repeat_interleave(sizes)[:, None]  # [N, 1]
-        features = functional.layer_norm(features.to(self.project.weight.dtype), features.shape[1:])
         states = self.norms[0](self.project(features) + is_question * self.question)
         states = self.dropout(states)  # [N, W]
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
@@ -168,6 +167,12 @@ class NodeAnswers(nn.Module):
         highest = most[candidates.segments]
         parts = (own, own * question, question, passage, highest, passage * question, features)
         return torch.cat(parts, 1)
+
+
+def normalised(features: Tensor) -> Tensor:
+    """Return features of nodes with mean 0 and variance 1, [N, D], in float32 or float64."""
+    precise = features.to(torch.promote_types(features.dtype, torch.float32))
+    return functional.layer_norm(precise, features.shape[1:])
 
 
 def _owners(candidates: CandidatesLike) -> Tensor:

@@ -118,8 +118,6 @@ def test_a_blank_question_and_a_wrong_number_are_refused(qa: QA) -> None:
         next(qa.answer(CONVERSATIONS, max_new_tokens=0))
     with pytest.raises(ValueError, match="--history: 'golden' given, must be one of gold"):
         AnswerOptions(history="golden")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="need --proposals"):
-        qa.chat(num_proposals=3)
 
 
 @pytest.mark.parametrize("history", ["gold", "predicted"])
@@ -157,14 +155,12 @@ def test_a_batch_of_questions_each_with_its_evidence(qa: QA) -> None:
         qa.generate_batch(QUESTIONS, pools)
 
 
-def test_a_checkpoint_that_answers_from_nodes_answers_alone_and_proposes(
-    qa: QA, nodes_checkpoint: str
+def test_a_checkpoint_that_answers_from_nodes_answers_files_and_chats(
+    nodes_checkpoint: str,
 ) -> None:
     nodes = turngraph.load(nodes_checkpoint, device="cpu")
-    with pytest.raises(ValueError, match=r"model\.answers is nodes"):
-        nodes.chat(proposals=nodes_checkpoint)
     assert len(list(nodes.answer(CONVERSATIONS))) == 12
-    chat = qa.chat(CONVERSATIONS[0].evidence, proposals=nodes_checkpoint, num_proposals=3)
+    chat = nodes.chat(CONVERSATIONS[0].evidence)
     labels = {e.label for passage in CONVERSATIONS[0].evidence for e in passage.entities}
     assert chat.ask(QUESTIONS[0]).text in labels
 

@@ -410,14 +410,14 @@ def test_a_long_dialogue_is_tokenised_twice_and_without_the_lock(
     monkeypatch.setattr(EvidenceModel, "max_tokens", limit)
     fresh = Session(session.model, session.builder, CONVERSATION.evidence, None, 8)
     record = {"question": QUESTIONS[1], "answer": "Lima", "logprob": 0.0}
-    suffix_ids, lengths = Prompt.suffix_ids, list[int]()
+    parts, lengths = Prompt.parts, list[int]()
 
-    def noted(prompt: Prompt, interaction: Interaction, question: str) -> list[int]:
+    def noted(prompt: Prompt, interaction: Interaction, question: str) -> Any:
         assert not lock.locked() or not interaction  # nobody waits for it
         lengths.append(len(interaction))
-        return suffix_ids(prompt, interaction, question)
+        return parts(prompt, interaction, question)
 
-    monkeypatch.setattr(Prompt, "suffix_ids", noted)
+    monkeypatch.setattr(Prompt, "parts", noted)
     fresh.building = lock = threading.Lock()
     fresh.resume([(record, None)] * 64)
     assert sum(lengths) == 0
@@ -425,7 +425,7 @@ def test_a_long_dialogue_is_tokenised_twice_and_without_the_lock(
     assert sum(lengths) < 2 * 64 + 8  # turns: a trial has half of those before
     kept = 64 - turn.num_left_out
     assert 0 < kept < 8
-    longer = suffix_ids(fresh.builder.prompt, fresh.interaction[: kept + 1], QUESTIONS[2])
+    longer = parts(fresh.builder.prompt, fresh.interaction[: kept + 1], QUESTIONS[2])[1]
     added = len(longer) - len(turn.example.suffix_ids)
     assert prompt_length(turn.example) <= limit - 8 < prompt_length(turn.example) + added
     fresh.undo()

@@ -15,6 +15,7 @@ from turngraph import infer
 from turngraph.configs.schema import ScorerConfig
 from turngraph.data.batches.collate import candidate_entities
 from turngraph.data.jsonlines import write_conversations, write_pool
+from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.inference.answer_batches import answer_batch
 from turngraph.inference.api import QA, load
@@ -30,10 +31,13 @@ from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, ti
 
 @pytest.fixture(params=[0, 1], ids=["embeddings", "layer"])
 def of_nodes(request: pytest.FixtureRequest) -> Loaded:
-    scorer = ScorerConfig(layer=request.param, num_layers=2, width=16, heads=2, dropout=0.0)
-    lora = LORA if request.param else None
-    model = stir(tiny_model(answers="nodes", lora=lora, scorer=scorer))
-    return model, replace(tiny_builder(**EVIDENCE), mentions=True)
+    layer: int = request.param
+    scorer = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
+    lora = LORA if layer else None
+    model = stir(tiny_model(answers="nodes", layer=layer, lora=lora, scorer=scorer))
+    builder = tiny_builder(**EVIDENCE)
+    prompt = Prompt(builder.prompt.tokenizer, question_first=layer > 0)
+    return model, replace(builder, prompt=prompt, mentions=True)
 
 
 @pytest.fixture(scope="module")

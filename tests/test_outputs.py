@@ -56,7 +56,7 @@ READ_OR_NAMED = set(
     "--add --add_user --address --api_key_variable --as_of --backup --base --base_model --base_url "
     "--checkpoint --config --corpus --data --db --device --drop --embedder --host "
     "--endpoint --entity --evidence --grant --input --memory --memory_dir --mixture --model --name "
-    "--ontology --plan_model --predictions --proposals --question --ray --rdf --reader "
+    "--ontology --plan_model --predictions --question --ray --rdf --reader "
     "--response_format --rows --size --source --speaker --tenant --token_limit --tokens "
     "--trust_remote_code --update --url".split()
 )

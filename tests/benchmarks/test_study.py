@@ -63,12 +63,11 @@ def test_every_row_of_every_size_is_a_config(path: Path) -> None:
     assert "#" in path.read_text(encoding="utf-8")
 
 
-def test_the_core_rows_are_the_papers_and_the_best_of_ours() -> None:
+def test_the_core_rows_are_the_papers_and_the_readers() -> None:
     found = read_study("sqa")
     core = [row.name for row in found.rows if row.core]
     papers = ["text", "text_memory", "graph", "graph_memory", "zero_shot"]
-    controls = ["chosen_all_cut", "chosen_entity_cut", "chosen_shuffled"]
-    assert core == [*papers, "nodes_made_same", "text_chosen_made", "chosen", *controls]
+    assert core == [*papers, "text_passages", "reader"]
     assert len(found.seeds) == 3
     for said in all_configs("sqa").values():
         assert said["text_memory"].evidence == said["graph_memory"].evidence
@@ -234,54 +233,6 @@ NODES = {
 }
 
 
-@pytest.mark.slow
-def test_a_row_that_chooses_among_what_another_one_proposes(
-    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
-) -> None:
-    rows: list[dict[str, Any]] = [
-        {"name": "text", "label": "text", "core": True, "overrides": {"model.evidence": "text"}},
-        {"name": "nodes", "label": "nodes", "overrides": NODES},
-        {"name": "cut", "label": "cut", "checkpoint_of": "nodes", "answer": {"cut_edges": "all"}},
-    ]
-    for name in ("nodes", "cut"):
-        chosen = {"name": f"of_{name}", "label": name, "checkpoint_of": "text"}
-        rows.append(chosen | {"proposals_of": name, "answer": {"proposal_weight": "0.5"}})
-    changes: dict[str, Any] = {"seeds": [0], "baselines": ["text"], "claims": []}
-    path = write_study(tmp_path / "s", tiny_folder, small_data, rows=rows, **changes)
-    output = tmp_path / "out"
-    argv = ["--config", str(path), "--size", "smoke", "--output", str(output)]
-    run_study.main([*argv, "--rows", "of_cut"])
-    folders = sorted(path.parent.name.split("-")[0] for path in output.glob(f"*/*/{STATE}"))
-    assert folders == ["cut", "nodes", "of_cut", "text"]  # text was trained and not asked
-    run_study.main(argv)
-    runs = runs_of(read_study(path), read_study(path).sizes["smoke"], output)
-    found = {run.row.name: run for run in runs if run.kind == "answer"}
-    for name in ("nodes", "cut"):
-        assert found[f"of_{name}"].proposals == found[name].folder
-        of_nodes, records = (
-            [json.loads(line) for line in found[row].predictions.read_text().splitlines()]
-            for row in (name, f"of_{name}")
-        )
-        for proposed, record in zip(of_nodes, records, strict=True):
-            given = {one["id"]: one["logprob"] for one in proposed["candidates"]}
-            assert {one["id"]: one["proposed"] for one in record["candidates"]} == given
-    (found["nodes"].folder / STATE).unlink()
-    assert [found[row].is_ready for row in ("of_nodes", "of_cut")] == [False, True]
-
-
-@pytest.mark.parametrize(
-    "change", [{"proposals_of": "later"}, {"proposals_of": "graph", "core": True}]
-)
-def test_proposals_come_from_a_row_above(
-    change: dict[str, Any], tiny_folder: str, small_data: Path, tmp_path: Path
-) -> None:
-    rows = [{"name": name, "label": name} for name in ("text", "graph", "chosen", "later")]
-    rows[2] |= change
-    path = write_study(tmp_path / "s", tiny_folder, small_data, rows=rows)
-    with pytest.raises(ValueError, match="field rows: chosen: proposals_of"):
-        read_study(path)
-
-
 def test_hits_of_several_files_are_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,30 +325,6 @@ def test_core_rows_come_first_seed_after_seed(
     ]
     with pytest.raises(ValueError, match="--seeds: row 'shuffled' runs with seed 0 alone"):
         chosen_runs(runs, ["text", "shuffled"], [1])
-
-
-def test_a_proposers_config_is_part_of_what_a_run_is(
-    tiny_folder: str, small_data: Path, tmp_path: Path
-) -> None:
-    nodes = tmp_path / "nodes.yaml"
-    row = {"model.evidence": "text", "proposer.config": str(nodes)}
-    rows = [{"name": "text", "label": "text", "overrides": row}]
-    changes: dict[str, Any] = {"rows": rows, "baselines": ["text"], "claims": []}
-    path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
-    folders = []
-    for num_epochs in (3, 6, 3):
-        sections = {
-            "model": {"base_model": tiny_folder, "answers": "nodes", "lora": None},
-            "evidence": {"memory": "none", "question_nodes": "query"},
-            "training": {"num_epochs": num_epochs},
-            "data": {"train": "not read"},
-        }
-        nodes.write_text(yaml.safe_dump(sections))
-        found = read_study(path)
-        runs = runs_of(found, found.sizes["smoke"], tmp_path / "out")
-        folders.append([run.folder.name for run in runs])
-    assert folders[0] == folders[2]
-    assert not set(folders[0]) & set(folders[1])
 
 
 def test_a_failed_run_stops_only_what_needs_it(

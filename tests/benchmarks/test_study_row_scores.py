@@ -78,11 +78,13 @@ def test_the_smallest_difference_is_found_four_times_in_five() -> None:
 
 def plan_run(minutes: float | None = None, begun: float = 0.0, **changes: Any) -> Any:
     """A run as the plan sees it: done in so many minutes, or begun."""
-    model = SimpleNamespace(evidence="text", answers=changes.pop("answers", "text"))
+    model = SimpleNamespace(
+        evidence="text", answers=changes.pop("answers", "text"), layer=changes.pop("layer", 0)
+    )
     data = DataConfig(max_train_questions=400, table_questions=changes.pop("made", 0))
-    config = SimpleNamespace(training=TrainingConfig(), model=model, data=data, proposer=None)
+    config = SimpleNamespace(training=TrainingConfig(), model=model, data=data)
     state = {"done": minutes is not None, "seconds": 60 * (minutes or begun)}
-    run = {"kind": "train", "row": Row("a", "a"), "uninterruptible": False, "proposals": None}
+    run = {"kind": "train", "row": Row("a", "a"), "uninterruptible": False}
     return SimpleNamespace(config=config, state=state, **(run | changes))
 
 
@@ -105,7 +107,7 @@ def test_a_run_takes_what_those_took_that_answer_as_it_does() -> None:
     def answers(minutes: float | None = None, **changes: Any) -> Any:
         return plan_run(minutes, kind="answer", **changes)
 
-    chosen = {"proposals": "folder"}
+    chosen = {"layer": 18}
     done = [answers(16), answers(0.5, answers="nodes"), answers(20, **chosen)]
     size = Size(answer_minutes=9.0)
     for expected, changes in ((16, {}), (0.5, {"answers": "nodes"}), (20, chosen)):
