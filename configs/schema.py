@@ -148,7 +148,8 @@ class EncoderConfig:
     node_embeddings: Literal["frozen", "trained"] = "frozen"
     """frozen or trained: the encoder's own copy of the LM's token embeddings."""
     edge_types: bool = False
-    """Learn a vector for each edge type, which is added to messages and in attention."""
+    """Learn a vector for each edge type, which is added to messages and in attention. Change it
+    where the graph has other edges than chains and entities."""
 
     def __post_init__(self) -> None:
         _check_layers("model.encoder.num_layers", self.num_layers)
@@ -172,7 +173,8 @@ class ScorerConfig:
     dropout: float = 0.1
     """Dropout of node states; twice as much before the score. Change it where training overfits."""
     kept_nodes: int | None = 224
-    """Most tokens of passages that go on to the layers above model.layer; null: all do."""
+    """Most tokens of passages that go on to the layers above model.layer; null: all do. Change it
+    with the length of the evidence."""
     loss_weight: float = 1.0
     """Weight of the nodes' loss beside that of the answer's tokens, where the LM writes. Change it
     where one of the two falls and the other does not."""

@@ -103,13 +103,16 @@ def _logprob(model: Explained, batch: BatchLike, entities: Sequence[int], seen: 
         features = model.features(batch)
     seen.states = features.requires_grad_()
     scores = model.node_scores(batch, seen.states)
-    parts = [scores.entities[list(entities)]]
-    if scores.starts is not None and scores.ends is not None and batch.reading is not None:
-        first, last = batch.reading.answers
-        parts.append(scores.starts[first] + scores.ends[last])
-    found = torch.cat(parts)
-    assert len(found), "neither a candidate nor a span is the answer"
-    return found.logsumexp(0)
+    parts = [scores.entities[list(entities)].max(0, keepdim=True).values] if entities else []
+    if isinstance(model, Reader):
+        assert batch.reading is not None, "not laid out for a reader"
+        spans = scores.span_logprobs(batch.reading.answers)
+        share = functional.logsigmoid(torch.cat([scores.shares, -scores.shares]))  # of each head
+        alone = not len(scores.entities)
+        parts = [part + share[:1] for part in parts]
+        parts += [spans + (0.0 if alone else share[1:])] if len(spans) else []
+    assert parts, "neither a candidate nor a span is the answer"
+    return torch.cat(parts).logsumexp(0)
 
 
 class _Seen:

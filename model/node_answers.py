@@ -54,6 +54,18 @@ class NodeScores(NamedTuple):
     is_entity: Tensor | None
     states: Tensor
 
+    def span_logprobs(self, places: Tensor) -> Tensor:
+        """Return the log-probability of spans by their first and last nodes, [2, A] to [A]."""
+        assert self.starts is not None, "no span head"
+        assert self.ends is not None, "no span head"
+        return self.starts[places[0]] + self.ends[places[1]]
+
+    @property
+    def shares(self) -> Tensor:
+        """Logit of the answer being a candidate and not a span, [B]."""
+        assert self.is_entity is not None, "no span head"
+        return self.is_entity
+
 
 class NodeAnswers(nn.Module):
     """Scorer of entities, and of spans, as answers: a GATv2 with heads.
@@ -197,10 +209,7 @@ def span_loss(scores: NodeScores, answers: Tensor, num_answers: Tensor) -> Tenso
         answers: first and last node of each place, [2, A].
         num_answers: number of places of each example, [B].
     """
-    assert scores.starts is not None, "no span head"
-    assert scores.ends is not None, "no span head"
-    logprobs = scores.starts[answers[0]] + scores.ends[answers[1]]  # [A]
-    held = log_sum_exp(logprobs, num_answers)
+    held = log_sum_exp(scores.span_logprobs(answers), num_answers)
     return -held[held > -torch.inf].sum()
 
 
@@ -218,15 +227,11 @@ def mixture_loss(
         answers, num_answers: as in ``span_loss``.
     """
     assert candidates.gold is not None, "no targets"
-    assert scores.starts is not None, "no span head"
-    assert scores.ends is not None, "no span head"
-    assert scores.is_entity is not None, "no span head"
     entities = torch.where(candidates.gold, scores.entities.detach(), -torch.inf)
     one = log_sum_exp(entities, candidates.num_candidates)  # [B]
-    spans = scores.starts.detach()[answers[0]] + scores.ends.detach()[answers[1]]
-    other = log_sum_exp(spans, num_answers)  # [B]
+    other = log_sum_exp(scores.span_logprobs(answers).detach(), num_answers)  # [B]
     either = (one > -torch.inf) | (other > -torch.inf)
-    logit = scores.is_entity[either]
+    logit = scores.shares[either]
     mixed = torch.logaddexp(
         functional.logsigmoid(logit) + one[either].clamp(min=-100.0),
         functional.logsigmoid(-logit) + other[either].clamp(min=-100.0),

@@ -24,6 +24,7 @@ from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users
+from turngraph.model.graph_lm import Reader
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen
 from turngraph.tests.nodes import EVIDENCE
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
@@ -56,7 +57,8 @@ def test_an_answer_is_explained_by_passages_and_entities(of_nodes: Loaded) -> No
         [record] = answer_batch(model, builder.prompt, [example], 0)
         found = why(model, builder, example, record["answer"])
         assert found.answer == record["candidates"][0]["label"]
-        assert found.logprob == pytest.approx(record["logprob"], abs=1e-4)
+        close = 0.1 if isinstance(model, Reader) else 1e-4  # unlikely spans are not listed
+        assert found.logprob == pytest.approx(record["logprob"], abs=close)
         assert sum(passage.share for passage in found.passages) == pytest.approx(1)
         assert min(passage.share for passage in found.passages) > 0
         assert sum(passage.attention or 0 for passage in found.passages) == pytest.approx(1)
@@ -70,14 +72,20 @@ def test_of_entities_of_one_name_the_likeliest_is_explained(of_nodes: Loaded) ->
     [example] = builder.conversation(asked(*pool))
     assert len(candidate_entities(example)) == 2
     [record] = answer_batch(model, builder.prompt, [example], 0)
-    first, second = (found["logprob"] for found in record["candidates"])
-    assert first > second
+    first, *others = (found["logprob"] for found in record["candidates"])
+    if isinstance(model, Reader):  # to it they are one answer
+        assert why(model, builder, example, "Lima").logprob == pytest.approx(first, abs=0.1)
+        return
+    assert first > max(others)
     assert why(model, builder, example, "Lima").logprob == pytest.approx(first, abs=1e-4)
 
 
 def test_what_nodes_cannot_answer_is_not_explained(of_nodes: Loaded) -> None:
     model, builder = of_nodes
     example = builder.conversation(tiny_conversation(0))[0]
+    if isinstance(model, Reader):  # its LM may write what no passage says
+        assert not any(passage.share for passage in why(model, builder, example, "Oslo").passages)
+        return
     with pytest.raises(ValueError, match="no entity of the evidence is named 'Oslo'"):
         why(model, builder, example, "Oslo")
     [example] = builder.conversation(asked(Evidence("e", "it rains", "text")))

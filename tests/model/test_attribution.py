@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+import math
 from typing import Any
 
 import numpy as np
@@ -131,14 +132,15 @@ def weighted(model: EvidenceModel, example: Example, edge: int, factor: float) -
 
 @torch.no_grad()
 def chance(model: EvidenceModel, example: Example, features: Tensor | None = None) -> float:
-    """The log-probability of the first two candidates together, and of the places of answers."""
+    """The log-probability of the likelier one of the first two candidates, or of the answer."""
     batch = batch_of(example)
     scores = model.node_scores(batch, features)
-    parts = [scores.entities[:2]]
-    if scores.starts is not None:
-        first, last = batch.reading.answers
-        parts.append(scores.starts[first] + scores.ends[last])
-    return float(torch.cat(parts).logsumexp(0))
+    entity = float(scores.entities[:2].max().exp())
+    if scores.is_entity is None:
+        return math.log(entity)
+    share = float(scores.is_entity.sigmoid())
+    spans = float(scores.span_logprobs(batch.reading.answers).exp().sum())
+    return math.log(share * entity + (1 - share) * spans)
 
 
 @pytest.mark.parametrize("layer", [0, 1])
