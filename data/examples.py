@@ -280,8 +280,8 @@ class ExampleBuilder:
         target = target_answer(current.answers)
         said = interaction[num_left_out:], current.question
         prefix_ids, suffix_ids = self.prompt.parts(*said)
-        known = said[0] if self.prompt.question_first else interaction
-        graph = self.graph(passages, self.encoded_question(current.question, known))
+        heard = said[0] if self.prompt.question_first else interaction
+        graph = self.graph(passages, self.encoded_question(current.question, heard))
         if self.prompt.question_first and graph.mentions is not None:
             tokens = self.tokenise(passages)[1]
             places = find_answers(passages, tokens, current.answers)

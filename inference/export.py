@@ -35,7 +35,7 @@ from turngraph.data.types import Conversation
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import LoadOptions
 from turngraph.model.checkpoint import Checkpoint, commit, file_hash, hashes
-from turngraph.model.graph_lm import EvidenceModel, GraphLM, Reader
+from turngraph.model.graph_lm import EvidenceModel, GraphLM, Reader, TextLM
 from turngraph.model.merge import merged_lm, prompt_embeddings
 
 logger = logging.getLogger("infer")
@@ -125,6 +125,7 @@ def export(job: ExportJob) -> None:
 
 def write_model(model: EvidenceModel, prompt: Prompt, folder: Path, dtype: torch.dtype) -> None:
     """Write config, weights, generation config, tokenizer and chat template for transformers."""
+    assert isinstance(model, TextLM | Reader), "an LM writes"
     with library_bars():
         merged_lm(model, dtype, prompt.end_id).save_pretrained(folder)
     prompt.tokenizer.save_pretrained(folder)

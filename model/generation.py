@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy, deepcopy
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, distributed
@@ -94,6 +94,20 @@ class PreallocatedLayer(DynamicLayer):
         self.keys, self.values = (store[:num_rows, :, :length] for store in self._stores)
 
 
+class Decoder(Protocol):
+    """What generates: a causal LM of transformers, PEFT's wrapper of one, or one that is called so.
+
+    It also has ``_is_stateful``, whether it keeps other states than keys and values.
+    """
+
+    @property
+    def config(self) -> Any:
+        """The LM's config."""
+
+    def __call__(self, *args: Any, **inputs: Any) -> Any:
+        """Return an object with ``logits``, [B, new, V]."""
+
+
 class Past:
     """Prefix cache: keys and values of a conversation's last prompt, reused for the next one.
 
@@ -143,21 +157,21 @@ def common_start(one: Tensor, other: Tensor) -> int:
     return int((one[:length] == other[:length]).all(1).long().cumprod(0).sum())
 
 
-def key_value_cache(lm: PreTrainedModel, capacity: int) -> Cache:
+def key_value_cache(lm: Decoder, capacity: int) -> Cache:
     """Make an empty cache for rows of up to ``capacity`` tokens.
 
     LMs with other layers than attention get transformers' own dynamic cache.
     """
     config = lm.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds - ATTENTION or lm._is_stateful:
+    if kinds - ATTENTION or getattr(lm, "_is_stateful", False):
         return DynamicCache(config=config)
     return Cache(layers=[PreallocatedLayer(capacity) for _ in range(config.num_hidden_layers)])
 
 
 @torch.no_grad()
 def greedy(
-    lm: PreTrainedModel,
+    lm: Decoder,
     embeddings: Tensor,
     attention_mask: Tensor,
     position_ids: Tensor,
@@ -226,7 +240,7 @@ class Rows:
     """
 
     def __init__(
-        self, lm: PreTrainedModel, attention_mask: Tensor, position_ids: Tensor, max_new_tokens: int
+        self, lm: Decoder, attention_mask: Tensor, position_ids: Tensor, max_new_tokens: int
     ) -> None:
         num, length = len(attention_mask), attention_mask.shape[-1]
         self.lm = lm
@@ -301,7 +315,7 @@ def last_column(device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def answer_logprobs(
-    lm: PreTrainedModel,
+    lm: Decoder,
     embeddings: Tensor,
     attention_mask: Tensor,
     position_ids: Tensor,

@@ -407,7 +407,8 @@ class NodeRanker(EvidenceModel):
     @property
     def device(self) -> torch.device:
         """The device of the token embeddings."""
-        return self.embeddings.weight.device
+        weight: Tensor = self.embeddings.weight
+        return weight.device
 
     def features(self, batch: BatchLike) -> Tensor:
         """Return the features of a batch's nodes, normalised, [N, D]."""
@@ -557,21 +558,21 @@ class Reader(EvidenceModel):
         )
 
     @torch.no_grad()
-    def decoder(self, batch: BatchLike, read: Read) -> tuple[ReaderDecoder, dict[str, Tensor]]:
+    def decoder(self, batch: BatchLike, read: Read) -> tuple[ReaderDecoder, tuple[Tensor, Tensor, Tensor]]:
         """Return the reader as a causal LM that continues a batch, and its prompts.
 
-        The prompts are arguments of ``generation.greedy``: states after layer L as embeddings, and
+        The prompts are the arguments of ``generation.greedy`` after the LM: states after layer L as embeddings, and
         a mask and positions with two channels, below the graph and above it.
         """
         assert read.recorder is not None, "keys and values were not kept"
         above, states = self.rows(batch, read, padded_left=True)
         reading = _reading(batch)
         below = torch.where(above.is_token, reading.positions[above.tokens], 0)
-        prompt = {
-            "embeddings": states[above.tokens],
-            "attention_mask": torch.stack([above.is_token & ~above.is_kept, above.is_token], 1),
-            "position_ids": torch.stack([below, above.positions], 1),
-        }
+        prompt = (
+            states[above.tokens],
+            torch.stack([above.is_token & ~above.is_kept, above.is_token], 1),
+            torch.stack([below, above.positions], 1),
+        )
         return ReaderDecoder(self.lm_layers, read.recorder, above), prompt
 
     @torch.no_grad()
@@ -598,10 +599,10 @@ class Reader(EvidenceModel):
             decoder, prompt = self.decoder(batch, read)
             return greedy(
                 decoder,
-                **prompt,
-                max_new_tokens=max_new_tokens,
-                ends=ends,
-                on_token=on_token,
+                *prompt,
+                max_new_tokens,
+                ends,
+                on_token,
                 synced=isinstance(self, FSDPModule),
             )
 
@@ -622,9 +623,7 @@ class Reader(EvidenceModel):
         with self.decoding():
             read = self.read(batch, record=True) if read is None else read
             decoder, prompt = self.decoder(batch, read)
-            return answer_logprobs(
-                decoder, **prompt, answer_ids=answer_ids, num_answers=num_answers
-            )
+            return answer_logprobs(decoder, *prompt, answer_ids, num_answers)
 
 
 def make_model(config: ModelConfig, base: PreTrainedModel | None = None) -> EvidenceModel:

@@ -11,11 +11,11 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
-from turngraph.model.graph_lm import BatchLike, EvidenceModel
+from turngraph.model.graph_lm import BatchLike, Reader, TextLM
 
 
 @torch.no_grad()
-def merged_lm(model: EvidenceModel, dtype: torch.dtype, end_id: int) -> PreTrainedModel:
+def merged_lm(model: TextLM | Reader, dtype: torch.dtype, end_id: int) -> PreTrainedModel:
     """Merge LoRA into the LM's weights; return a plain transformers model, on CPU.
 
     The sum W + (alpha / r) B A is computed in float32 and rounded once, to ``dtype``.
@@ -56,7 +56,7 @@ def _untie_adapted_head(lm: PeftModel) -> None:
 
 
 @torch.no_grad()
-def prompt_embeddings(model: EvidenceModel, batch: BatchLike) -> list[Tensor]:
+def prompt_embeddings(model: TextLM, batch: BatchLike) -> list[Tensor]:
     """Return the input embeddings of each prompt of a batch, without padding, [T, D], on CPU."""
     with model._autocast():
         embedded = model.input_embeddings(batch)  # [B, T, D]

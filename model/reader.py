@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -89,33 +90,22 @@ def attend(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
         return found
-    attention = functional.scaled_dot_product_attention
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))  # [T, heads, C]
-    grouped = q.shape[1] != k.shape[1]
     prefixes = segments.prefixes
-    before = [part[prefixes].transpose(1, 2) for part in (k, v)]  # [B, K, P, C]
-    own = attention(
-        q[prefixes].transpose(1, 2),
-        *before,
+    first_keys, first_values = (part[prefixes].transpose(1, 2) for part in (k, v))  # [B, K, P, C]
+    compute = partial(
+        functional.scaled_dot_product_attention,
         dropout_p=dropout,
-        is_causal=True,
         scale=scaling,
-        enable_gqa=grouped,
+        enable_gqa=q.shape[1] != k.shape[1],
     )
+    own = compute(q[prefixes].transpose(1, 2), first_keys, first_values, is_causal=True)
     outputs = [own.transpose(1, 2).flatten(0, 1)]  # [B P, heads, C]
     for group in segments.segments:
-        seen = [
-            torch.cat([first[group.examples], part[group.tokens].transpose(1, 2)], 2)
-            for first, part in zip(before, (k, v), strict=True)
-        ]
-        out = attention(
-            q[group.tokens].transpose(1, 2),
-            *seen,
-            attn_mask=group.mask,
-            dropout_p=dropout,
-            scale=scaling,
-            enable_gqa=grouped,
-        )
+        of, tokens = group.examples, group.tokens
+        keys = torch.cat([first_keys[of], k[tokens].transpose(1, 2)], 2)
+        values = torch.cat([first_values[of], v[tokens].transpose(1, 2)], 2)
+        out = compute(q[tokens].transpose(1, 2), keys, values, attn_mask=group.mask)
         outputs.append(out.transpose(1, 2).flatten(0, 1))
     return torch.cat(outputs)[segments.places][None], None
 
@@ -204,7 +194,8 @@ class GraphAtLayer(nn.Module):
         """Return what is added to the states of nodes, [N, D]."""
         size = states.detach().to(self.mark.dtype).pow(2).mean(1, keepdim=True).sqrt()
         change = self.residual_gate * self.up(scores.states) + probabilities[:, None] * self.mark
-        return (size * change).to(states.dtype)
+        found: Tensor = (size * change).to(states.dtype)
+        return found
 
     def saved_state(self) -> dict[str, Tensor]:
         """Return the tensors to save."""
@@ -334,7 +325,7 @@ class ReaderLayers:
     ) -> Tensor:
         rotary = self.body.rotary_emb(states, position_ids=positions)
         for layer in layers:
-            states = layer(
+            output: Any = layer(
                 states,
                 attention_mask=mask,
                 position_ids=positions,
@@ -343,8 +334,7 @@ class ReaderLayers:
                 use_cache=cache is not None,
                 **more,
             )
-            if isinstance(states, tuple):  # before transformers 5
-                states = states[0]
+            states = output[0] if isinstance(output, tuple) else output
         return states
 
     def logits(self, states: Tensor) -> Tensor:
@@ -421,10 +411,12 @@ class ReaderDecoder:
             assert inputs_embeds is not None, "neither ids nor embeddings"
             states = inputs_embeds
             for index in range(self.layers.layer):
-                keys, values = self.recorder.layers[index]
-                of_rows = [part[0][:, self.rows.tokens].transpose(0, 1) for part in (keys, values)]
+                keys, values = (
+                    part[0][:, self.rows.tokens].transpose(0, 1)  # [B, K, U, C]
+                    for part in self.recorder.layers[index]
+                )
                 if past_key_values is not None:
-                    past_key_values.update(*of_rows, index)
+                    past_key_values.update(keys, values, index)
         else:
             mask = causal_mask(below, input_ids.shape[1])
             states = self.layers.next_below(input_ids, positions_below, mask, past_key_values)

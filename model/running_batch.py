@@ -24,7 +24,7 @@ from turngraph.model.generation import (
     last_column,
     likeliest,
 )
-from turngraph.model.graph_lm import BatchLike, EvidenceModel
+from turngraph.model.graph_lm import BatchLike, TextLM
 
 SPARE = 64
 """Columns that a store has left when it is laid out anew, or an eighth of them if that is more; and
@@ -122,7 +122,7 @@ class JoinedLayer(DynamicLayer):
 class RunningBatch:
     """Rows of different prompts that are decoded together, each until its own end.
 
-    Answers equal those of ``EvidenceModel.generate`` up to the rounding of float sums.
+    Answers equal those of ``TextLM.generate`` up to the rounding of float sums.
 
     Args:
         model: in evaluation mode.
@@ -135,7 +135,7 @@ class RunningBatch:
         UserError: the LM has other layers than attention.
     """
 
-    def __init__(self, model: EvidenceModel, end_id: int) -> None:
+    def __init__(self, model: TextLM, end_id: int) -> None:
         config = model.causal_lm.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"]) - ATTENTION
         if kinds or model.causal_lm._is_stateful:

@@ -421,8 +421,6 @@ def cluster_lines(config: Config, text: str) -> list[str]:
         ]
     share = f"time is for {ASSUMED_SHARE:.0%} of the GPU's {gpus.chip.flops / 1e12:.0f} TFLOP/s"
     lines.append(f"              {share}, an assumption until measured; without evaluations")
-    if config.proposer is not None:
-        lines.append("              without the nodes of the proposer, which are trained first")
     return lines
 
 

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import run_cli
@@ -32,7 +33,7 @@ from turngraph.inference.load import load
 from turngraph.inference.options import LoadOptions
 from turngraph.inference.questions import DRAW_SEED
 from turngraph.model.checkpoint import read_checkpoint
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.graph_lm import TextLM
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Difference:
 
 
 def generate(
-    model: EvidenceModel,
+    model: TextLM,
     examples: Sequence[Example],
     *,
     batch_size: int,
@@ -77,7 +78,7 @@ def generate(
 
 
 def differences(
-    model: EvidenceModel,
+    model: TextLM,
     examples: Sequence[Example],
     alone: Sequence[list[int]],
     together: Sequence[list[int]],
@@ -93,7 +94,7 @@ def differences(
 
 @torch.no_grad()
 def difference(
-    model: EvidenceModel, example: Example, before: list[int], tokens: tuple[int, int]
+    model: TextLM, example: Example, before: list[int], tokens: tuple[int, int]
 ) -> Difference:
     """Compute the difference of two tokens' logits after the first tokens of an answer."""
     longer = replace(example, suffix_ids=[*example.suffix_ids, *before], target_ids=[])
@@ -124,6 +125,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     conversations = complete_entities(read_conversations(args.input))
     chosen = choose_questions(conversations, args.max_questions, False, DRAW_SEED)
     model, builder = load(checkpoint, LoadOptions(args.base_model, args.device))
+    if not isinstance(model, TextLM):
+        raise UserError(f"{checkpoint.folder}: of a text or graph model alone")
     examples = [
         e for n, turns in chosen.items() for e in builder.conversation(conversations[n], turns)
     ]

@@ -23,7 +23,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.inference.answer_batches import answer_together
 from turngraph.inference.answer_lines import WINDOW
 from turngraph.model.generation import key_value_cache
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.graph_lm import TextLM
 
 
 class Pass(NamedTuple):
@@ -59,7 +59,7 @@ class Ours:
     """
 
     def __init__(
-        self, model: EvidenceModel, prompt: Prompt, max_new_tokens: int, settings: dict[str, Any]
+        self, model: TextLM, prompt: Prompt, max_new_tokens: int, settings: dict[str, Any]
     ) -> None:
         self.module, self.prompt, self.settings = model, prompt, settings
         self.max_new_tokens = max_new_tokens
@@ -98,7 +98,7 @@ class OneByOne:
     """
 
     def __init__(
-        self, model: EvidenceModel, prompt: Prompt, max_new_tokens: int, merged: bool = False
+        self, model: TextLM, prompt: Prompt, max_new_tokens: int, merged: bool = False
     ) -> None:
         self.module, self.prompt, self.max_new_tokens = model, prompt, max_new_tokens
         if merged:
@@ -185,7 +185,7 @@ class Bare:
         model: our model.
     """
 
-    def __init__(self, model: EvidenceModel) -> None:
+    def __init__(self, model: TextLM) -> None:
         self.model = model
         self.batches: list[list[dict[str, Any]]] = []
 

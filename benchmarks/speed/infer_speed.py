@@ -58,7 +58,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.infer import positive
 from turngraph.inference.options import ANSWER_TOKENS
 from turngraph.model.checkpoint import commit
-from turngraph.model.graph_lm import make_model
+from turngraph.model.graph_lm import TextLM, make_model
 
 logger = logging.getLogger("infer_speed")
 MODULE = "turngraph.benchmarks.speed.infer_speed"
@@ -198,6 +198,7 @@ class Run:
             return PygAnswerer(system, args.max_new_tokens, args.pyg_batch_size)
         evidence: Literal["graph", "text"] = "text" if name == "text" else "graph"
         model = make_model(replace(config.model, evidence=evidence), base).to(self.device).eval()
+        assert isinstance(model, TextLM), "the config has neither nodes nor a layer"
         if name in OURS:
             settings = {"batch_tokens": args.batch_tokens}
             return Ours(model, prompt, args.max_new_tokens, settings)

@@ -45,7 +45,7 @@ from turngraph.data.batches.prefetch import Step, steps
 from turngraph.data.embedding import Embed
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
-from turngraph.model.graph_lm import EvidenceModel, node_ids_of
+from turngraph.model.graph_lm import EvidenceModel, GraphLM, node_ids_of
 from turngraph.training.operations import VARLEN_ATTENTION, LmShape, lm_shape
 from turngraph.training.optimizer import make_optimizer
 
@@ -140,7 +140,7 @@ class Ours:
         model = self.module
         low = self.config.model.dtype == "bfloat16"
         with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
-            assert model.encoder is not None
+            assert isinstance(model, GraphLM)
             states = model.encoder(node_ids_of(tensors), tensors.edge_index, tensors.edge_types)
         states.sum().backward()
         self.optimizer.zero_grad()

@@ -67,7 +67,7 @@ from turngraph.data.sources import worldfacts
 from turngraph.data.types import Conversation
 from turngraph.infer import positive
 from turngraph.model.checkpoint import commit
-from turngraph.model.graph_lm import make_model
+from turngraph.model.graph_lm import GraphLM, make_model
 from turngraph.training.operations import LmShape, executed, operations, useful
 
 logger = logging.getLogger("train_speed")
@@ -368,10 +368,10 @@ class Run:
                 system.encode(tensors)
             rounds.append(clock(self.device) - began)
         largest = max(inputs, key=lambda tensors: int(tensors.node_mask.sum()))
-        cell, encoder = self.cells["graph", setting], system.module.encoder
-        assert encoder is not None
+        cell = self.cells["graph", setting]
+        assert isinstance(system.module, GraphLM)
         assert cell.peak_bytes is not None
-        held = resident_bytes(encoder, system.optimizer)
+        held = resident_bytes(system.module.encoder, system.optimizer)
         memory = held + peak_bytes(lambda: system.encode(largest), self.device)
         return {
             "batch_size": setting.batch_size,

@@ -99,7 +99,8 @@ def lay_out(
     for index, (example, target) in enumerate(zip(examples, targets, strict=True)):
         graph = example.graph
         assert graph.mentions is not None, "built without mentions"
-        *sizes, num_question = graph.mentions.sizes.tolist()
+        sizes: list[int] = graph.mentions.sizes[:-1].tolist()
+        num_question = int(graph.mentions.sizes[-1])
         prefix, suffix = example.prefix_ids, [*example.suffix_ids, *target]
         num_prefix, num_read = len(prefix), int(sum(sizes))
         ids = np.concatenate([_ids(prefix), graph.prompt_ids, _ids(suffix)])
@@ -135,21 +136,21 @@ def lay_out(
         name: torch.from_numpy(np.concatenate(arrays, axis=-1).astype(np.int64))
         for name, arrays in parts.items()
     }
-    sizes_of = np.array([len(ids) for ids in parts["token_ids"]])
-    starts = np.cumsum([0, *sizes_of[:-1]])
+    num_tokens = [len(ids) for ids in parts["token_ids"]]
+    starts = np.cumsum([0, *num_tokens[:-1]])
     prefixes, is_prefix = _padded(starts, np.array(prefix_sizes))
     groups, places = [], np.zeros(start, np.int64)
     places[prefixes[is_prefix]] = np.flatnonzero(is_prefix.ravel())
     before = prefixes.size
     for group in _by_length(segments):
-        of, firsts, lengths = np.array(group).T
-        tokens, is_token = _padded(firsts, lengths)
+        of, begins, num = np.array(group).T
+        tokens, is_token = _padded(begins, num)
         places[tokens[is_token]] = before + np.flatnonzero(is_token.ravel())
         before += tokens.size
         seen = np.tril(np.ones((tokens.shape[1],) * 2, bool))
         own = np.broadcast_to(seen, (len(group), *seen.shape))
-        prefix = np.broadcast_to(is_prefix[of][:, None], (*tokens.shape, prefixes.shape[1]))
-        mask = torch.from_numpy(np.concatenate([prefix, own], axis=2)[:, None])
+        seen_first = np.broadcast_to(is_prefix[of][:, None], (*tokens.shape, prefixes.shape[1]))
+        mask = torch.from_numpy(np.concatenate([seen_first, own], axis=2)[:, None])
         groups.append(Segments(torch.from_numpy(tokens), torch.from_numpy(of), mask))
     return Reading(
         **joined,

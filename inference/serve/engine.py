@@ -277,6 +277,7 @@ class Engine:
             logger.exception("a step failed: %d answers are lost", self.num_running)
             for lost in self._requests:
                 lost.arrived.put(_as_user_error(error))
+            assert isinstance(self.model, TextLM), "decoded together"
             self._requests, self._running = [], RunningBatch(self.model, self.end_id)
         return True
 
