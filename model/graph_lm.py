@@ -1,8 +1,8 @@
 """The models, one class a kind: text, graph (paper, sections 4.5 and 4.6), nodes, reader.
 
 Shapes: B examples (1 if they are packed into one row), T tokens, N nodes, E edges, D LM width,
-V vocabulary, A answer tokens, K columns that have some, P given answers, C candidates, U tokens of the longest row above a
-reader's graph.
+V vocabulary, A answer tokens, K columns that have some, P given answers, C candidates, U tokens of
+the longest row above a reader's graph.
 """
 
 from __future__ import annotations
@@ -558,11 +558,13 @@ class Reader(EvidenceModel):
         )
 
     @torch.no_grad()
-    def decoder(self, batch: BatchLike, read: Read) -> tuple[ReaderDecoder, tuple[Tensor, Tensor, Tensor]]:
+    def decoder(
+        self, batch: BatchLike, read: Read
+    ) -> tuple[ReaderDecoder, tuple[Tensor, Tensor, Tensor]]:
         """Return the reader as a causal LM that continues a batch, and its prompts.
 
-        The prompts are the arguments of ``generation.greedy`` after the LM: states after layer L as embeddings, and
-        a mask and positions with two channels, below the graph and above it.
+        The prompts are the arguments of ``generation.greedy`` after the LM: states after layer L as
+        embeddings, and a mask and positions with two channels, below the graph and above it.
         """
         assert read.recorder is not None, "keys and values were not kept"
         above, states = self.rows(batch, read, padded_left=True)

@@ -141,9 +141,7 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
             trainings[trained.name, seed] = _training(trained, seed, config, output, folders)
             runs.append(trainings[trained.name, seed])
         training = trainings[trained.name, seed]
-        runs.append(
-            _answers(study, size, row, training=training, output=output, folders=folders)
-        )
+        runs.append(_answers(study, size, row, training=training, output=output, folders=folders))
     # without training, every seed gives the same answers
     first = study.seeds[0]
     return [r for r in runs if r.config.training.max_steps != 0 or r.seed == first]
