@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from turngraph.configs.extras import extra
 from turngraph.configs.user_error import UserError
-from turngraph.data.memory_graph.ontology.lens import Lens
+from turngraph.data.memory_graph.memory_types import HYPER, THESIS
+from turngraph.data.memory_graph.ontology.lens import (
+    DERIVED_FROM,
+    HYPOTHESIS,
+    LABEL,
+    SUPERSEDED_BY,
+    TRUE,
+    Lens,
+)
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, RDF, TG, Ontology
 from turngraph.data.memory_graph.ontology.shapes import shacl
 from turngraph.data.memory_graph.record.store import Store
@@ -20,6 +29,9 @@ with extra("rdf", "typed memory graphs need"):
 SPEAKER, SOURCE, TEXT, WHEN, SPAN, BOUNDARY, RELATION, FROM, TO = (
     NamedNode(TG + name)
     for name in "speaker source text saidAt span boundary relation from to".split()
+)
+STATEMENT, MENTIONS, PROPERTIES = (
+    NamedNode(TG + name) for name in ("statement", "mentions", "properties")
 )
 SUBJECT, OBJECT = NamedNode(RDF + "subject"), NamedNode(RDF + "object")
 """Properties that exports have and the lens has not; times are in ISO form, as they were said."""
@@ -88,19 +100,45 @@ def _provenance(store: Store) -> Iterator[Quad]:
                 is_node = isinstance(value, int)
                 term = NamedNode(f"{TG}o{value}") if is_node else Literal(value)
                 yield Quad(_fact(2 * edge + 1), name, term)
-    sql = "SELECT fact, episode, start, stop FROM provenance WHERE fact % 2 = 1"
-    for fact, episode, first, stop in db.execute(sql):
+    for fact, episode, first, stop in db.execute(
+        "SELECT fact, episode, start, stop FROM provenance"
+    ):
         yield Quad(_fact(fact), SPAN, Literal(f"ep{episode} {first}-{stop}"))
-    sql = "SELECT old, new, boundary FROM supersessions WHERE old % 2 = 1 AND boundary IS NOT NULL"
+        if fact % 2 == 0:
+            yield Quad(_fact(fact), DERIVED_FROM, NamedNode(f"{TG}ep{episode}"))
+    sql = "SELECT old, new, boundary FROM supersessions WHERE boundary IS NOT NULL"
     for old, new, boundary in db.execute(sql):
         yield Quad(_fact(old), BOUNDARY, Literal(f"f{new} {boundary}"))
-    sql = """SELECT e.node, e.speaker, e.source, n.text, n.said
+    for old, new in db.execute("SELECT old, new FROM supersessions WHERE old % 2 = 0"):
+        yield Quad(_fact(old), SUPERSEDED_BY, _fact(new))
+    yield from _theses(store)
+    sql = """SELECT e.node, e.speaker, e.source, n.text, n.said, e.properties
         FROM episodes e JOIN nodes n ON n.id = e.node"""
-    for node, *values in db.execute(sql):
+    for node, *values, properties in db.execute(sql):
         episode = NamedNode(f"{TG}ep{node}")
-        for name, value in zip((SPEAKER, SOURCE, TEXT, WHEN), values, strict=True):
+        kept = properties if isinstance(properties, str) else json.dumps(properties)
+        values.append(None if kept == "{}" else kept)
+        names = (SPEAKER, SOURCE, TEXT, WHEN, PROPERTIES)
+        for name, value in zip(names, values, strict=True):
             if value is not None:
                 yield Quad(episode, name, Literal(value))
+
+
+def _theses(store: Store) -> Iterator[Quad]:
+    """Yield the sentences, when they hold, and the objects that they mention."""
+    sql = f"SELECT id, text, valid_from, valid_to, hypothesis FROM nodes WHERE type = {THESIS}"
+    for node, *values, hypothesis in store.db.execute(sql):
+        for name, value in zip((STATEMENT, FROM, TO), values, strict=True):
+            if value is not None:
+                yield Quad(_fact(2 * node), name, Literal(value))
+        if hypothesis:
+            yield Quad(_fact(2 * node), HYPOTHESIS, TRUE)
+    sql = f"""SELECT e.target, e.source, o.text FROM edges e JOIN nodes o ON o.id = e.source
+        WHERE e.type = {HYPER}"""
+    for thesis, node, name in store.db.execute(sql):
+        mentioned = NamedNode(f"{TG}o{node}")
+        yield Quad(_fact(2 * thesis), MENTIONS, mentioned)
+        yield Quad(mentioned, LABEL, Literal(name))
 
 
 def _fact(key: int) -> NamedNode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,17 +12,27 @@ from pathlib import Path
 from turngraph.configs.extras import extra
 from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.given import GivenExtractor
-from turngraph.data.memory_graph.memory_types import Episode, Extraction, Replaced, Triplet
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Extraction,
+    Replaced,
+    Span,
+    Thesis,
+    Triplet,
+)
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.ontology.lens import DERIVED_FROM, HYPOTHESIS, LABEL, SUPERSEDED_BY
 from turngraph.data.memory_graph.ontology.ontology import OWL, RDF, RDFS, SKOS, TG, Ontology
 from turngraph.data.memory_graph.ontology.rdf_export import (
     FROM,
+    MENTIONS,
     OBJECT,
+    PROPERTIES,
     RELATION,
     SOURCE,
     SPAN,
     SPEAKER,
+    STATEMENT,
     SUBJECT,
     TEXT,
     TO,
@@ -34,6 +45,7 @@ with extra("rdf", "typed memory graphs need"):
     from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat
 
 _SPAN = re.compile(r"(\w+) (\d+)-(\d+)")
+_TYPE = RDF + "type"
 _VOCABULARIES = (RDF, RDFS, OWL, SKOS)
 _FORMATS = {".trig": RdfFormat.TRIG, ".nq": RdfFormat.N_QUADS}
 
@@ -56,7 +68,7 @@ def read_rdf(path: str | Path, ontology: Ontology, extractor: GivenExtractor) ->
     path = Path(path)
     source = read_turtle(path, _FORMATS.get(path.suffix.lower(), RdfFormat.TURTLE))
     about = _About.of(source)
-    if any(RELATION.value in values for values in about.values.values()):
+    if any(not {TEXT.value, RELATION.value}.isdisjoint(one) for one in about.values.values()):
         yield from _exported(about, extractor)
     else:
         yield from _triples(about, ontology, extractor)
@@ -127,16 +139,38 @@ def _exported(about: _About, extractor: GivenExtractor) -> Iterator[Episode]:
             raise about.error(fact, "no episode says it")
         for sayer in sayers:
             told[sayer].append(fact)
-    for iri in sorted(told, key=_number):
+    theses: dict[str, list[str]] = defaultdict(list)
+    for thesis in sorted(_subjects(about, STATEMENT), key=_number):
+        for newer in about.all(thesis, SUPERSEDED_BY):
+            old[newer].append(thesis)
+        for sayer in about.all(thesis, DERIVED_FROM):
+            theses[sayer].append(thesis)
+    for iri in sorted({*told, *_subjects(about, TEXT)}, key=_number):
         episode = Episode(
             about.needed(iri, TEXT),
             about.time(iri, WHEN),
             about.one(iri, SOURCE) or about.source.path.name,
             f"{about.source.path.name} {iri}",
             about.one(iri, SPEAKER),
+            _properties(about, iri),
         )
         triplets = tuple(_triplet(about, fact, iri, old[fact]) for fact in told[iri])
-        yield extractor.hold(episode, Extraction(triplets))
+        stated = tuple(_thesis(about, one, iri, old[one]) for one in theses[iri])
+        yield extractor.hold(episode, Extraction(triplets, stated))
+
+
+def _subjects(about: _About, term: NamedNode) -> list[str]:
+    return [subject for subject, values in about.values.items() if term.value in values]
+
+
+def _properties(about: _About, episode: str) -> dict[str, str]:
+    try:
+        read = json.loads(about.one(episode, PROPERTIES) or "{}")
+    except ValueError:
+        read = None
+    if not isinstance(read, dict) or not all(isinstance(one, str) for one in read.values()):
+        raise about.error(episode, "properties must be a JSON object of texts")
+    return read
 
 
 def _check_names(about: _About, facts: Sequence[str]) -> None:
@@ -164,33 +198,69 @@ def _ends(about: _About, fact: str) -> tuple[str, str, str]:
 
 def _triplet(about: _About, fact: str, episode: str, old: Sequence[str]) -> Triplet:
     """Return a fact as one of its episodes says it; a superseded one ends when its newer begins."""
-    spans = [_SPAN.fullmatch(text) for text in about.all(fact, SPAN)]
-    here = [(int(one[2]), int(one[3])) for one in spans if one and episode.endswith(one[1])]
     is_superseded = bool(about.all(fact, SUPERSEDED_BY))
     return Triplet(
         *_ends(about, fact),
         valid_from=about.time(fact, FROM),
         valid_to=None if is_superseded else about.time(fact, TO),
         hypothesis=about.one(fact, HYPOTHESIS) == "true",
-        span=min(here, default=None),
-        replaces=tuple(Replaced(*_ends(about, one)) for one in old),
+        span=_span(about, fact, episode),
+        replaces=_replaced(about, old),
+    )
+
+
+def _thesis(about: _About, fact: str, episode: str, old: Sequence[str]) -> Thesis:
+    is_superseded = bool(about.all(fact, SUPERSEDED_BY))
+    return Thesis(
+        about.needed(fact, STATEMENT),
+        tuple(about.needed(node, LABEL) for node in about.all(fact, MENTIONS)),
+        valid_from=about.time(fact, FROM),
+        valid_to=None if is_superseded else about.time(fact, TO),
+        hypothesis=about.one(fact, HYPOTHESIS) == "true",
+        span=_span(about, fact, episode),
+        replaces=_replaced(about, old),
+    )
+
+
+def _span(about: _About, fact: str, episode: str) -> Span | None:
+    spans = [_SPAN.fullmatch(text) for text in about.all(fact, SPAN)]
+    here = [(int(one[2]), int(one[3])) for one in spans if one and episode.endswith(f":{one[1]}")]
+    return min(here, default=None)
+
+
+def _replaced(about: _About, old: Sequence[str]) -> tuple[Replaced, ...]:
+    return tuple(
+        Replaced(text=about.needed(one, STATEMENT))
+        if about.one(one, STATEMENT) is not None
+        else Replaced(*_ends(about, one))
+        for one in old
     )
 
 
 def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> Iterator[Episode]:
     """Yield an episode for each triple that states something of two things, or a value."""
     name = about.source.path.name
+    terms = {s for s, v in about.values.items() if any(map(_is_of_vocabulary, v.get(_TYPE, ())))}
+    if terms >= about.values.keys():
+        raise UserError(
+            f"{about.source.path}: an ontology, which states nothing to remember; `ask --compute"
+            " --ontology FILE` uses one"
+        )
     for index, quad in enumerate(about.source.quads):
         predicate = quad.predicate.value
         if predicate.startswith(_VOCABULARIES) and predicate != RDF + "type":
             continue
+        if _name(quad.subject) in terms:  # the file's own classes and properties
+            continue
         ends = [_label(about, term) for term in (quad.subject, quad.object)]
         relation = "is a" if predicate == RDF + "type" else _relation(predicate, ontology)
-        if predicate == RDF + "type" and _name(quad.object).startswith(_VOCABULARIES):
-            continue  # the file's own classes and properties
         text = f"{ends[0]} {relation} {ends[1]}."
         episode = Episode(text, None, name, f"{name} {index} {text}")
         yield extractor.hold(episode, Extraction((Triplet(ends[0], relation, ends[1]),)))
+
+
+def _is_of_vocabulary(iri: str) -> bool:
+    return iri.startswith(_VOCABULARIES)
 
 
 def _label(about: _About, term: object) -> str:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from pyoxigraph import Literal, NamedNode, RdfFormat, parse
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.ontology.ontology import RDFS, TG, load_ontology
 from turngraph.data.memory_graph.ontology.push import push, pushed_revision
 from turngraph.memory import main
@@ -70,6 +72,51 @@ def test_an_export_that_is_imported_exports_the_same(graph: MemoryGraph, tmp_pat
         assert plain(second) == plain(first)
         facts = imported.history("Anna")
         assert {p.source for fact in facts for p in fact.provenance} == {"given 0.jsonl"}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["It rained."],
+        ["Anna lives in Paris.", "It rained.", "🙂", "Anna lives in Oslo. It snowed."],
+    ],
+    ids=["no triplets", "some triplets"],
+)
+def test_no_text_and_no_sentence_is_lost(texts: list[str], tmp_path: Path) -> None:
+    said = "2024-03-01T08:30:00+09:00"
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        for number, text in enumerate(texts):
+            graph.remember_many([Episode(text, said, f"letter {number}", speaker="Eva")])
+        before = kept(graph)
+        target = export(graph)
+    other = tmp_path / "other.db"
+    main(["import", "--db", str(other), "--rdf", str(target)])
+    with MemoryGraph.open(other) as graph:
+        assert kept(graph) == before
+
+
+def kept(graph: MemoryGraph) -> list[list[tuple[object, ...]]]:
+    """Episodes, theses with what they mention, and triplets of a graph, without ids."""
+    queries = (
+        """SELECT n.text, n.said, e.source, e.speaker, e.properties
+            FROM episodes e JOIN nodes n ON n.id = e.node""",
+        """SELECT t.text, t.valid_from, t.valid_to, o.text, p.start, p.stop
+            FROM nodes t JOIN edges h ON h.target = t.id AND h.type = 1
+            JOIN nodes o ON o.id = h.source JOIN provenance p ON p.fact = 2 * t.id""",
+        """SELECT s.text, e.relation, o.text, e.valid_from, e.valid_to FROM edges e
+            JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target WHERE e.type = 0""",
+    )
+    return [sorted(graph.store.db.execute(sql), key=repr) for sql in queries]
+
+
+def test_an_ontology_is_no_memory(tmp_path: Path) -> None:
+    ontology = tmp_path / "my.ttl"
+    ontology.write_text(
+        HEAD + "@prefix owl: <http://www.w3.org/2002/07/owl#> .\n"
+        'my:Cat a owl:Class ; my:note "purrs" .\n'
+    )
+    with pytest.raises(UserError, match="an ontology, which states nothing to remember"):
+        main(["import", "--db", str(tmp_path / "my.db"), "--rdf", str(ontology)])
 
 
 def test_a_base_keeps_memories_apart_and_is_read_again(graph: MemoryGraph, tmp_path: Path) -> None:
