@@ -130,6 +130,8 @@ def ask(db: str, questions: Iterable[str], options: AskOptions) -> None:
                 found = planned(question)
             elif options.mode == "themes":
                 found = graph.ask_themes(question, as_of, theme_settings(options.min_similarity))
+            elif options.mode == "both":
+                found = graph.ask_both(question, as_of, settings if as_json else wider)
             elif options.mode == "episodes":
                 found = graph.ask_episodes(question, as_of, settings)
             else:

@@ -72,7 +72,8 @@ class AskOptions:
         min_similarity: least cosine of a fact.
         plan: who finds the steps of a plan: ``rules``, ``lm`` or ``endpoint``; None: no plan.
         steps, clues: most steps of a plan, most queries of a step; None: the default.
-        over: what is ranked, ``facts`` or ``episodes``; None: facts.
+        over: what is ranked, ``facts``, ``episodes`` or ``both``, fused; None: both, and facts
+            where a plan or an option of traversals asks for them.
         embedder: name of the sentence encoder.
         no_embed: compare words, without a sentence encoder.
         as_json: print one JSON object a question.
@@ -98,7 +99,7 @@ class AskOptions:
     plan: str | None = None
     steps: int | None = None
     clues: int | None = None
-    over: Literal["facts", "episodes"] | None = None
+    over: Literal["both", "facts", "episodes"] | None = None
     embedder: str = EMBEDDER
     no_embed: bool = False
     as_json: bool = False
@@ -132,6 +133,8 @@ class AskOptions:
             raise UserError(
                 "--themes: walks no triplets, so --mixture and --forbidden are not for it"
             )
+        if self.over == "both" and (walks or self.forbidden or self.plan is not None):
+            raise UserError("--over both: not for --mixture, --forbidden and --plan")
         if self.over == "episodes" and walks:
             raise UserError("--over episodes: ranks by ppr, so --mixture is not for it")
         if self.mode == "episodes" and self.min_similarity:
@@ -153,7 +156,8 @@ class AskOptions:
             return "plan"
         if self.themes:
             return "themes"
-        return self.over or "facts"
+        walks = self.mixture != MIXTURE or bool(self.forbidden)
+        return self.over or ("facts" if walks or self.compute else "both")
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -178,7 +182,8 @@ class AskOptions:
         """Return the settings of a plan."""
         from turngraph.data.memory_graph.plan.steps import PlanSettings
 
-        return PlanSettings(over=self.over or "facts", recall=self.recall(), **self.limits)
+        over: Literal["facts", "episodes"] = "episodes" if self.over == "episodes" else "facts"
+        return PlanSettings(over=over, recall=self.recall(), **self.limits)
 
 
 def add_db(added: argparse.ArgumentParser) -> None:

@@ -55,8 +55,9 @@ def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], 
     parser.add_argument("--clues", type=positive, help="with --plan: most queries of a step (4)")
     parser.add_argument(
         "--over",
-        choices=("facts", "episodes"),
-        help="what is ranked, also by --plan: facts, or episodes (whole texts) by PageRank (facts)",
+        choices=("both", "facts", "episodes"),
+        help="what is ranked: facts, episodes (whole texts) by PageRank, or both, fused (both; with"
+        " --plan, --mixture or --forbidden facts)",
     )
     parser.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
 

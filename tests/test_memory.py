@@ -109,7 +109,7 @@ def test_the_same_file_again_adds_nothing_and_a_grown_one_what_is_new(
 
 def test_ask_as_json_and_as_of(folder: Path, capsys: Any) -> None:
     remember(capsys, folder)
-    ask = ("Where does Anna live?", "--no_embed", "--json")
+    ask = ("Where does Anna live?", "--no_embed", "--json", "--over", "facts")
     now = json.loads(run(capsys, "ask", folder, *ask))
     texts = [fact["text"] for fact in now["facts"]]
     assert any("Berlin" in text for text in texts)
@@ -331,7 +331,9 @@ def test_a_question_without_a_name_is_answered_by_similarity_and_says_so(
     caplog.clear()
     with caplog.at_level(logging.INFO):
         assert "Ben sells maps" in run(capsys, "ask", folder, "What does Ben sell?")
-        assert "harbour was opened by king" in run(capsys, "ask", folder, "Who opened the harbour?")
+        assert "The harbour was opened by the king" in run(
+            capsys, "ask", folder, "Who opened the harbour?"
+        )
     assert "by similarity" not in caplog.text
 
 

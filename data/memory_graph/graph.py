@@ -173,6 +173,16 @@ class MemoryGraph:
         """
         return self._recall.ask(question, as_of, settings)
 
+    def ask_both(
+        self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
+    ) -> Recollection:
+        """Return what facts and episodes together find; see ``Recall.ask_both``.
+
+        Raises:
+            UserError: there is no embedder, or ``as_of`` is not a time.
+        """
+        return self._recall.ask_both(question, as_of, settings)
+
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
     ) -> Recollection:

@@ -33,8 +33,9 @@ memory = APIRouter(
 Name = Annotated[Spoken, Query(max_length=500)]
 Time = Annotated[str | None, Query(max_length=40, description="an ISO time")]
 MODES = (
-    "facts: statements of the traversals; episodes: texts by personalised PageRank; plan: facts by"
-    " a plan of steps; themes: statements theme by theme, or the closest facts without themes"
+    "both: facts and episodes, fused; facts: statements of the traversals; episodes: texts by"
+    " personalised PageRank; plan: facts by a plan of steps; themes: statements theme by theme, or"
+    " the closest facts without themes"
 )
 
 
@@ -82,11 +83,12 @@ def ask(
     service: Served,
     user: User,
     as_of: Time = None,
-    mode: Annotated[Mode, Query(description=MODES)] = "facts",
+    mode: Annotated[Mode, Query(description=MODES)] = "both",
 ) -> Json:
-    """Return what may answer a question, best first: facts, or episodes with their PageRank."""
+    """Return what may answer a question, best first."""
     with opened(service, user) as graph:
         ways: dict[Mode, Callable[[str, str | None], Recollection]] = {
+            "both": graph.ask_both,
             "facts": graph.ask,
             "episodes": graph.ask_episodes,
             "plan": graph.ask_planned,

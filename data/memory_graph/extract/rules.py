@@ -7,6 +7,7 @@ statements of one verb, and find names, dates and quotes in any script.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from turngraph.data.memory_graph.extract.aspects import find_replaced
@@ -31,7 +32,7 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
     Update,
 )
-from turngraph.data.memory_graph.times import local_time
+from turngraph.data.memory_graph.times import local_time, start
 from turngraph.data.normalise import fold
 from turngraph.data.table_structure import row_cells
 
@@ -109,7 +110,8 @@ class RulesExtractor:
                 links = [*links, *(full[word.text] for word in words if word.text in full)]
             is_row = sentence.speaker is None and _is_row(text)
             stated = [] if is_row else reader.read(_with_full_names(words, full), when, sentence)
-            theses.append(self._thesis(sentence, text, links, words, when))
+            thesis = self._thesis(sentence, text, links, words, when)
+            theses.append(replace(thesis, valid_from=_begin(stated, when, said)))
             triplets += stated
             self._said[_sentence_key(known, sentence.span)] = stated
             times += [date.first for date in when if date.is_exact]
@@ -135,6 +137,15 @@ class RulesExtractor:
             hypothesis=is_hypothesis(words),
             span=sentence.span,
         )
+
+
+def _begin(stated: Sequence[Triplet], dates: Sequence[Date], said: str | None) -> str | None:
+    """Return when what a sentence says began: the first of its triplets, else its past day."""
+    begins = [one.valid_from for one in stated if not one.hypothesis]
+    if begins:
+        return None if None in begins else min(filter(None, begins), key=start)
+    past = [date.first for date in dates if said is not None and start(date.first) <= start(said)]
+    return min(past, key=start, default=None)
 
 
 def _with_full_names(words: Sequence[Token], full: Mapping[str, str]) -> Sequence[Token]:

@@ -19,6 +19,7 @@ from turngraph.data.memory_graph.recall.ranking import rounded
 from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex, best_themes
 from turngraph.data.memory_graph.recall.traverse_settings import Eigen
 from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.ended_parts import with_end
 from turngraph.data.memory_graph.times import start
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.reciprocal_ranks import RRF, fuse
@@ -160,9 +161,7 @@ def _closest(
         found[key] = int(np.searchsorted(index.chunks, chunk)), fact
     theses = (key for key, (_, fact) in found.items() if fact.type == "thesis")
     ended = view.ended_parts(theses)
-    return [
-        (chunk, replace(fact, partly_until=ended.get(key))) for key, (chunk, fact) in found.items()
-    ]
+    return [(chunk, with_end(fact, ended.get(key))) for key, (chunk, fact) in found.items()]
 
 
 def _ranked(

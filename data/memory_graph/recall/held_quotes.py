@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from turngraph.data.eigen.summaries import MAX_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.record.ended_parts import ended_parts
+from turngraph.data.memory_graph.record.ended_parts import ended_parts, with_end
 from turngraph.data.memory_graph.record.theme_rows import QuoteRow, ThemeRow, read_themes
 from turngraph.data.memory_graph.times import start
 
@@ -65,6 +65,7 @@ def held_quotes(
     current = [quote for quote in quotes if holds_at(facts[quote], second)]
     theses = [quote.fact for quote in current if facts[quote].type == "thesis"]
     ended = ended_parts(store.db, theses, second)
+    current = [q for q in current if q.fact not in ended or not ended[q.fact].is_whole]
     current.sort(key=lambda quote: quote.fact in ended)
     found: list[Fact] = []
     left = max_words
@@ -74,7 +75,7 @@ def held_quotes(
             continue
         left -= size
         fact = _as_quoted(facts[quote], quote)
-        found.append(replace(fact, partly_until=ended.get(fact.key)))
+        found.append(with_end(fact, ended.get(fact.key)))
         if left <= 0:
             break
     return tuple(found)

@@ -21,7 +21,7 @@ from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.record.ended_parts import ended_parts
+from turngraph.data.memory_graph.record.ended_parts import EndedPart, ended_parts, not_begun
 from turngraph.data.memory_graph.record.fact_texts import fact_text, node_texts
 from turngraph.data.normalise import words
 
@@ -155,19 +155,32 @@ class QuestionView:
         """Return the cosine of each fact to the question, float32; 0 for one without a vector."""
         return self._cosines.of(keys)
 
-    def outdated(self, keys: np.ndarray) -> set[int]:
-        """Return the keys of episodes that state facts of which none holds at the moment."""
+    def outdated(self, keys: np.ndarray, is_now: bool) -> set[int]:
+        """Return the keys of episodes that state facts of which none holds at the moment.
+
+        Now, a sentence about what has ended keeps its episode, as it is asked about, too.
+        """
         episodes = [key // 2 for key in keys.tolist() if self.is_episode(key)]
         said = self._db.execute(SAID_IN, (json.dumps(episodes),)).fetchall()
         if not said:
             return set()
         whose, facts = np.array(said, dtype=np.int64).T
         held = self._adjacency.facts_allowed(facts, Moment(self._moment.as_of))
+        if not is_now:
+            held &= ~np.isin(facts, list(self.out_of_time(facts[held])))
         return {2 * episode for episode in set(whose.tolist()) - set(whose[held].tolist())}
 
-    def ended_parts(self, keys: Iterable[int]) -> dict[int, str]:
+    def ended_parts(self, keys: Iterable[int]) -> dict[int, EndedPart]:
         """Return the theses and episodes of which a part has ended, as ``ended_parts`` does."""
         return ended_parts(self._db, keys, self._moment.as_of)
+
+    def out_of_time(self, keys: np.ndarray) -> set[int]:
+        """Return the facts of which all has ended, and undated ones that were said later."""
+        given = keys.tolist()
+        theses = [key for key in given if not self.is_episode(key)]
+        ended = self.ended_parts(theses)
+        later = not_begun(self._db, given, self._moment.as_of)
+        return later | {key for key, part in ended.items() if part.is_whole}
 
     def types(self, triplets: np.ndarray) -> np.ndarray:
         """Return the edge type of each triplet."""

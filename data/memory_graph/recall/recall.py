@@ -39,8 +39,10 @@ from turngraph.data.memory_graph.recall.unread import UnreadEpisodes
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
+from turngraph.data.memory_graph.record.ended_parts import with_end
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.data.memory_graph.times import second_of
+from turngraph.data.retrieval.reciprocal_ranks import fuse
 
 if TYPE_CHECKING:  # themes need scipy, which takes long to import
     from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex
@@ -56,6 +58,8 @@ STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value 
 """Selects the keys of the facts that given episodes state."""
 NUM_CACHED = 1000
 """Largest number of texts of questions whose vectors are cached."""
+NUM_FUSED = 30
+"""Number of episodes of each ranking that are fused; their closest facts are twice as many."""
 NUM_LATEST = 1000
 SPOKEN = """SELECT avg(CASE WHEN speaker IS NULL THEN 0.0 ELSE 1.0 END) FROM
     (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
@@ -173,6 +177,59 @@ class Recall:
             without_themes=themed and not self._themes.themes,
         )
 
+    def ask_both(
+        self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
+    ) -> Recollection:
+        """Return what facts and episodes together find best: a statement of each episode.
+
+        Episodes are ranked by the reciprocal-rank fusion of the closest facts, over all of them,
+        and personalised PageRank. Each stands for the closest fact that it states, or for itself;
+        behind them come the other close facts. A score is closeness to the question.
+
+        Args:
+            question, as_of: as in ``ask``.
+            settings: as in ``ask`` and ``ask_episodes``; no traversal but ``ppr`` is used.
+
+        Raises:
+            UserError: ``as_of`` is not a time.
+        """
+        settings = settings or RecallSettings()
+        least = max(settings.min_similarity, settings.min_flat_similarity)
+        flat = replace(settings.traversal, mixture="flat")
+        ppr = replace(settings.traversal.ppr, top_k=max(NUM_FUSED, settings.num_facts))
+        wide = replace(
+            settings,
+            traversal=replace(flat, ppr=ppr),
+            num_facts=max(2 * NUM_FUSED, settings.num_facts),
+            min_similarity=least,
+        )
+        with self._view(question, as_of, settings) as (view, clock):
+            searched = settings.by_similarity or bool(view.entities)
+            keys = traverse(view, flat).facts if searched else np.zeros(0, np.int64)
+            facts = self._filter(view, keys, wide, is_now=as_of is None)
+            clock.lap("facts")
+            episodes = (
+                self._episodes(view, wide, is_now=as_of is None) if facts or view.entities else []
+            )
+            keys = np.array([fact.key for fact in episodes], dtype=np.int64)
+            near = view.closeness(keys).tolist()
+            ended = view.ended_parts(keys.tolist())
+            episodes = [
+                replace(with_end(fact, ended.get(fact.key)), score=score)
+                for fact, score in zip(episodes, near, strict=True)
+                if view.entities or score >= least
+            ]
+            clock.lap("episodes")
+        return Recollection(
+            question=question,
+            entities=view.entities,
+            facts=fuse_facts(facts, episodes)[: settings.num_facts],
+            revision=self.adjacency.revision,
+            milliseconds=clock.milliseconds,
+            by_similarity=not view.entities,
+            mode="both",
+        )
+
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
     ) -> Recollection:
@@ -189,7 +246,7 @@ class Recall:
         """
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings) as (view, clock):
-            episodes = tuple(self._episodes(view, settings))
+            episodes = tuple(self._episodes(view, settings, is_now=as_of is None))
             clock.lap("rank")
         return Recollection(
             question=question,
@@ -219,17 +276,17 @@ class Recall:
         """
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings, start) as (view, _):
-            episodes = self._episodes(view, settings)
+            episodes = self._episodes(view, settings, is_now=as_of is None)
             nodes = [fact.key // 2 for fact in episodes[:num_read]]
             rows = self.db.execute(STATED, (json.dumps(nodes),))
             keys = np.array([key for (key,) in rows], dtype=np.int64)
             return episodes, self._filter(view, view.holding(keys), settings, is_now=as_of is None)
 
-    def _episodes(self, view: QuestionView, settings: RecallSettings) -> list[Fact]:
+    def _episodes(self, view: QuestionView, settings: RecallSettings, is_now: bool) -> list[Fact]:
         ppr = settings.traversal.ppr
         ppr = replace(ppr, restart=ppr.restart or self._default_restart())
         nodes, scores = rank_episodes(view, ppr)
-        left_out = [*view.outdated(2 * nodes), *self._history(2 * nodes)]
+        left_out = [*view.outdated(2 * nodes, is_now), *self._history(2 * nodes)]
         current = ~np.isin(2 * nodes, left_out)
         nodes, scores = nodes[current], scores[current]
         facts = self.store.facts((2 * nodes).tolist())
@@ -406,7 +463,10 @@ class Recall:
     def _filter(
         self, view: QuestionView, keys: np.ndarray, settings: RecallSettings, is_now: bool
     ) -> tuple[Fact, ...]:
-        keys = keys[~np.isin(keys, [*view.outdated(keys), *self._history(keys)])]
+        left_out = [*view.outdated(keys, is_now), *self._history(keys)]
+        if not is_now:
+            left_out += view.out_of_time(keys)
+        keys = keys[~np.isin(keys, left_out)]
         similarity = view.closeness(keys)
         near = similarity >= settings.min_similarity
         similarities = dict(zip(keys[near].tolist(), similarity[near].tolist(), strict=True))
@@ -421,7 +481,7 @@ class Recall:
             best.sort(key=lambda found: found[0] in ended and not view.is_episode(found[0]))
         facts = self.store.facts([key for key, _ in best])
         return tuple(
-            replace(fact, score=score, partly_until=ended.get(fact.key))
+            replace(with_end(fact, ended.get(fact.key)), score=score)
             for fact, (_, score) in zip(facts, best, strict=True)
         )
 
@@ -437,3 +497,19 @@ class Recall:
             self.vectors.save()
             if "_themes" in self.__dict__:
                 self._themes.vectors.save()
+
+
+def fuse_facts(facts: Sequence[Fact], episodes: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Return ranked facts and episodes as one ranking; see ``Recall.ask_both``."""
+    of_episodes: dict[int, Fact] = {}
+    for fact in facts:
+        if fact.type == "episodic":
+            of_episodes.setdefault(fact.key >> 1, fact)
+        for place in fact.provenance:
+            of_episodes.setdefault(place.episode, fact)
+    whole = {fact.key >> 1: fact for fact in episodes}
+    nodes = np.array(sorted({*of_episodes, *whole}))
+    rankings = [np.searchsorted(nodes, list(one)) for one in (of_episodes, whole)]
+    order = nodes[fuse(rankings, len(nodes))].tolist() if len(nodes) else []
+    first = [of_episodes.get(node) or whole[node] for node in order]
+    return tuple({fact.key: fact for fact in (*first, *facts)}.values())

@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # themes need scipy, which takes long to import
     from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
     from turngraph.data.memory_graph.recall.view import QuestionEntity
 
-Mode = Literal["facts", "episodes", "plan", "themes"]
-"""How a question is asked: ``ask``, ``ask_episodes``, ``ask_planned`` or ``ask_themes``."""
+Mode = Literal["both", "facts", "episodes", "plan", "themes"]
+"""How a question is asked: by ``ask``, or by the ``ask_`` method of that name."""
 
 
 @dataclass(frozen=True, slots=True)

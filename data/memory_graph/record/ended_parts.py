@@ -1,10 +1,13 @@
-"""Theses and episodes of which a part has ended."""
+"""Theses and episodes of which a part has ended, and facts that had not begun at a time."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
 
+from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.times import start
 
@@ -16,23 +19,65 @@ ENDED_IN = """WITH said AS MATERIALIZED (SELECT t.fact, f.fact / 2 AS edge
     held AS MATERIALIZED (SELECT told.fact, f.fact / 2 AS edge
         FROM told JOIN provenance f ON f.episode = told.episode WHERE f.fact % 2 = 1)
     SELECT said.fact, e.valid_to FROM said JOIN edges e ON e.id = said.edge
-    WHERE e.valid_to IS NOT NULL
     UNION SELECT held.fact, e.valid_to FROM held JOIN edges e ON e.id = held.edge
     WHERE e.valid_to IS NOT NULL"""
-"""End times of the simple triplets in the sentences of theses, and in episodes."""
+"""End times of the simple triplets in the sentences of theses, also open ones, and in episodes."""
+LAST_SECOND = 2**62
+_UNDATED = """SELECT 2 * n.id, n.said, n.valid_to FROM json_each(?1) k
+    JOIN nodes n ON n.id = k.value / 2
+    WHERE k.value % 2 = 0 AND n.valid_from IS NULL AND n.said IS NOT NULL
+    UNION ALL SELECT 2 * e.id + 1, e.said, e.valid_to FROM json_each(?1) k
+    JOIN edges e ON e.id = k.value / 2
+    WHERE k.value % 2 = 1 AND e.valid_from IS NULL AND e.said IS NOT NULL"""
 
 
-def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, str]:
-    """Return the theses and episodes of which a part has ended, with the time when the last did.
+class EndedPart(NamedTuple):
+    """When the last ended part of a thesis or an episode did, and whether nothing is left."""
+
+    time: str
+    is_whole: bool
+
+
+def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, EndedPart]:
+    """Return the theses and episodes of which a part has ended.
 
     Args:
         db: the record.
         keys: of facts.
         second: up to which they ended.
     """
-    found: dict[int, str] = {}
+    found: dict[int, EndedPart] = {}
+    lasting: set[int] = set()
     texts = [key for key in keys if key % 2 == 0]
     for key, end in db.execute(ENDED_IN, (json.dumps(texts),)):
-        if start(end) <= second:
-            found[key] = max(end, found.get(key, end))
+        if end is None or start(end) > second:
+            lasting.add(key)
+        else:
+            last = max(end, found[key].time) if key in found else end
+            found[key] = EndedPart(last, is_whole=True)
+    for key in lasting & found.keys():
+        found[key] = EndedPart(found[key].time, is_whole=False)
     return found
+
+
+def with_end(fact: Fact, part: EndedPart | None) -> Fact:
+    """Return a fact with the end of its parts: that of a thesis if all have ended."""
+    if part is None:
+        return fact
+    if part.is_whole and fact.type == "thesis" and fact.valid_to is None:
+        return replace(fact, valid_to=part.time)
+    return replace(fact, partly_until=part.time)
+
+
+def not_begun(db: Database, keys: Iterable[int], second: int) -> set[int]:
+    """Return the facts without a begin that were said only after a second.
+
+    What had ended when it was said ("lived in Cork until 2010") began at an unknown time before.
+    """
+    rows = db.execute(_UNDATED, (json.dumps(list(keys)),)).fetchall()
+    later = {key: (start(said), end) for key, said, end in rows if start(said) > second}
+    parts = ended_parts(db, later, LAST_SECOND) if later else {}
+    ends = {key: parts[key].time if key in parts else end for key, (_, end) in later.items()}
+    return {
+        key for key, (said, _) in later.items() if (end := ends[key]) is None or start(end) > said
+    }

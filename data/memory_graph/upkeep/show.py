@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC_EDGE,
@@ -12,7 +12,7 @@ from turngraph.data.memory_graph.memory_types import (
     Episode,
     Fact,
 )
-from turngraph.data.memory_graph.record.ended_parts import ended_parts
+from turngraph.data.memory_graph.record.ended_parts import ended_parts, with_end
 from turngraph.data.memory_graph.record.lookup import find_object
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import now, start
@@ -104,7 +104,7 @@ def history(store: Store, entity: str | int) -> list[Fact]:
         node = find_object(store.db, entity)
         facts = store.facts(key for (key,) in store.db.execute(_FACTS, (node,)))
         ended = ended_parts(store.db, (fact.key for fact in facts), start(now()))
-        return sorted((replace(f, partly_until=ended.get(f.key)) for f in facts), key=_when)
+        return sorted((with_end(f, ended.get(f.key)) for f in facts), key=_when)
 
 
 def _when(fact: Fact) -> tuple[float, int]:

@@ -325,3 +325,17 @@ def test_refresh_brings_all_arrays_to_the_last_write(graph: MemoryGraph) -> None
         assert recall.refresh() == graph.store.revision
         assert recall.adjacency.revision == recall.vectors.revision == graph.store.revision
         graph.remember(SINGS)
+
+
+def test_both_ranks_by_facts_and_episodes_together(tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "both.db", word_vectors) as graph:
+        for number, text in enumerate(("Anna sells old maps.", "Ben lives in Oslo.", "Anna rows.")):
+            graph.remember(text, time=f"202{number}", speaker="Eva")
+        found = graph.ask_both("Who sells old maps?")
+        assert "sells old maps" in found.facts[0].text
+        assert found.mode == "both"
+        first = {fact.provenance[0].said for fact in found.facts[:1]}
+        assert first == {"2020"}
+        assert graph.ask_both("Zanzibar?").no_answer
+        some = graph.ask_both("Anna?", settings=RecallSettings(num_facts=1))
+        assert len(some.facts) == 1

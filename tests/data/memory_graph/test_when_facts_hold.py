@@ -101,3 +101,33 @@ def test_a_thing_without_a_name_is_one_of_its_text_alone(graph: MemoryGraph) -> 
     graph.remember("The meeting is on Monday.", time="2024-05-01")
     graph.remember("The meeting is on Friday.", time="2024-05-02")
     assert "meeting is on Monday" not in stated(graph.ask("When is the meeting?").facts)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "held", "not_held"),
+    [
+        ("Anna bought a car in January 2023.", ["2023", "2024"], ["2004", "2022"]),
+        ("Anna lived in Cork until 2010.", ["2004", "2009"], ["2011", "2024"]),
+        ("Anna lived in Rome from 2010 to 2015.", ["2010", "2014"], ["2009", "2016"]),
+        ("Anna was the mayor of Vik in 2005.", ["2005"], ["2004", "2007"]),
+        ("Anna lives in Bonn.", ["2024-05-08", "2025"], ["2004", "2024-05-07"]),
+        ("Anna is a vet.", ["2024-05-08", "2025"], ["2023"]),
+        ("Anna likes tea so much!", ["2024-05-08", "2025"], ["2004", "2023"]),
+        ("Since 2019 Anna has lived in Graz.", ["2019", "2024"], ["2018", "2004"]),
+        ("In 2001 so very odd to Anna was the sea.", ["2001", "2024"], ["2000"]),
+        ("Anna was born in Kiel in 1970.", ["1970", "2024"], ["1969"]),
+        ("Anna founded Fjordtech in 1998.", ["1998", "2024"], ["1997"]),
+        ("Anna weighed 72.5kg in May 2020.", ["2020-05"], ["2020-04", "2020-07"]),
+        ("Anna visited Oslo yesterday.", ["2024-05-07", "2025"], ["2024-05-06"]),
+    ],
+)
+@pytest.mark.parametrize("way", ["ask", "ask_both", "ask_episodes"])
+def test_sentences_and_texts_hold_when_their_facts_do(
+    graph: MemoryGraph, way: str, sentence: str, held: list[str], not_held: list[str]
+) -> None:
+    graph.remember(sentence, time="2024-05-08")
+    for as_of in held:
+        found = getattr(graph, way)(f"Anna? {sentence}", as_of=as_of).facts
+        assert any(sentence[:12] in fact.text for fact in found if not fact.ends), as_of
+    for as_of in not_held:
+        assert getattr(graph, way)(f"Anna? {sentence}", as_of=as_of).facts == (), as_of

@@ -1,0 +1,223 @@
+"""Answers from a memory graph: diaries of invented people, and LoCoMo's conversations.
+
+    python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CHECKPOINT]
+
+prints, for every diary and every category of LoCoMo, how often evidence of the answer stands first
+and among the first three, how often the first statement has the answer in it, and, with a reader,
+exact match and F1 of what it answers from the recalled statements. For diaries it also prints which
+states ended as a reader marked them. LoCoMo is CC BY-NC 4.0: for evaluation only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from turngraph.benchmarks.memory_graph.retrieval_data import find_file, read
+from turngraph.data.embedding import Embed, cached
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode, Fact
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.recollection import Recollection, evidence_of
+from turngraph.data.memory_graph.turns import TurnExtractor
+from turngraph.data.scoring.metrics import exact_match, substring_match, token_f1
+from turngraph.data.types import Answer, Evidence
+from turngraph.inference.model_options import EMBEDDER, make_embed
+
+DIARIES = Path(__file__).parent / "diaries.json"
+Way = Literal["both", "facts", "episodes"]
+Reader = Callable[[str, Sequence[Evidence]], str]
+"""Answers a question from evidence."""
+NUM_READ = 10
+
+
+@dataclass
+class Asked:
+    """A question with its gold answers and evidence.
+
+    Args:
+        question: text of the question.
+        group: diary or category that it is counted in.
+        evidence: origins of episodes, each of which has the answer; none: nothing has.
+        answers: accepted answers; none: there is no answer.
+        as_of: time of which it is asked; None: now.
+    """
+
+    question: str
+    group: str
+    evidence: frozenset[str]
+    answers: tuple[Answer, ...]
+    as_of: str | None = None
+
+
+@dataclass
+class Scores:
+    """Sums of one group of questions."""
+
+    values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def line(self, name: str) -> str:
+        """Return the means in one line."""
+        parts = (f"{key} {fmean(found):.3f}" for key, found in self.values.items())
+        return f"{name}: {len(self.values['first'])} questions, {', '.join(parts)}"
+
+
+def diary_questions(diary: dict[str, Any]) -> tuple[list[Episode], list[Asked]]:
+    """Return the entries of a diary as episodes, and its questions."""
+    episodes = [
+        Episode(entry["text"], entry["date"], diary["name"], str(number), diary["speaker"])
+        for number, entry in enumerate(diary["entries"], 1)
+    ]
+    return episodes, [
+        Asked(
+            one["question"],
+            diary["name"],
+            frozenset(map(str, one["evidence"])),
+            tuple(map(Answer, one["answers"])),
+            one.get("as_of"),
+        )
+        for one in diary["questions"]
+    ]
+
+
+def locomo_questions(folder: Path) -> Iterator[tuple[list[Episode], list[Asked]]]:
+    """Yield the turns and the answerable questions of every conversation."""
+    path = find_file(folder, "locomo_3.json")
+    given = json.loads(path.read_text("utf-8"))
+    for collection, conversation in zip(read("locomo", folder), given, strict=True):
+        gold = {question.text: question.gold for question in collection.questions}
+        asked = [
+            Asked(
+                one["question"],
+                f"LoCoMo, category {one['category']}",
+                gold[one["question"]],
+                (Answer(str(one["answer"])),),
+            )
+            for one in conversation["qa"]
+            if gold.get(one["question"]) and "answer" in one
+        ]
+        yield list(collection.episodes), asked
+
+
+def ask_all(
+    graph: MemoryGraph, asked: Sequence[Asked], way: Way, reader: Reader | None
+) -> dict[str, Scores]:
+    """Ask all questions that have an answer, and return the scores by group."""
+    ways: dict[Way, Callable[..., Recollection]] = {
+        "both": graph.ask_both, "facts": graph.ask, "episodes": graph.ask_episodes,
+    }  # fmt: skip
+    origins = dict(graph.store.db.execute("SELECT node, origin FROM episodes"))
+    found: dict[str, Scores] = defaultdict(Scores)
+    for one in asked:
+        if not one.evidence:
+            continue
+        facts = ways[way](one.question, one.as_of, RecallSettings(num_facts=3 * NUM_READ)).facts
+        ranked = list(dict.fromkeys(origins[node] for fact in facts for node in episodes_of(fact)))
+        values = found[one.group].values
+        values["first"].append(bool(one.evidence.intersection(ranked[:1])))
+        values["among three"].append(bool(one.evidence.intersection(ranked[:3])))
+        values["recall at 10"].append(
+            len(one.evidence.intersection(ranked[:10])) / len(one.evidence)
+        )
+        first = facts[0].text if facts else ""
+        values["answer in the first"].append(substring_match(first, one.answers))
+        if reader is not None:
+            answer = reader(one.question, evidence_of(facts[:NUM_READ]))
+            values["exact"].append(exact_match(answer, one.answers))
+            values["F1"].append(token_f1(answer, one.answers))
+    return found
+
+
+def episodes_of(fact: Fact) -> list[int]:
+    """Return the episodes that state a fact, or the one that it is."""
+    if fact.type == "episodic":
+        return [fact.key >> 1]
+    return [place.episode for place in fact.provenance]
+
+
+def ends(graph: MemoryGraph, diary: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Return how many states ended as marked, are marked, ended unmarked, and how many there are.
+
+    A state is a sentence; it ends if all that was read from it does not hold any more.
+    """
+    rows = graph.store.db.execute(
+        """SELECT e.origin, p.start, p.stop, n.valid_to FROM nodes n JOIN provenance p
+        ON p.fact = 2 * n.id JOIN episodes e ON e.node = p.episode WHERE n.type = 1"""
+    ).fetchall()
+    texts = [entry["text"] for entry in diary["entries"]]
+    marked = {
+        (one["entry"], texts[one["entry"] - 1].index(one["quote"])): one for one in diary["ends"]
+    }
+    right = wrong = 0
+    seen: set[tuple[int, int]] = set()
+    for origin, start, stop, until in rows:
+        entry = int(origin)
+        at = [key for key in marked if key[0] == entry and start <= key[1] < stop]
+        seen.update(at)
+        if until is not None and at:
+            ended_by = diary["entries"][marked[at[0]]["ended_by"] - 1]["date"]
+            right += str(until).startswith(ended_by[:7])
+        wrong += until is not None and not at
+    return right, len(marked), wrong, len(rows) - len(seen)
+
+
+def load_reader(checkpoint: str) -> Reader:
+    """Return a checkpoint as a reader."""
+    from turngraph.inference.api import load
+
+    qa = load(checkpoint)
+    return lambda question, evidence: qa.chat(evidence=evidence).ask(question).text
+
+
+def fill(episodes: Sequence[Episode], path: Path, embed: Embed) -> MemoryGraph:
+    """Remember episodes in a new graph."""
+    graph = MemoryGraph.open(path, embed, TurnExtractor())
+    graph.remember_many(episodes)
+    return graph
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fill graphs, ask, and print the scores."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--diaries", nargs="*", type=Path, default=[DIARIES])
+    parser.add_argument("--data", type=Path, help="folder with LoCoMo; without it only diaries")
+    parser.add_argument("--over", choices=("both", "facts", "episodes"), default="both")
+    parser.add_argument("--reader", help="a checkpoint that answers from what is recalled")
+    options = parser.parse_args(argv)
+    embed = cached(make_embed(EMBEDDER))
+    reader = None if options.reader is None else load_reader(options.reader)
+    with tempfile.TemporaryDirectory() as folder:
+        for path in options.diaries:
+            for diary in json.loads(path.read_text("utf-8")):
+                episodes, asked = diary_questions(diary)
+                where = Path(folder) / f"{diary['name']}.db"
+                with fill(episodes, where, embed) as graph:
+                    for group, scores in ask_all(graph, asked, options.over, reader).items():
+                        print(scores.line(group), flush=True)
+                    right, marked, wrong, others = ends(graph, diary)
+                    print(
+                        f"{diary['name']}: {right} of {marked} ends right,"
+                        f" {wrong} of {others} false"
+                    )
+        totals: dict[str, Scores] = defaultdict(Scores)
+        for number, (episodes, asked) in enumerate(
+            locomo_questions(options.data) if options.data else ()
+        ):
+            with fill(episodes, Path(folder) / f"{number}.db", embed) as graph:
+                for group, scores in ask_all(graph, asked, options.over, reader).items():
+                    for key, found in scores.values.items():
+                        totals[group].values[key] += found
+                        totals["LoCoMo"].values[key] += found
+        for group, scores in sorted(totals.items()):
+            print(scores.line(group))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Scores of answers from diaries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from turngraph.benchmarks.memory_graph import answers
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+
+DIARY = {
+    "name": "eva",
+    "speaker": "Eva Moe",
+    "entries": [
+        {"date": "2021-01-01", "text": "I live in Oslo. It rained."},
+        {"date": "2022-01-01", "text": "I live in Bergen."},
+        {"date": "2022-05-01", "text": "My cat is called Luna."},
+    ],
+    "questions": [
+        {"question": "What is my cat called?", "evidence": [3], "answers": ["Luna"]},
+        {"question": "Who is my boss?", "evidence": [], "answers": []},
+    ],
+    "ends": [{"entry": 1, "quote": "I live in Oslo", "ended_by": 2}],
+}
+
+
+def test_a_diary_is_asked_and_its_ends_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "diaries.json"
+    path.write_text(json.dumps([DIARY]))
+    monkeypatch.setattr(answers, "make_embed", lambda name: word_vectors)
+    monkeypatch.setattr(answers, "load_reader", lambda name: lambda question, evidence: "Luna")
+    answers.main(["--diaries", str(path), "--reader", "a checkpoint"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("eva: 1 questions, first 1.000, among three 1.000")
+    assert first.endswith("exact 1.000, F1 1.000")
+    assert second == "eva: 1 of 1 ends right, 0 of 3 false"
+
+
+def test_the_committed_diaries_are_whole() -> None:
+    for diary in json.loads(answers.DIARIES.read_text("utf-8")):
+        episodes, asked = answers.diary_questions(diary)
+        assert (len(episodes), len(asked)) == (25, 25)
+        assert {int(n) for one in asked for n in one.evidence} <= set(range(1, 26))
+        for end in diary["ends"]:
+            assert end["quote"] in diary["entries"][end["entry"] - 1]["text"]
+            assert end["ended_by"] > end["entry"]
