@@ -46,6 +46,7 @@ with extra("rdf", "typed memory graphs need"):
 
 _SPAN = re.compile(r"(\w+) (\d+)-(\d+)")
 _TYPE = RDF + "type"
+_OF_THINGS = ("#NamedIndividual", "#Thing", "#Resource")
 _VOCABULARIES = (RDF, RDFS, OWL, SKOS)
 _FORMATS = {".trig": RdfFormat.TRIG, ".nq": RdfFormat.N_QUADS}
 
@@ -241,7 +242,7 @@ def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> It
     """Yield an episode for each triple that states something of two things, or a value."""
     name = about.source.path.name
     terms = {s for s, v in about.values.items() if any(map(_is_of_vocabulary, v.get(_TYPE, ())))}
-    if terms >= about.values.keys():
+    if terms and terms >= about.values.keys():
         raise UserError(
             f"{about.source.path}: an ontology, which states nothing to remember; `ask --compute"
             " --ontology FILE` uses one"
@@ -252,6 +253,8 @@ def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> It
             continue
         if _name(quad.subject) in terms:  # the file's own classes and properties
             continue
+        if predicate == _TYPE and _name(quad.object).startswith(_VOCABULARIES):
+            continue  # "is a NamedIndividual"
         ends = [_label(about, term) for term in (quad.subject, quad.object)]
         relation = "is a" if predicate == RDF + "type" else _relation(predicate, ontology)
         text = f"{ends[0]} {relation} {ends[1]}."
@@ -260,7 +263,8 @@ def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> It
 
 
 def _is_of_vocabulary(iri: str) -> bool:
-    return iri.startswith(_VOCABULARIES)
+    """Return whether a type is that of an ontology's terms, not of things."""
+    return iri.startswith(_VOCABULARIES) and not iri.endswith(_OF_THINGS)
 
 
 def _label(about: _About, term: object) -> str:

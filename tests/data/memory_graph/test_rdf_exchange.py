@@ -115,8 +115,14 @@ def test_an_ontology_is_no_memory(tmp_path: Path) -> None:
         HEAD + "@prefix owl: <http://www.w3.org/2002/07/owl#> .\n"
         'my:Cat a owl:Class ; my:note "purrs" .\n'
     )
+    db = str(tmp_path / "my.db")
     with pytest.raises(UserError, match="an ontology, which states nothing to remember"):
-        main(["import", "--db", str(tmp_path / "my.db"), "--rdf", str(ontology)])
+        main(["import", "--db", db, "--rdf", str(ontology)])
+    with ontology.open("a") as file:
+        file.write('my:tom a owl:NamedIndividual, my:Cat ; my:likes "fish" .\n')
+    main(["import", "--db", db, "--rdf", str(ontology)])
+    with MemoryGraph.open(db) as graph:
+        assert {fact.text for fact in graph.history("tom")} == {"tom is a Cat", "tom likes fish"}
 
 
 def test_a_base_keeps_memories_apart_and_is_read_again(graph: MemoryGraph, tmp_path: Path) -> None:
