@@ -251,11 +251,9 @@ class ConversationGraph:
         ]
 
     def _ask(self, question: str, interaction: Interaction) -> Recollection:
-        walks = self.config.forbidden or self.config.mixture != MemoryGraphConfig().mixture
-        ask = self.graph.ask if walks else self.graph.ask_both
-        found = ask(question, settings=self.settings)
+        found = self.graph.ask(question, settings=self.settings)
         if not found.entities and interaction:
-            found = ask(query(interaction[-1:], question), settings=self.settings)
+            found = self.graph.ask(query(interaction[-1:], question), settings=self.settings)
         return found
 
     def _ask_planned(self, question: str, interaction: Interaction) -> Recollection:
