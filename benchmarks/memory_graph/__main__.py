@@ -13,18 +13,9 @@ python -m turngraph.benchmarks.memory_graph postgres_speed --url URL [--tenants 
 """
 
 import sys
-from importlib import import_module
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
-
-MODULES = {
-    "retrieval": "memory_retrieval", "answers": "answers",
-    "plan": "memory_plan", "themes": "theme_retrieval", "ontology": "memory_ontology",
-    "speed": "memory_speed", "start": "asking_start", "extraction": "extraction",
-    "postgres_recall": "postgres_recall", "postgres_speed": "postgres_speed",
-}  # fmt: skip
-"""Module of each command."""
 
 
 def main() -> None:
@@ -34,12 +25,52 @@ def main() -> None:
         UserError: there is no such benchmark, or a library is not installed.
     """
     command, *argv = sys.argv[1:] or ["--help"]
-    if command in ("-h", "--help"):
+    if command == "retrieval":
+        from turngraph.benchmarks.memory_graph import memory_retrieval
+
+        memory_retrieval.main(argv)
+    elif command == "answers":
+        from turngraph.benchmarks.memory_graph import answers
+
+        answers.main(argv)
+    elif command == "plan":
+        from turngraph.benchmarks.memory_graph import memory_plan
+
+        memory_plan.main(argv)
+    elif command == "themes":
+        from turngraph.benchmarks.memory_graph import theme_retrieval
+
+        theme_retrieval.main(argv)
+    elif command == "ontology":
+        from turngraph.benchmarks.memory_graph import memory_ontology
+
+        memory_ontology.main(argv)
+    elif command == "speed":
+        from turngraph.benchmarks.memory_graph import memory_speed
+
+        memory_speed.main(argv)
+    elif command == "start":
+        from turngraph.benchmarks.memory_graph import asking_start
+
+        asking_start.main(argv)
+    elif command == "extraction":
+        from turngraph.benchmarks.memory_graph import extraction
+
+        extraction.main(argv)
+    elif command == "postgres_recall":
+        from turngraph.benchmarks.memory_graph import postgres_recall
+
+        postgres_recall.main(argv)
+    elif command == "postgres_speed":
+        from turngraph.benchmarks.memory_graph import postgres_speed
+
+        postgres_speed.main(argv)
+    elif command in ("-h", "--help"):
         print(__doc__)
-    elif command not in MODULES:
-        raise UserError(f"{command!r} given, must be one of {', '.join(MODULES)}")
     else:
-        import_module(f"turngraph.benchmarks.memory_graph.{MODULES[command]}").main(argv)
+        known = "retrieval, answers, plan, themes, ontology, speed, start, extraction, postgres_recall or "
+        known += "postgres_speed"
+        raise UserError(f"{command!r} given, must be {known}")
 
 
 if __name__ == "__main__":
