@@ -68,8 +68,8 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, answers, plan, themes, ontology, speed, start, extraction, postgres_recall or "
-        known += "postgres_speed"
+        known = "retrieval, answers, plan, themes, ontology, speed, start, extraction, "
+        known += "postgres_recall or postgres_speed"
         raise UserError(f"{command!r} given, must be {known}")
 
 
