@@ -372,6 +372,10 @@ class ExampleBuilder:
             self._indexes[id(pool)] = known
         return known[1]
 
+    def prepare(self, pool: tuple[Evidence, ...]) -> None:
+        """Make the index of a pool that is going to be asked, in any thread."""
+        self._index(pool)
+
     def drop_index(self, pool: tuple[Evidence, ...]) -> None:
         """Drop the index of a pool that is asked no more."""
         self._indexes.pop(id(pool), None)

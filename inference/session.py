@@ -60,7 +60,7 @@ class Session:
         max_new_tokens: length of the longest answer, in tokens; None: 48.
         generate: writes the answers; None: the model.
         confidence: how sure answers have to be; None: nothing says how sure they are.
-        building: lock of a builder that conversations in several threads share; None: one thread.
+        building: holds a builder that conversations in several threads share.
 
     Attributes:
         check: called between the steps before an answer; what it raises ends the question.
@@ -78,10 +78,10 @@ class Session:
         max_new_tokens: int | None = None,
         generate: Generate | None = None,
         confidence: Confidence | None = None,
-        building: AbstractContextManager[Any] | None = None,
+        building: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.model, self.builder, self.generate = model, builder, generate
-        self.confidence, self.building = confidence, building or nullcontext()
+        self.confidence, self.building = confidence, building
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.check: Callable[[], None] = lambda: None
         # not a method: an answer that refers to its session would be freed with it by gc alone
@@ -268,7 +268,7 @@ class Session:
     @contextmanager
     def _shared(self) -> Iterator[None]:
         """Hold what conversations share, if an answer is still wanted when it is at hand."""
-        with self.building:
+        with self.building():
             self.check()
             yield
 

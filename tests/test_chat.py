@@ -418,7 +418,8 @@ def test_a_long_dialogue_is_tokenised_twice_and_without_the_lock(
         return parts(prompt, interaction, question)
 
     monkeypatch.setattr(Prompt, "parts", noted)
-    fresh.building = lock = threading.Lock()
+    lock = threading.Lock()
+    fresh.building = lambda: lock
     fresh.resume([(record, None)] * 64)
     assert sum(lengths) == 0
     turn = fresh.ask(QUESTIONS[2])

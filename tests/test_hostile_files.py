@@ -68,7 +68,7 @@ def read():
         graph.ask(f"Where is {long}? Who knows Bert?")
     print("memory", flush=True)
     (folder / "user").mkdir()
-    documents = Documents(lambda user: folder / "user", (), print)
+    documents = Documents(lambda user: folder / "user", (), len, len)
     for path in paths:
         documents.add("user", path.name, path.read_bytes())
     entity_spans(documents.pool("user"))
@@ -141,7 +141,7 @@ def test_the_passages_of_a_file_are_no_longer_than_a_multiple_of_it(
 def test_a_process_with_limits_reads_what_users_upload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents = Documents(lambda user: tmp_path, (), list)
+    documents = Documents(lambda user: tmp_path, (), len, len)
     rows = "".join(f"| Anna {i} | Lima | Oslo |\n" for i in range(40_000))
     slow = f"# T\n\n| a | b | c |\n|---|---|---|\n{rows}".encode()
     added = documents.add("user", "fine.md", b"# T\n\n" + b"Anna is fine.\n\n" * 1_001)

@@ -152,7 +152,9 @@ def test_a_server_answers_many_at_a_time_as_a_chat_does(qa: QA, tmp_path: Path) 
         with ThreadPoolExecutor(4) as threads:
             assert list(threads.map(talk, range(4))) == [expected] * 4
         message = {"role": "user", "content": QUESTIONS[0]}
-        reply = client.post("/v1/chat/completions", json={"model": "x", "messages": [message]})
+        reply = client.post(
+            "/v1/chat/completions", json={"model": "turngraph", "messages": [message]}
+        )
         [choice] = reply.json()["choices"]
         assert (choice["message"]["content"], choice["finish_reason"]) == (expected[0], "stop")
         assert "turngraph_answers_total 13.0" in client.get("/metrics").text

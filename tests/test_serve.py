@@ -32,6 +32,7 @@ from turngraph.inference.api import QA, load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late
 from turngraph.inference.serve.limits import BodyLimit
+from turngraph.inference.serve.openai_routes import ChatMessage, Ending, dialogue
 from turngraph.inference.serve.run_server import serve
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
@@ -141,10 +142,123 @@ def test_clients_of_openai_get_answers_that_depend_on_the_dialogue(start: Start,
     assert done == "data: [DONE]"
     deltas = [json.loads(c[6:])["choices"][0]["delta"].get("content", "") for c in chunks]
     assert "".join(deltas) == expected[1]
-    for wrong in (messages[:3], [messages[1], messages[1]], [{"role": "user", "content": " "}]):
-        reply = client.post("/v1/chat/completions", json={"messages": wrong})
-        assert reply.status_code == 422
-        assert reply.json()["error"]["message"].startswith("messages: ")
+    last = json.loads(chunks[-1][6:])
+    assert last["choices"][0]["finish_reason"]
+    assert "usage" not in last
+    with_usage = {"stream": True, "stream_options": {"include_usage": True}}
+    streamed = client.post("/v1/chat/completions", json={"messages": messages, **with_usage})
+    *chunks, counted = [json.loads(c[6:]) for c in streamed.text.strip().split("\n\n")[:-1]]
+    assert (counted["choices"], counted["usage"]) == ([], body["usage"])
+    assert {chunk["usage"] for chunk in chunks} == {None}
+
+
+ASKED = [{"role": "user", "content": "What is the capital"}]
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function"}]}
+
+
+@pytest.mark.parametrize(
+    ("messages", "turns", "question"),
+    [
+        ([*ASKED, CALL, {"role": "tool", "content": "Lima"}], [], ASKED[0]["content"]),
+        ([{"role": "assistant", "content": "Hi!"}, *ASKED], [], ASKED[0]["content"]),
+        ([*ASKED, CALL, {"role": "user", "content": "of"}], [], "What is the capital of"),
+        (
+            [*ASKED, {"role": "assistant", "content": "Of"}, {"role": "function", "content": "x"},
+             {"role": "assistant", "content": [{"type": "text", "text": "what?"},
+                                               {"type": "refusal", "refusal": "no"}]},
+             {"role": "user", "content": " "}, {"role": "user", "content": "Peru"},
+             {"role": "system", "content": "be brief"}, {"role": "assistant", "content": ""}],
+            [("What is the capital", "Of what?")], "Peru",
+        ),
+    ],
+)  # fmt: skip
+def test_a_dialogue_is_what_user_and_assistant_say(
+    messages: list[Json], turns: list[tuple[str, str]], question: str
+) -> None:
+    assert dialogue([ChatMessage(**one) for one in messages]) == (turns, question)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"messages": m} for m in ([*ASKED, ASKED[0] | {"role": "assistant"}], [], [CALL])),
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        {"messages": [{"role": "user", "content": " "}]},
+        *({"max_tokens": n} for n in (0, -1)),
+        *({"stop": stop} for stop in ("", ["a"] * 5)),
+        {"n": 2},
+        {"logprobs": True},
+        {"top_logprobs": 3},
+        {"response_format": {"type": "json_object"}},
+        {"tool_choice": "required"},
+        {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+        {"function_call": {"name": "f"}},
+        {"logit_bias": {"5": 1}},
+        {"modalities": ["text", "audio"]},
+        {"audio": {"voice": "x"}},
+        {"web_search_options": {}},
+    ],
+)  # fmt: skip
+def test_what_openai_has_and_this_server_does_not_is_refused(
+    qa: QA, start: Start, given: Json
+) -> None:
+    [(field, _)] = given.items()
+    reply = start().post("/v1/chat/completions", json={"messages": ASKED} | given)
+    assert reply.status_code == 400, reply.text
+    error = reply.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["message"].startswith(field)
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] in (field, None)
+
+
+def test_nulls_are_defaults_and_the_model_has_one_name(start: Start) -> None:
+    client = start(max_new_tokens=1)
+    asked = {"messages": ASKED, "model": "turngraph"}
+    plain = client.post("/v1/chat/completions", json=asked).json()["choices"]
+    fields = client.get("/openapi.json").json()["components"]["schemas"]["ChatRequest"][
+        "properties"
+    ]
+    nulls = dict.fromkeys(fields) | asked | {"temperature": None, "tools": None}
+    nulls |= {"model": None, "modalities": ["text"], "response_format": {"type": "text"}}
+    reply = client.post("/v1/chat/completions", json=nulls)
+    assert (reply.status_code, reply.json()["choices"]) == (200, plain), reply.text
+    assert client.get("/v1/models/turngraph").json() == client.get("/v1/models").json()["data"][0]
+    assert client.get("/readyz").json()["model"] == "turngraph"
+    for missing in (
+        client.get("/v1/models/other"),
+        client.post("/v1/chat/completions", json=asked | {"model": "other"}),
+        client.post("/v1/embeddings", json={"input": "x"}),
+    ):
+        assert missing.status_code == 404
+        assert missing.json()["error"]["code"] == "not_found"
+
+
+def test_an_answer_ends_before_a_text_that_stops_it(start: Start) -> None:
+    client, asked = start(), {"messages": [{"role": "user", "content": QUESTIONS[0]}]}
+    whole = client.post("/v1/chat/completions", json=asked).json()
+    text = whole["choices"][0]["message"]["content"]
+    stop = text[len(text) // 2 :][:2]
+    stopped = client.post("/v1/chat/completions", json=asked | {"stop": ["\n", stop]}).json()
+    expected = text[: text.index(stop)]
+    choice = stopped["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (expected, "stop")
+    streamed = client.post("/v1/chat/completions", json=asked | {"stop": stop, "stream": True})
+    chunks = [json.loads(c[6:]) for c in streamed.text.strip().split("\n\n")[:-1]]
+    deltas = [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks]
+    assert "".join(deltas) == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_nothing_of_a_stop_is_ever_given_out(size: int) -> None:
+    text = "Lima and Limassol END of it, END"
+    for stops in ([], ["END"], ["EN of", "END o"], ["mass", "END"], ["Lima"], ["none", "EEND"]):
+        ending, given = Ending(stops), ""
+        for start_ in range(0, len(text), size):
+            given += ending.add(text[start_ : start_ + size])
+        given += ending.add("", is_last=True)
+        assert given == text[: min([text.find(s) for s in stops if s in text], default=None)]
+        assert ending.has_ended == any(stop in text for stop in stops)
 
 
 def test_an_answer_of_a_completion_is_as_long_as_its_client_wants(
@@ -157,8 +271,6 @@ def test_an_answer_of_a_completion_is_as_long_as_its_client_wants(
         assert body["choices"][0]["finish_reason"] == "length"
     long = client.post("/v1/chat/completions", json=asked | {"max_tokens": 9999}).json()
     assert 3 < long["usage"]["completion_tokens"] <= 8  # the server's own limit
-    reply = client.post("/v1/chat/completions", json=asked | {"max_tokens": 0})
-    assert (reply.status_code, "max_tokens" in reply.text) == (422, True)
     engine = client.app.state.service.engine
     monkeypatch.setattr(
         EvidenceModel, "end_ids", lambda _, end_id: [end_id, 7]
@@ -334,7 +446,7 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
     halves = b'{"messages": [{"role": "user", "content": "\\ud800"}]}'
     is_json = {"Content-Type": "application/json"}
     surrogate = client.post("/v1/chat/completions", content=halves, headers=is_json)
-    assert (surrogate.status_code, "surrogates" in surrogate.text) == (422, True)
+    assert (surrogate.status_code, "surrogates" in surrogate.text) == (400, True)
     assert (
         client.post(f"/api/conversations/{'0' * 32}/ask", json={"question": "x"}).status_code == 404
     )
@@ -412,6 +524,51 @@ def test_a_body_that_comes_too_slowly_or_from_a_stranger_is_not_read(
     assert asked == []
     assert asyncio.run(status(BodyLimit(start().app, Users(None)))) == 408
     assert asked == [True]
+
+
+def test_bodies_that_come_at_once_have_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngraph.inference.serve.limits.MAX_HELD_OF_USER", 100)
+    monkeypatch.setattr("turngraph.inference.serve.limits.MAX_HELD", 150)
+    names = {add_user(tmp_path / "tokens", name): name for name in ("ada", "bob", "cem")}
+    tokens, statuses = dict(zip(names.values(), names, strict=True)), list[tuple[str, int]]()
+
+    async def ask_all() -> None:
+        may_end = asyncio.Event()
+
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            assert len((await receive())["body"]) == 60
+            await may_end.wait()
+            await send({"type": "http.response.start", "status": 200})
+
+        async def post(user: str) -> None:
+            async def send(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    statuses.append((user, message["status"]))
+
+            parts = [{"type": "http.request", "body": b"x" * 30, "more_body": n} for n in (0, 1)]
+
+            async def receive() -> Any:
+                return parts.pop()
+
+            headers = [(b"authorization", f"Bearer {tokens[user]}".encode())]
+            scope = {"type": "http", "method": "POST", "path": "/api/x", "headers": headers}
+            await app(scope, receive, send)
+
+        app = BodyLimit(answer, Users(tmp_path / "tokens"))
+        waiting = [asyncio.ensure_future(post(user)) for user in ("ada", "bob")]
+        await asyncio.sleep(0)
+        for user in ("ada", "cem"):  # too many of one, too many of all
+            await post(user)
+        may_end.set()
+        await asyncio.gather(*waiting)
+        await post("ada")
+        assert not app._held
+
+    asyncio.run(ask_all())
+    found = [("ada", 429), ("cem", 429), ("ada", 200), ("bob", 200), ("ada", 200)]
+    assert statuses == found
 
 
 def test_refusals_are_logged_without_their_text(
@@ -496,7 +653,7 @@ def test_many_completions_do_not_hold_other_routes(
         assert client.get("/api/conversations").json() == []
         assert not any(one.done() for one in asked)
         may_end.set()
-        assert {one.result().status_code for one in asked} == {422}
+        assert {one.result().status_code for one in asked} == {400}
 
 
 def test_a_deadline_counts_from_the_arrival_of_a_question(start: Start) -> None:
@@ -520,7 +677,7 @@ def test_a_question_that_is_late_waits_for_no_other(start: Start) -> None:
     turns = [{"role": role, "content": "Who?"} for role in ("user", "assistant")]
     body = {"messages": [*turns, turns[0]]}
     built = service.qa.builder.counts["graphs"]
-    with ThreadPoolExecutor(1) as threads, service.building:
+    with ThreadPoolExecutor(1) as threads, service.building.of("another"):
         late = threads.submit(client.post, "/v1/chat/completions", json=body)
         wait_until(lambda: service.engine.num_admitted == 1)
         time.sleep(0.02)
@@ -641,7 +798,7 @@ def test_a_conversation_deleted_while_it_is_asked_leaves_nothing(start: Start) -
         service._note_state("local", id_)
 
     service.run("local", id_, work)
-    service.delete("local", id_)
+    service.delete("local", id_).result()
     assert service._states == {}
 
 

@@ -27,6 +27,8 @@ from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
 from turngraph.inference.serve.engine import Busy, Engine, Late, Stopping
 from turngraph.inference.serve.errors import FAILED, NOT_FOUND, UNAVAILABLE, NotFound
+from turngraph.inference.serve.limited_reading import read_limited
+from turngraph.inference.serve.limits import Turns
 from turngraph.inference.serve.open_conversation import Gone
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
@@ -183,12 +185,13 @@ def test_a_question_while_its_conversation_is_deleted_leaves_nothing(
 ) -> None:
     client = start()
     service, asked = client.app.state.service, {"question": "Who?", "stream": False}
-    state, session_ask = ConversationStore.state, Session.ask
+    state, session_ask, deleted = ConversationStore.state, Session.ask, list[str]()
 
     def deleted_before(store: ConversationStore, id_: str) -> str | None:
         found = state(store, id_)
-        monkeypatch.setattr(ConversationStore, "state", state)
-        service.delete("local", id_)
+        if not deleted:
+            deleted.append(id_)
+            service.delete("local", id_).result()
         return found
 
     def deleted_during(session: Session, *given: Any) -> Any:
@@ -420,8 +423,9 @@ def test_no_user_takes_the_places_of_all() -> None:
     engine.close()
 
 
-def test_users_of_whom_fewer_answers_are_decoded_go_first() -> None:
-    engine = Engine(tiny_model().eval(), END_ID, max_rows=2)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_users_of_whom_fewer_answers_are_decoded_go_first(rows: int) -> None:
+    engine = Engine(tiny_model().eval(), END_ID, max_rows=rows)
     order, admit = list[str](), engine._admit
     begun, may_go_on, step = threading.Event(), threading.Event(), engine._running.step
 
@@ -447,6 +451,118 @@ def test_users_of_whom_fewer_answers_are_decoded_go_first() -> None:
     assert order == ["ada", "bob", "ada", "ada", "ada"]
 
 
+def test_users_build_their_prompts_in_turn() -> None:
+    turns, order = Turns(), list[str]()
+
+    def build(user: str) -> None:
+        with turns.of(user):
+            order.append(user)
+
+    with ThreadPoolExecutor(5) as threads:
+        with turns.of("cem"):
+            for number, user in enumerate(("ada", "ada", "ada", "bob", "ada")):
+                threads.submit(build, user)
+                wait_until(lambda number=number: sum(map(len, turns._waiting.values())) > number)
+        with pytest.raises(ZeroDivisionError), turns.of("cem"):  # comes last, and gives it back
+            1 / 0  # noqa: B018
+    assert order == ["ada", "bob", "ada", "ada", "ada"]
+    build("dan")
+
+
+def test_a_document_is_read_once_and_holds_nobody_but_its_user(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, may_go_on = list[str](), threading.Event()
+
+    def noted(paths: list[Path], **limits: int) -> Any:
+        reads.extend(path.name for path in paths)
+        assert paths[0].name != "slow.txt" or may_go_on.wait(60)
+        return read_limited(paths, **limits)
+
+    monkeypatch.setattr("turngraph.inference.serve.documents.read_limited", noted)
+    tokens = {name: add_user(tmp_path / "tokens", name) for name in ("ada", "bob")}
+    ada, bob = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
+    client = start(Users(tmp_path / "tokens"), evidence=())
+    documents = client.app.state.service.documents
+
+    def texts(user: str) -> list[str]:
+        return [passage.text.rpartition(", ")[2] for passage in documents.pool(user)]
+
+    for name, text in (("a.txt", "A pier is old."), ("b.txt", "A quay is new.")):
+        assert client.put(f"/api/documents/{name}", content=text, headers=ada).status_code == 201
+        assert texts("ada")[-1] == text
+    assert [passage.id for passage in documents.pool("ada")] == ["a.txt#0", "b.txt#0"]
+    assert documents.pool("ada") is documents.pool("ada")
+    assert client.delete("/api/documents/a.txt", headers=ada).status_code == 204
+    assert texts("ada") == ["A quay is new."]
+    with ThreadPoolExecutor(1) as threads:
+        slow = {"content": "A mole is long.", "headers": ada}
+        put = threads.submit(client.put, "/api/documents/slow.txt", **slow)
+        wait_until(lambda: "slow.txt" in reads)
+        assert texts("ada") == ["A quay is new."]
+        client.put("/api/documents/c.txt", content="Dune is a book.", headers=bob)
+        assert texts("bob") == ["Dune is a book."]
+        may_go_on.set()
+        assert put.result().status_code == 201
+    assert texts("ada") == ["A quay is new.", "A mole is long."]
+    assert reads == ["a.txt", "b.txt", "slow.txt", "c.txt"]
+    folder = documents._folder("bob")
+    (folder / "c.txt").write_text("Dune is a film.")  # as another server does that shares it
+    assert texts("bob") == ["Dune is a film."]
+    (folder / "d.jsonl").write_text("{")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"^d\.jsonl, line 1"):
+            documents.pool("bob")
+    assert reads[4:] == ["c.txt", "d.jsonl"]  # what cannot be read is not tried at each question
+
+
+def test_a_user_has_so_many_documents(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turngraph.inference.serve.documents.MAX_DOCUMENTS", 1)
+    client = start()
+    put = [client.put(f"/api/documents/{n}.txt", content="A pier is old.") for n in "aab"]
+    assert [reply.status_code for reply in put] == [201, 201, 422]
+    assert "a user may have 1 documents" in put[2].json()["error"]["message"]
+
+
+def test_conversations_that_are_deleted_while_they_answer_hold_no_other_route(
+    start: Start,
+) -> None:
+    client = start(memory_dir=None)
+    service, may_end = client.app.state.service, threading.Event()
+    ids = [service.store("local").create() for _ in range(50)]  # routes have 40 threads
+    for id_ in ids:
+        service.run("local", id_, lambda _: may_end.wait(60))
+    with ThreadPoolExecutor(50) as threads:
+        deleted = [threads.submit(client.delete, f"/api/conversations/{id_}") for id_ in ids]
+        wait_until(lambda: not service.store("local").listed(1))
+        assert client.get("/api/conversations").json() == []
+        assert not any(one.done() for one in deleted)
+        may_end.set()
+        assert {one.result().status_code for one in deleted} == {204}
+    assert not service._open
+    assert not service._states
+
+
+def test_conversations_are_listed_in_pages(start: Start) -> None:
+    client = start()
+    store = client.app.state.service.store("local")
+    ids = [store.create() for _ in range(5)]
+
+    def page(**query: object) -> list[str]:
+        reply = client.get("/api/conversations", params=query)
+        assert reply.status_code == 200, reply.text
+        return [one["id"] for one in reply.json()]
+
+    whole = page()
+    assert sorted(whole) == sorted(ids)
+    assert page(limit=2) == whole[:2]
+    assert page(limit=2, after=whole[1]) == whole[2:4]
+    assert page(limit=2, after=whole[3]) == whole[4:]
+    assert page(after=whole[4]) == []
+    for query, status in (("limit=0", 422), ("after=x", 422), (f"after={'0' * 32}", 404)):
+        assert client.get(f"/api/conversations?{query}").status_code == status
+
+
 def test_what_is_no_answer_has_places_of_its_own(start: Start) -> None:
     client = start()
     places = client.app.state.service.places
@@ -460,6 +576,8 @@ def test_what_is_no_answer_has_places_of_its_own(start: Start) -> None:
         ("GET", f"/api/conversations/{id_}/why"),
         ("GET", f"/api/conversations/{id_}/save"),
         ("PUT", "/api/documents/b.txt"),
+        ("POST", f"/api/conversations/{id_}/undo"),
+        ("DELETE", f"/api/conversations/{id_}?forget=true"),
     ]
     for users in (["local"] * places.most_of_user, [str(n) for n in range(places.most)]):
         with ExitStack() as stack:

@@ -160,7 +160,7 @@ class Person:
 
     async def settle(self) -> None:
         """Read the user's conversations: each is in a possible state, and no other is there."""
-        listed = (await self.call("GET", "/api/conversations"))["found"]
+        listed = (await self.call("GET", "/api/conversations?limit=1000"))["found"]
         there = {one["id"]: one for one in listed}
         strange = [one for id_, one in there.items() if id_ not in self.states]
         for one in strange:  # begun, but the answer was lost
@@ -240,7 +240,7 @@ class Reader(BusyPerson):
             messages += [{"role": "user", "content": question}]
             messages += [{"role": "assistant", "content": known}]
         reply = await self.call(
-            "POST", "/v1/chat/completions", json={"messages": messages[:-1], "model": "any"}
+            "POST", "/v1/chat/completions", json={"messages": messages[:-1], "model": "turngraph"}
         )
         said = reply["found"]["choices"][0]["message"]["content"]
         self.world.expect(said == script[-1][1], f"OpenAI's API: {script[-1][0]!r}: {said!r}")

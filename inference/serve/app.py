@@ -87,16 +87,24 @@ def _add_errors(app: FastAPI) -> None:
         return refusal(error.status_code, str(error.detail), dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
-    async def wrong_field(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def wrong_field(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
-            return refusal(422, f"the body is no JSON: {first['ctx']['error']}")
+            return wrong(request, f"the body is no JSON: {first['ctx']['error']}")
         place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
         message = str(first["msg"]).removeprefix("Value error, ")
-        return refusal(422, f"{place}: {message}" if place else message)
+        param = place.partition(".")[0] or None
+        return wrong(request, f"{place}: {message}" if place else message, param)
+
+    @app.exception_handler(UserError)
+    async def wrong_input(request: Request, error: UserError) -> JSONResponse:
+        return wrong(request, " ".join(str(error).split()))
+
+    def wrong(request: Request, message: str, param: str | None = None) -> JSONResponse:
+        status = 400 if request.url.path.startswith("/v1/") else 422  # as OpenAI's
+        return refusal(status, message, param=param)
 
     replies: dict[type[Exception], Callable[[Any], JSONResponse]] = {
-        UserError: lambda error: refusal(422, " ".join(str(error).split())),
         NotFound: lambda _: refusal(404, NOT_FOUND),
         Conflict: lambda error: refusal(409, str(error)),
         Busy: lambda error: refusal(429, str(error), {"Retry-After": f"{error.seconds:.0f}"}),

@@ -143,7 +143,7 @@ def server_of(app: ASGIApp, seconds_to_stop: int) -> Server:
         loop="asyncio",
         http=Connection,
         ws="none",
-        log_level="warning",
+        log_level="error",  # a warning is of what is no request, as many as a stranger likes
         access_log=False,  # it would hold what is asked of the memory
         backlog=BACKLOG,
         limit_concurrency=_max_connections() + 1,

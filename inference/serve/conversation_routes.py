@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
@@ -27,7 +28,8 @@ from turngraph.inference.session import Session
 
 conversations = APIRouter(prefix="/api/conversations", tags=["conversations"], responses=REFUSED)
 documents = APIRouter(prefix="/api/documents", tags=["documents"], responses=REFUSED)
-Id = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
+ID = r"^[0-9a-f]{32}$"
+Id = Annotated[str, Path(pattern=ID)]
 Name = Annotated[str, Path(max_length=255)]
 
 
@@ -39,9 +41,14 @@ class Question(BaseModel):
 
 
 @conversations.get("")
-def listed(service: Served, user: User) -> list[Json]:
-    """List a user's conversations, the last changed first."""
-    return [asdict(one) for one in service.store(user).listed()]
+def listed(
+    service: Served,
+    user: User,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[str | None, Query(pattern=ID)] = None,
+) -> list[Json]:
+    """List a user's conversations, the last changed first; ``after`` has the last one's id."""
+    return [asdict(one) for one in service.store(user).listed(limit, after)]
 
 
 @conversations.post("", status_code=201)
@@ -64,9 +71,11 @@ def one(id_: Id, service: Served, user: User) -> Json:
 
 
 @conversations.delete("/{id_}", status_code=204)
-def delete(id_: Id, service: Served, user: User, forget: bool = False) -> None:
+async def delete(id_: Id, service: Served, user: User, forget: bool = False) -> None:
     """Delete a conversation; with ``forget`` the memory graph forgets what it stated, too."""
-    service.delete(user, id_, forget)
+    with service.places.taken(user) if forget else nullcontext():
+        future = await run_in_threadpool(service.delete, user, id_, forget)
+        await asyncio.wrap_future(future)
 
 
 @conversations.post("/{id_}/ask", response_model=None, responses=STREAMED)
@@ -91,7 +100,7 @@ async def ask(
     return answer_json(await streaming.whole(answer, request))
 
 
-@conversations.post("/{id_}/undo")
+@conversations.post("/{id_}/undo", dependencies=[TAKES_PLACE])
 async def undo(id_: Id, service: Served, user: User) -> Json:
     """Remove the last turn, also from the memory graph."""
     future = await run_in_threadpool(service.undo, user, id_)

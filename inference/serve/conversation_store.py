@@ -109,16 +109,31 @@ class ConversationStore:
             db.execute(f"INSERT INTO conversations ({columns}) VALUES (?, ?, ?, ?)", values)
         return id_
 
-    def listed(self) -> list[Listed]:
-        """Return all conversations, the last changed first."""
-        statement = """
-            SELECT id, coalesce((SELECT record ->> 'question' FROM turns
-                                 WHERE conversation = id AND turn = 0), ''),
-                   (SELECT count(*) FROM turns WHERE conversation = id), changed
-            FROM conversations ORDER BY changed DESC, id
+    def listed(self, limit: int, after: str | None = None) -> list[Listed]:
+        """Return conversations, the last changed first.
+
+        Args:
+            limit: most of them.
+            after: the id of the last one of the page before; None: the first page.
+
+        Raises:
+            NotFound: there is no such conversation any more.
         """
         with self._open() as db:
-            return [Listed(*row) for row in db.execute(statement)]
+            place = "SELECT changed, id FROM conversations WHERE id = ?"
+            last = () if after is None else db.execute(place, (after,)).fetchone()
+            if last is None:
+                raise NotFound(after)
+            older = "WHERE (changed, id) < (?, ?)" if last else ""
+            statement = f"""
+                SELECT id, coalesce((SELECT record ->> 'question' FROM turns
+                                     WHERE conversation = id AND turn = 0), ''),
+                       (SELECT count(*) FROM turns WHERE conversation = id), changed
+                FROM (SELECT id, changed FROM conversations {older}
+                      ORDER BY changed DESC, id DESC LIMIT ?) page
+                ORDER BY changed DESC, id DESC
+            """  # the inner one first: the texts of one page alone are read
+            return [Listed(*row) for row in db.execute(statement, (*last, limit))]
 
     def state(self, id_: str) -> str | None:
         """Return what changes whenever another process changes a conversation.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from threading import Lock
 from uuid import uuid4
 
@@ -23,6 +25,8 @@ MAX_NAME = 200
 """Bytes of a document's name; file systems allow 255."""
 MAX_BYTES = 2**28
 """Bytes of all documents of a user."""
+MAX_DOCUMENTS = 1000
+"""Documents of a user; each question looks whether they have changed."""
 MAX_POOLS = 32
 """Users whose documents are kept in memory, as passages and as an index beside the shared evidence;
 those of the user who asked longest ago are read again when they are needed."""
@@ -37,16 +41,26 @@ def is_name(text: str) -> bool:
     return is_plain and text[:1] not in ("", ".", " ") and len(text.encode()) <= MAX_NAME
 
 
-def _read(paths: Sequence[Path]) -> tuple[Evidence, ...]:
-    """Read documents that were read before; what was told then is not told again.
+Read = tuple[Evidence, ...] | UserError
+State = tuple[int, int, int]
 
-    Raises:
-        UserError: one cannot be read any more; the message has its name.
+
+def _read(path: Path) -> Read:
+    """Read a document that was read before; what was told then is not told again.
+
+    Returns:
+        Its passages, or why it cannot be read any more, with its name.
     """
     try:
-        return read_limited(paths, ease=2)[0]
+        return read_limited([path], ease=2)[0]
     except UserError as error:
-        raise UserError(str(error).replace(f"{paths[0].parent}/", "")) from None
+        return UserError(str(error).replace(f"{path.parent}/", ""))
+
+
+def _state(path: Path) -> State:
+    """Return what differs when a document has become another one."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _remove_left(folder: Path) -> None:
@@ -54,15 +68,35 @@ def _remove_left(folder: Path) -> None:
     for path in folder.glob(".*"):
         with suppress(FileNotFoundError):  # it has just become a document
             if path.stat().st_mtime < time.time() - LEFT_SECONDS:
-                path.unlink()
+                rmtree(path) if path.is_dir() else path.unlink()
+
+
+@dataclass
+class _OfUser:
+    """What is in memory of one user's documents.
+
+    Args:
+        reading: held while one is read, of a user one at a time.
+        changing: held while one comes or goes, which is soon done.
+        read: what each document of a name and a state has in it.
+        pool: evidence of the user; None: it has to be joined anew.
+        states: names and states of its documents.
+    """
+
+    reading: Lock = field(default_factory=Lock)
+    changing: Lock = field(default_factory=Lock)
+    read: dict[tuple[str, State], Read] = field(default_factory=dict)
+    pool: tuple[Evidence, ...] | None = None
+    states: dict[str, State] = field(default_factory=dict)
 
 
 class Documents:
-    """What users have uploaded.
+    """What users have uploaded; nothing that is done for one user holds another.
 
     Args:
         user_folder: returns the folder of a user, which is there.
         shared: evidence of all users.
+        prepare: makes the index of a new pool.
         drop_index: takes a pool that has become another one.
     """
 
@@ -70,29 +104,67 @@ class Documents:
         self,
         user_folder: Callable[[str], Path],
         shared: tuple[Evidence, ...],
-        drop_index: Callable[[tuple[Evidence, ...]], None],
+        prepare: Callable[[tuple[Evidence, ...]], object],
+        drop_index: Callable[[tuple[Evidence, ...]], object],
     ) -> None:
-        self._user_folder, self.shared, self._drop_index = user_folder, shared, drop_index
-        self._pools: OrderedDict[str, tuple[Evidence, ...]] = OrderedDict()
+        self._user_folder, self.shared = user_folder, shared
+        self._prepare, self._drop_index = prepare, drop_index
+        self._held: OrderedDict[str, _OfUser] = OrderedDict()
         self._lock = Lock()
         self._cleaned: set[str] = set()
 
     @property
     def num_pools(self) -> int:
         """Number of users whose documents are in memory."""
-        return len(self._pools)
+        with self._lock:
+            return sum(held.pool is not None for held in self._held.values())
+
+    def _of(self, user: str) -> _OfUser:
+        """Return what is held of a user; of those who asked longest ago nothing is held."""
+        out: list[_OfUser] = []
+        with self._lock:
+            found = self._held.setdefault(user, _OfUser())
+            self._held.move_to_end(user)
+            while len(self._held) > MAX_POOLS:
+                out.append(self._held.popitem(last=False)[1])
+        for one in out:
+            self._forget_pool(one)
+        return found
 
     def pool(self, user: str) -> tuple[Evidence, ...]:
-        """Return the evidence of a user: the shared one and the user's own."""
-        with self._lock:
-            if (pool := self._pools.get(user)) is None:
-                if not (paths := self._paths(user)):
-                    return self.shared
-                pool = self._pools[user] = join_pools(self.shared, _read(paths))
-            self._pools.move_to_end(user)
-            if len(self._pools) > MAX_POOLS:
-                self._forget_pool(next(iter(self._pools)))
+        """Return the evidence of a user: the shared one and the user's own.
+
+        Raises:
+            UserError: a document cannot be read any more.
+        """
+        if not (states := self._states(user)):
+            return self.shared
+        held = self._of(user)
+        if (pool := held.pool) is not None and held.states == states:
             return pool
+        with held.reading:
+            if not (states := self._states(user)):
+                return self.shared
+            if (pool := held.pool) is not None and held.states == states:
+                return pool  # which another question has waited for
+            return self._join(user, held, states)
+
+    def _join(self, user: str, held: _OfUser, states: dict[str, State]) -> tuple[Evidence, ...]:
+        """Make the pool of a user; what was read before is not read again."""
+        folder, known = self._folder(user), held.read
+        held.read = {
+            one: known[one] if one in known else _read(folder / one[0]) for one in states.items()
+        }
+        pools = list[tuple[Evidence, ...]]()
+        for one in held.read.values():
+            if isinstance(one, UserError):
+                raise one
+            pools.append(one)
+        self._forget_pool(held)
+        pool = join_pools(self.shared, *pools)
+        self._prepare(pool)
+        held.pool, held.states = pool, states
+        return pool
 
     def listed(self, user: str) -> list[Json]:
         """Return name and size of each document of a user."""
@@ -121,33 +193,39 @@ class Documents:
                 f'/ \\ : * ? " < > |, and at most {MAX_NAME} bytes'
             )
         self._check_room(user, name, len(content))  # before it is read, which may take long
-        folder = self._folder(user)
-        trial = folder / f".{uuid4().hex}{suffix}"
+        held, folder = self._of(user), self._folder(user)
+        trial = folder / f".{uuid4().hex}" / name  # which is part of what is read
         try:
+            trial.parent.mkdir(mode=0o700)
             trial.write_bytes(content)
             trial.chmod(0o600)
             try:
-                pool, warnings = read_limited([trial])
+                with held.reading:
+                    pool, warnings = read_limited([trial])
             except UserError as error:
                 raise UserError(str(error).replace(str(trial), name)) from None
             if not pool:
                 raise UserError(f"{name}: no passage in it")
-            with self._lock:
+            with held.changing:
                 self._check_room(user, name, len(content))  # others may have come meanwhile
+                others = {one: read for one, read in held.read.items() if one[0] != name}
+                held.read = {**others, (name, _state(trial)): pool}
                 trial.replace(folder / name)
-                self._forget_pool(user)
+                self._forget_pool(held)
         finally:
-            trial.unlink(missing_ok=True)
+            rmtree(trial.parent, ignore_errors=True)
         told = [warning.replace(str(trial), name) for warning in warnings]
         return {"name": name, "num_passages": len(pool), "warnings": told}
 
     def _check_room(self, user: str, name: str, num_bytes: int) -> None:
-        others = sum(int(one["bytes"]) for one in self.listed(user) if one["name"] != name)
-        if others + num_bytes > MAX_BYTES:
+        others = [int(one["bytes"]) for one in self.listed(user) if one["name"] != name]
+        if sum(others) + num_bytes > MAX_BYTES:
             raise UserError(
-                f"{name}: {num_bytes} bytes, beside {others} of other documents; a user may have"
-                f" {MAX_BYTES}: delete some"
+                f"{name}: {num_bytes} bytes, beside {sum(others)} of other documents; a user may"
+                f" have {MAX_BYTES}: delete some"
             )
+        if len(others) >= MAX_DOCUMENTS:
+            raise UserError(f"{name}: a user may have {MAX_DOCUMENTS} documents: delete some")
 
     def remove(self, user: str, name: str) -> None:
         """Delete a document of a user.
@@ -157,16 +235,18 @@ class Documents:
         """
         if not is_name(name):
             raise NotFound(name)
-        with self._lock:
+        held = self._of(user)
+        with held.changing:
             try:
                 (self._folder(user) / name).unlink()
             except FileNotFoundError:
                 raise NotFound(name) from None
-            self._forget_pool(user)
+            held.read = {one: read for one, read in held.read.items() if one[0] != name}
+            self._forget_pool(held)
 
-    def _forget_pool(self, user: str) -> None:
-        pool = self._pools.pop(user, self.shared)
-        if pool is not self.shared:
+    def _forget_pool(self, held: _OfUser) -> None:
+        pool, held.pool = held.pool, None
+        if pool is not None:
             self._drop_index(pool)
 
     def _folder(self, user: str) -> Path:
@@ -176,6 +256,13 @@ class Documents:
             self._cleaned.add(user)
             _remove_left(path)
         return path
+
+    def _states(self, user: str) -> dict[str, State]:
+        found = dict[str, State]()
+        for path in self._paths(user):
+            with suppress(FileNotFoundError):  # it was removed meanwhile
+                found[path.name] = _state(path)
+        return found
 
     def _paths(self, user: str) -> list[Path]:
         """Return the documents of a user, without those that are being written."""

@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 
@@ -117,10 +118,12 @@ class Engine:
         self.max_tokens, self.max_rows, self.max_waiting = max_tokens, max_rows, max_waiting
         self.num_admitted, self.num_answered, self.num_tokens = 0, 0, 0
         self._num_of_user = Counter[str]()
+        self._turns: dict[str, int] = {}  # of users that are here: their last ones
         self._num_steps = 0
         self._seconds = 1.0  # that an answer took, a moving average
         # answers that are chosen, as all of nodes are, are computed by the threads that ask
         self._running = RunningBatch(model, end_id) if isinstance(model, TextLM) else None
+        self._clock = count()
         self._requests: list[_Request] = []
         self._waiting: deque[_Request] = deque()
         self._changed = Condition()
@@ -282,17 +285,27 @@ class Engine:
         return True
 
     def _admit(self) -> _Request | None:
-        """Take a waiting prompt if there is room: the first one of whom the fewest are decoded."""
+        """Take a waiting prompt if there is room.
+
+        It is the first one of the users of whom the fewest are decoded, among them of the one whose
+        turn was longest ago.
+        """
         self._waiting = deque(one for one in self._waiting if not one.cancelled)
         if not self._waiting or len(self._requests) >= self.max_rows:
             return None
         num_running = Counter(request.user for request in self._requests)
-        first = min(self._waiting, key=lambda request: num_running[request.user])
+        here = num_running.keys() | {request.user for request in self._waiting}
+        self._turns = {user: turn for user, turn in self._turns.items() if user in here}
+        first = min(
+            self._waiting,
+            key=lambda one: (num_running[one.user], self._turns.get(one.user, -1)),
+        )
         together = [*self._requests, first]  # each takes the room of the longest
         num_tokens = len(together) * max(request.num_tokens for request in together)
         if self._requests and num_tokens > self.max_tokens:
             return None
         self._waiting.remove(first)
+        self._turns[first.user] = next(self._clock)
         return first
 
     def _join(self, request: _Request) -> None:

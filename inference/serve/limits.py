@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Lock
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turngraph.inference.serve.engine import Busy
@@ -18,10 +19,14 @@ from turngraph.inference.serve.users import Users
 logger = logging.getLogger("serve")
 TOKEN_NEEDED = "a user's token is needed: Authorization: Bearer TOKEN"
 FOREIGN = "pages of other servers may not use this one; with --tokens they need a user's token"
+CODES = {401: "invalid_api_key", 404: "not_found", 429: "rate_limit_exceeded"}
+"""Codes of errors beside their status, as clients of OpenAI know them."""
 MAX_BODY = 2**20
 """Bytes of a body."""
 MAX_DOCUMENT = 2**25
 """Bytes of a document."""
+MAX_HELD_OF_USER, MAX_HELD = 2**27, 2**29
+"""Bytes of the bodies of one user, and of all, that are in memory at the same time."""
 BODY_SECONDS = 30.0
 """Seconds in which a whole body has to come."""
 
@@ -54,16 +59,46 @@ class Places:
             self._taken -= Counter([user])  # without those that have none
 
 
-class _Refused(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+class Turns:
+    """A lock that waiting users get in turn, however often each of them waits."""
+
+    def __init__(self) -> None:
+        self._changing = Lock()
+        self._held = False
+        self._waiting: OrderedDict[str, deque[Event]] = OrderedDict()
+
+    @contextmanager
+    def of(self, user: str) -> Iterator[None]:
+        """Hold it for a user."""
+        mine = Event()
+        with self._changing:
+            self._waiting.setdefault(user, deque()).append(mine)
+            self._give()
+        mine.wait()
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._held = False
+                self._give()
+
+    def _give(self) -> None:
+        """Give it to the next one, if it is free and somebody waits."""
+        if self._held or not self._waiting:
+            return
+        user, own = self._waiting.popitem(last=False)
+        self._held = True
+        own.popleft().set()
+        if own:
+            self._waiting[user] = own  # behind the others
 
 
-def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """Return an error in the form of OpenAI's."""
+def refusal(
+    status: int, message: str, headers: dict[str, str] | None = None, param: str | None = None
+) -> JSONResponse:
+    """Return an error in the form of OpenAI's; ``param`` is the field that is wrong."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    body = {"error": {"message": message, "type": kind, "code": status}}
+    body = {"error": {"message": message, "type": kind, "param": param, "code": CODES.get(status)}}
     return JSONResponse(body, status, headers)
 
 
@@ -79,6 +114,7 @@ class BodyLimit:
 
     def __init__(self, app: ASGIApp, users: Users) -> None:
         self.app, self.users = app, users
+        self._held = Counter[str]()  # bytes of bodies that come, or whose request is answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -94,19 +130,38 @@ class BodyLimit:
             await reply(scope, receive, send)
             return
         scope["user"] = user
+        mine = Counter[str]()
+        try:
+            body = await self._body(scope, receive, mine)
+            if isinstance(body, bytes):
+                await self.app(scope, _given(body, receive), send)
+            else:
+                await body(scope, receive, send)
+        finally:
+            self._held -= mine  # without those that have none
+
+    async def _body(self, scope: Scope, receive: Receive, mine: Counter[str]) -> bytes | Response:
+        """Return the body of a user's request, or why it is refused; ``mine`` counts its bytes."""
         is_document = scope["method"] == "PUT" and scope["path"].startswith("/api/documents/")
         limit = MAX_DOCUMENT if is_document else MAX_BODY
+        user, parts, more = str(scope["user"]), list[bytes](), True
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                body = await _read(receive, limit)
+                while more:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        return refusal(400, "the client has left")
+                    parts.append(message.get("body", b""))
+                    mine[user] += len(parts[-1])
+                    self._held[user] += len(parts[-1])
+                    if mine[user] > limit:
+                        return refusal(413, f"the body has more than {limit} bytes")
+                    if self._held[user] > MAX_HELD_OF_USER or self._held.total() > MAX_HELD:
+                        return refusal(429, "too many bodies come at once", {"Retry-After": "5"})
+                    more = message.get("more_body", False)
         except TimeoutError:
-            reply = refusal(408, f"the body did not come in {BODY_SECONDS:.0f} seconds")
-            await reply(scope, receive, send)
-            return
-        except _Refused as error:
-            await refusal(error.status, str(error))(scope, receive, send)
-            return
-        await self.app(scope, _given(body, receive), send)
+            return refusal(408, f"the body did not come in {BODY_SECONDS:.0f} seconds")
+        return b"".join(parts)
 
 
 def is_private(scope: Scope) -> bool:
@@ -172,17 +227,3 @@ class RefusalLog:
             await send(message)
 
         await self.app(scope, receive, logged)
-
-
-async def _read(receive: Receive, limit: int) -> bytes:
-    parts, length = list[bytes](), 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise _Refused(400, "the client has left")
-        parts.append(message.get("body", b""))
-        length += len(parts[-1])
-        if length > limit:
-            raise _Refused(413, f"the body has more than {limit} bytes")
-        if not message.get("more_body", False):
-            return b"".join(parts)

@@ -99,8 +99,8 @@ class OpenConversation:
         """Drop the keys and values of its last prompt, after all that was asked of it."""
         self._pool.submit(lambda: self._session.result().past.clear())
 
-    def close(self, wait: bool = True) -> None:
-        """Close the session after all that was asked of it, and wait for that."""
+    def close(self) -> Future[None]:
+        """Close the session after all that was asked of it; the future is done then."""
 
         def end() -> None:
             if not self._session.exception():
@@ -110,5 +110,6 @@ class OpenConversation:
                 finally:
                     session.close()
 
-        self._pool.submit(end)
-        self._pool.shutdown(wait)
+        done = self._pool.submit(end)
+        self._pool.shutdown(wait=False)
+        return done

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from inspect import unwrap
@@ -22,7 +22,6 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import cached, in_one_thread
 from turngraph.data.json_fields import Json
 from turngraph.data.memory_graph.record.place import of_tenant
-from turngraph.data.types import Evidence
 from turngraph.inference.api import QA
 from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.chat_answer import ChatAnswer
@@ -32,7 +31,7 @@ from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
 from turngraph.inference.serve.engine import Engine
 from turngraph.inference.serve.errors import NotFound
-from turngraph.inference.serve.limits import Places
+from turngraph.inference.serve.limits import Places, Turns
 from turngraph.inference.serve.open_conversation import Listener, OpenConversation, check_wanted
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
@@ -67,11 +66,12 @@ class Service:
         self.qa, self.options, self.folder = qa, options, folder
         self.remembers = options.memory is not None or options.memory_dir is not None
         shared = read_evidence(map(Path, options.evidence))
-        self.documents = Documents(self.user_folder, shared, qa.builder.drop_index)
+        of_pools = qa.builder.prepare, qa.builder.drop_index
+        self.documents = Documents(self.user_folder, shared, *of_pools)
         resolved = AnswerOptions(max_new_tokens=options.max_new_tokens).resolved(qa.config)
         assert resolved.max_new_tokens is not None
         self.max_new_tokens = resolved.max_new_tokens
-        self.building = Lock()
+        self.building = Turns()
         self.loading = self._load_encoder()
         self.confidence = read_confidence(qa.checkpoint, options.abstain_below)
         limits = options.batch_tokens, options.max_batch, options.max_waiting
@@ -181,15 +181,18 @@ class Service:
     def _drop_deleted(self, user: str, id_: str, done: Future[Any]) -> None:
         """Forget a conversation that was deleted before it was opened; in its own thread."""
         if isinstance(done.exception(), NotFound):
-            self._drop(user, id_, wait=False)
+            self._drop(user, id_)
 
-    def _drop(self, user: str, id_: str, wait: bool = True) -> None:
+    def _drop(self, user: str, id_: str) -> Future[None]:
         """Close a conversation, if it is open, after all that was asked of it."""
         with self._lock:
             found = self._open.pop((user, id_), None)
-        if found is not None:
-            found.close(wait)
-        self._states.pop((user, id_), None)  # what was still asked of it has noted one
+        closed = Future[None]() if found is None else found.close()
+        # at the end: what was still asked of it has noted one
+        closed.add_done_callback(lambda _: self._states.pop((user, id_), None))
+        if found is None:
+            closed.set_result(None)
+        return closed
 
     def _release(self, user: str, asked: OpenConversation) -> None:
         """Free what is kept twice or is too much: memory graphs, and prefixes of all."""
@@ -218,7 +221,7 @@ class Service:
         if self._note_state(user, id_) is None:
             raise NotFound(id_)
         memory = self.memory_place(user) if self.remembers else None
-        session = self._new_session(self.documents.pool(user), memory)
+        session = self._new_session(user, memory)
         graph = session.persistent
         if graph is not None:
             if (known := store.memory_of(id_)) is not None:
@@ -249,16 +252,16 @@ class Service:
         state = self._states[user, id_] = self.store(user).state(id_)
         return state
 
-    def _new_session(self, pool: tuple[Evidence, ...], memory: str | None) -> Session:
+    def _new_session(self, user: str, memory: str | None) -> Session:
         self.loading.result()  # else each thread that comes earlier would load an encoder
         return Session(
             self.qa.model,
             self.qa.builder,
-            pool,
+            self.documents.pool(user),
             None if memory is None else MemoryOptions(memory, plan=self.options.plan),
             self.max_new_tokens,
             confidence=self.confidence,
-            building=self.building,
+            building=partial(self.building.of, user),
         )
 
     def ask(self, user: str, id_: str, question: str, listener: Listener) -> Future[ChatAnswer]:
@@ -319,7 +322,7 @@ class Service:
 
         def work() -> ChatAnswer:
             check_wanted(listener, deadline)
-            session = self._new_session(self.documents.pool(user), None)
+            session = self._new_session(user, None)
             session.max_new_tokens = limit
             session.check = partial(check_wanted, listener, deadline)
             try:
@@ -374,38 +377,47 @@ class Service:
 
         return self.run(user, id_, work)
 
-    def delete(self, user: str, id_: str, forget: bool = False) -> None:
-        """Delete a conversation.
+    def delete(self, user: str, id_: str, forget: bool = False) -> Future[None]:
+        """Delete a conversation; the future is done when it is closed, too.
 
         Args:
             user, id_: whose, and which.
-            forget: erase what it stated from the memory graph, too; else that stays.
+            forget: erase what it stated from the memory graph, too; else that stays. The future has
+                a ``UserError`` if the memory graph cannot be written: the conversation is still
+                there.
 
         Raises:
             NotFound: the user has no such conversation.
-            UserError: the memory graph cannot be written; the conversation is still there.
         """
-        if not self.store(user).has(id_):
+        store, done = self.store(user), Future[None]()
+        if not store.has(id_):
             raise NotFound(id_)
+        done.set_running_or_notify_cancel()  # no client can cancel it
 
         def work(session: Session) -> None:
             if session.turns:
                 session.undo(len(session.turns))
-            self.store(user).delete(id_)
+            store.delete(id_)
+
+        def close(asked: Future[None] | None = None) -> None:
+            if asked is not None and (error := asked.exception()) is not None:
+                done.set_exception(error)
+            else:
+                self._drop(user, id_).add_done_callback(lambda _: done.set_result(None))
 
         if forget and self.remembers:
-            self.run(user, id_, work).result()
+            self.run(user, id_, work).add_done_callback(close)
         else:
-            self.store(user).delete(id_)  # first: a question that comes now finds none
-        self._drop(user, id_)
+            store.delete(id_)  # first: a question that comes now finds none
+            close()
+        return done
 
     def close(self) -> None:
         """Finish what runs, and close all conversations."""
         with self._lock:
             conversations = list(self._open.values())
             self._open.clear()
-        for conversation in conversations:
-            conversation.close()
+        wait([conversation.close() for conversation in conversations])
         self._completing.shutdown(wait=True)
         self.engine.close()
 

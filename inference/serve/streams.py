@@ -121,13 +121,13 @@ def passage_json(item: Retrieved) -> Json:
 
 
 def answer_json(answer: ChatAnswer) -> Json:
-    """Return an answer as a client sees it: text, probability, candidates and evidence."""
+    """Return an answer as a client sees it; ``confidence`` is None if it is not calibrated."""
     return {
         "turn": int(answer.record["turn"]),
         "question": answer.question,
         "answer": answer.text,
         "probability": answer.probability,
-        "confidence": answer.record.get("confidence"),
+        "confidence": answer.confidence,
         "withheld": answer.record.get("withheld"),
         "candidates": answer.record.get("candidates", []),
         "evidence": [passage_json(item) for item in answer.evidence],

@@ -1,7 +1,9 @@
 // What all parts of the page use: elements, the line of its state, requests, the token.
 
 export const $ = (id) => document.getElementById(id);
-export const state = { id: null, token: localStorage.getItem("turngraph-token"), running: null, login: null };
+export const state = {
+  id: null, listed: 0, token: localStorage.getItem("turngraph-token"), running: null, login: null,
+};
 
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);

@@ -5,9 +5,17 @@ import { drawing, percent } from "./drawing.js";
 
 // Conversations
 
+const PAGE = 100;
+
 async function listConversations() {
-  const found = await get("api/conversations");
-  redraw($("conversations"), found.map((one) => {
+  const found = [];
+  let last;
+  do {
+    const after = found.length ? `&after=${found.at(-1).id}` : "";
+    last = await get(`api/conversations?limit=${PAGE}${after}`);
+    found.push(...last);
+  } while (last.length === PAGE && found.length < state.listed);
+  const items = found.map((one) => {
     const title = one.title || "New conversation";
     return element("li", {},
       element("button", {
@@ -18,7 +26,15 @@ async function listConversations() {
         class: "small", "aria-label": `Delete ${title}`, "data-key": `delete ${one.id}`,
         onclick: attempt(() => deleteConversation(one.id, title)),
       }, "×"));
-  }), $("new"));
+  });
+  if (last.length === PAGE) {
+    const more = attempt(async () => {
+      state.listed = found.length + PAGE;
+      await listConversations();
+    });
+    items.push(element("li", {}, element("button", { class: "wide", onclick: more }, "Older ones")));
+  }
+  redraw($("conversations"), items, $("new"));
   return found;
 }
 
@@ -384,9 +400,10 @@ function toggles(button, part) {
 async function start() {
   const known = await listConversations();
   const wanted = location.hash.slice(1);
-  const found = known.find((one) => one.id === wanted) ?? known[0];
-  if (found) await openConversation(found.id);
-  else await newConversation();
+  // it may be older than those that are listed, or gone
+  const there = /^[0-9a-f]{32}$/.test(wanted) && await openConversation(wanted).then(() => true, () => false);
+  if (!there && known.length) await openConversation(known[0].id);
+  else if (!there) await newConversation();
   await listDocuments();
 }
 

@@ -305,7 +305,7 @@ def test_a_tenant_is_deleted_beside_its_writers_and_not_with_what_others_gave_it
         for table in schema.ALL_TABLES:
             sql = f"SELECT count(*) FROM turngraph.{table} WHERE tenant = %s"
             assert admin.execute(sql, (role.rpartition("_")[2],)).fetchone() == (0,), table
-    assert talk.listed() == []  # of the tenant that it makes anew
+    assert talk.listed(9) == []  # of the tenant that it makes anew
 
 
 # Schema
