@@ -26,7 +26,7 @@ from turngraph.data.corpus.files import (
 )
 from turngraph.data.corpus.segment import FORMAT, Piece, Segment
 from turngraph.data.corpus.sign_codes import sign_codes
-from turngraph.data.json_fields import Json, Location, field
+from turngraph.data.json_fields import Json
 
 CURRENT = "corpus.json"
 
@@ -69,8 +69,9 @@ def read_version(corpus: Path, number: int | None = None, hashes: bool = False) 
     if not (corpus / CURRENT).is_file():
         raise UserError(f"{corpus}: no corpus; turngraph corpus build makes one")
     if number is None:
-        current = corpus / CURRENT
-        number = field(read_object(current), "version", int, Location(current))
+        number = read_object(corpus / CURRENT).get("version")
+        if not isinstance(number, int):
+            raise UserError(f"{corpus / CURRENT}, field version: must be a whole number")
     return _read(corpus, number, hashes)
 
 
