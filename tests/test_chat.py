@@ -18,6 +18,7 @@ import torch
 
 import turngraph.inference.chat
 from turngraph import infer
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli, visible
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import read_conversations, write_conversations, write_pool
@@ -227,6 +228,26 @@ def test_a_turn_that_was_taken_back_leaves_nothing(session: Session, graph_model
         session.undo()
     assert len(session.memory) == 0
     assert session.conversation.turns == ()
+
+
+def test_a_turn_that_cannot_be_taken_back_stays(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for question in QUESTIONS[:2]:
+        session.ask(question)
+    turns, conversation = list(session.turns), session.conversation
+
+    def fail(_: Any) -> None:
+        raise UserError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.memory, "restore", fail)
+        with pytest.raises(UserError, match="disk is full"):
+            session.undo()
+    assert session.turns == turns
+    assert session.conversation == conversation
+    assert session.undo() == QUESTIONS[1]
+    assert session.conversation.turns == conversation.turns[:1]
 
 
 def test_a_prompt_that_is_too_long_is_one_line_and_the_chat_goes_on(session: Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -331,3 +332,24 @@ def test_a_second_save_replaces_the_first_whole(
     assert "graph_encoder.safetensors" not in files(folder)
     assert torch.equal(logits(load_checkpoint(folder)), logits(lm))
     assert [path.name for path in folder.parent.iterdir()] == ["best"]
+
+
+def test_all_of_a_checkpoint_is_on_the_disk_before_it_gets_its_name(
+    tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, config = set[str](), run_config(tiny_folder)
+    real_sync, real_open, opened = os.fsync, os.open, dict[int, str]()
+
+    def note(path: Any, *given: Any, **named: Any) -> int:
+        descriptor = real_open(path, *given, **named)
+        opened[descriptor] = str(path)
+        return descriptor
+
+    def sync(descriptor: int) -> None:
+        synced.add(Path(opened.get(descriptor, "")).name)
+        real_sync(descriptor)
+
+    monkeypatch.setattr(os, "open", note)
+    monkeypatch.setattr(os, "fsync", sync)
+    save_checkpoint(trained(config), config, {}, tmp_path / "best")
+    assert synced >= {path.name for path in (tmp_path / "best").rglob("*")}

@@ -18,6 +18,7 @@ from turngraph.data.batches.collate import (
     with_gold_candidates,
 )
 from turngraph.data.example_cache import load_examples
+from turngraph.data.graph.chain_graph import Mentions
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.types import Answer, Conversation, Turn
@@ -25,7 +26,14 @@ from turngraph.inference.answer_batches import NO_ENTITY, answer_together
 from turngraph.model.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
 from turngraph.model.node_answers import log_sum_exp
 from turngraph.tests.nodes import EVIDENCE, examples, scored
-from turngraph.tests.tiny import stir, tiny_base, tiny_builder, tiny_conversation, tiny_model
+from turngraph.tests.tiny import (
+    stir,
+    tiny_base,
+    tiny_builder,
+    tiny_conversation,
+    tiny_examples,
+    tiny_model,
+)
 from turngraph.training.optimizer import make_optimizer
 
 SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
@@ -249,3 +257,13 @@ def test_a_question_and_rows_of_their_own_are_needed() -> None:
         load_config(given)
     with pytest.raises(ValueError, match=r"training.packing: True given, must be false"):
         load_config([*given, "--evidence.question_nodes=query", "--training.packing=true"])
+
+
+def test_a_mention_at_the_first_token_belongs_to_its_own_segment() -> None:
+    (example,) = tiny_examples(1)
+    example = replace(example, evidence=example.evidence[:2])
+    mentions = Mentions(np.array([0, 1, 2]), np.array([0, 3, 5]), np.array([3, 2, 4]))
+    example = replace(example, graph=replace(example.graph, mentions=mentions))
+    joined = join_candidates([example, example], with_gold=False)
+    assert joined is not None
+    assert joined.segments.tolist() == [0, 1, 2, 3, 4, 5]

@@ -16,10 +16,10 @@ from turngraph.model.running_batch import SPARE, JoinedLayer, Row, RunningBatch
 from turngraph.tests.tiny import ARCHITECTURES, END_ID, tiny_examples, tiny_model
 
 
-def alone(model: EvidenceModel, example: Example, num: int) -> tuple[list[int], float]:
+def alone(model: EvidenceModel, example: Example, num: int) -> tuple[list[int], float, float]:
     batch = collate([example], "left", with_target=False)
     found = model.generate(batch, num, END_ID)
-    return found.ids[0].tolist(), float(found.logprobs[0])
+    return found.ids[0].tolist(), float(found.logprobs[0]), float(found.margins[0])
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -41,13 +41,14 @@ def test_rows_that_come_and_go_get_the_answers_that_they_get_alone(
             running.drop(dropped[-1:])
         running.step()
     for row, example, num in started:
-        ids, logprob = alone(model, example, num)
+        ids, logprob, margin = alone(model, example, num)
         if row in dropped:
             assert row.ids == ids[: len(row.ids)]
             continue
         assert row.done
         assert row.ids == ids
         assert row.logprob == pytest.approx(logprob, abs=1e-3)
+        assert row.margin == pytest.approx(margin, abs=1e-3)
 
 
 def test_a_row_reads_and_writes_the_prefix_cache_of_its_conversation() -> None:

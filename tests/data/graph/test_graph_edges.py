@@ -118,3 +118,19 @@ def test_edge_types_say_what_each_edge_is_and_are_cut_with_it() -> None:
     without = cut_edges(graph, "entity")
     assert len(without.edge_types) == without.edge_index.shape[1] == 32
     assert cut_edges(graph, "all").edge_types.shape == (0,)
+
+
+def test_an_entity_that_ends_where_a_repeated_title_ends_has_no_edge() -> None:
+    passages, tokens, _ = graph_of("Acme, one", "Acme, two", "a b")
+    at_comma = [EntitySpan("Q1", 0, 5)]
+    edges = question_edges(passages, tokens, [at_comma, at_comma, [EntitySpan("Q1", 2, 3)]])
+    assert edges[1].T.tolist() == [[20, 4], [4, 20]]
+
+
+def test_a_repeated_header_hides_no_cell_before_it() -> None:
+    row = "T{}, City is {}, Land is Peru"
+    passages, tokens, text = graph_of(row.format(1, "Lima"), row.format(2, "Ica"), source="table")
+    asked = Evidence("q", "Ica", "text")
+    edges = question_edges([*passages, asked], [*tokens, letters("Ica")], [[], [], []])[1]
+    cell, question = text.index("Ica") + 2, len(text) + 2
+    assert edges.T.tolist() == [[question, cell], [cell, question]]

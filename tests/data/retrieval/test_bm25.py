@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngraph.data.normalise import words
-from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker, cut_query, terms
+from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker, best, cut_query, terms
 from turngraph.data.retrieval.similar_terms import MOST_TERMS, SimilarTerms
 from turngraph.data.types import Evidence
 
@@ -230,3 +230,9 @@ def test_similar_terms_share_half_of_their_ngrams() -> None:
 def test_many_similar_terms_are_cut() -> None:
     terms_ = [f"capital{letter}" for letter in "abcdefghijkl"]
     assert len(SimilarTerms(terms_).like("capital")) == MOST_TERMS
+
+
+def test_few_passages_with_a_word_are_filled_up_from_the_start() -> None:
+    scores = np.array([0.0] * 98 + [1.0, 2.0])
+    assert best(scores, 2) == [99, 98]
+    assert best(scores, 5) == [99, 98, 0, 1, 2]
