@@ -9,13 +9,14 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from turngraph.benchmarks.quality.base_families import reason_of, tiny_family
+from turngraph.benchmarks.quality.base_families import reason_of, table, tiny_family
 from turngraph.configs.schema import Config, LoraConfig, ModelConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
 from turngraph.inference.load import load_builder
 from turngraph.model.base_model import LORA, add_lora, decoder_layers
 from turngraph.model.base_probe import check_base_model
 from turngraph.model.graph_lm import make_model
+from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import ARCHITECTURES, save_tiny, tiny_base, tiny_tokenizer
 
 REFUSED = {
@@ -144,3 +145,13 @@ def test_special_tokens_that_no_prompt_has_need_no_embedding(tmp_path: Path) -> 
     tokenizer.save_pretrained(tmp_path)
     builder = load_builder(Config(model=ModelConfig(folder), training=TrainingConfig(max_steps=0)))
     assert builder.prompt.largest_id == len(tokenizer) - 2
+
+
+def test_the_table_of_the_docs_is_that_of_the_command() -> None:
+    """For some of its families; the command writes all rows."""
+    page = (ROOT / "docs/training.md").read_text("utf-8")
+    lines = [line for line in page.splitlines() if line.startswith(("| no: ", "| yes |"))]
+    listed = {name: line.split(" | ")[0] for line in lines for name in line.split("`")[1::2]}
+    assert len(listed) > 150
+    for line in table(["llama", "opt", "bert", "rwkv", "ctrl"]).splitlines()[2:]:
+        assert {listed[name] for name in line.split("`")[1::2]} == {line.split(" | ")[0]}
