@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ahocorasick import Automaton
 
 MAX_NAME_CHARS = 1000
 """Length of the longest name that is looked for, in characters, after folding. pyahocorasick calls
 itself once for each character of a name: a long one fills the stack, which ends the process."""
+MOST_NESTED = 64
+"""Most names that are found where they end at the same character, the longest first. Without a
+limit the time would grow with the number of nested names times the text's length."""
 
 
 def name_automaton(names: Mapping[str, object]) -> Automaton | None:
@@ -27,3 +31,13 @@ def name_automaton(names: Mapping[str, object]) -> Automaton | None:
         return None
     automaton.make_automaton()
     return automaton
+
+
+def find_names(automaton: Automaton, text: str) -> Iterator[tuple[int, Any]]:
+    """Yield the index of each name's last character in a text, and what is found with the name."""
+    num_same, previous = 0, -1
+    for last, value in automaton.iter(text):
+        num_same = num_same + 1 if last == previous else 1
+        previous = last
+        if num_same <= MOST_NESTED:
+            yield last, value

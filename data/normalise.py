@@ -6,6 +6,7 @@ import re
 import unicodedata
 from datetime import datetime
 from functools import lru_cache
+from typing import Literal
 
 MONTHS = (
     "january february march april may june july august september october november december"
@@ -32,6 +33,10 @@ UNSPACED = (  # scripts that write no space between words, as the inside of a ch
 MARKS = "".join(c for c in map(chr, range(0x900, 0x2000)) if unicodedata.category(c)[0] == "M")
 WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}][{MARKS}]*)+")
 
+MAX_MARKS = 30
+"""Marks in a row that stay, as in Unicode's stream-safe text format: their order takes quadratic
+time, and no word has as many."""
+_MANY_MARKS = re.compile(rf"[^\w\s\x00-\x7f]{{{MAX_MARKS + 1},}}")
 MAX_CACHED = 2000
 """Longest text, in characters, whose folded form is cached."""
 
@@ -44,9 +49,24 @@ def fold(text: str) -> str:
 def _fold(text: str) -> str:
     if text.isascii():  # nothing to decompose: several times faster, the same result
         return " ".join(text.casefold().split())
-    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    decomposed = unicodedata.normalize("NFKD", normal_form("NFKD", text).casefold())
     plain = "".join(char for char in decomposed if not is_accent(char))
     return " ".join(unicodedata.normalize("NFKC", plain).split())
+
+
+def normal_form(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
+    """Return a text in a normal form of Unicode; of more than 30 marks in a row the first stay."""
+    return unicodedata.normalize(form, _MANY_MARKS.sub(_first_marks, text))
+
+
+def _first_marks(match: re.Match[str]) -> str:
+    kept: list[str] = []
+    num = 0
+    for char in match[0]:
+        num = num + 1 if unicodedata.category(char)[0] == "M" else 0
+        if num <= MAX_MARKS:
+            kept.append(char)
+    return "".join(kept)
 
 
 def words(text: str) -> list[str]:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+import time
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from turngraph.configs.user_error import UserError
+from turngraph.data.graph.entity_spans import entity_spans
 from turngraph.data.sources import document
 from turngraph.data.sources.document import Unreadable
 from turngraph.data.sources.readers import read_document
+from turngraph.inference.evidence import read_evidence
 from turngraph.inference.serve import limited_reading
 from turngraph.inference.serve.documents import Documents
-from turngraph.tests.data.sources.made_documents import docx, paragraph, pdf_of_texts, table
+from turngraph.tests.data.sources.made_documents import (
+    docx,
+    paragraph,
+    pdf,
+    pdf_of_texts,
+    stream,
+    table,
+)
 
 LONG_NAMES = """
 import json, sys, threading
@@ -136,6 +150,98 @@ def test_the_passages_of_a_file_are_no_longer_than_a_multiple_of_it(
         else:
             with pytest.raises(Unreadable, match="too large: its passages have more than 18"):
                 read_document(path)
+
+
+def shared(num: int) -> bytes:
+    """Return a PDF file whose pages all draw the same."""
+    pages = " ".join(f"{4 + index} 0 R" for index in range(num))
+    page = "<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 3 0 R>>"
+    kids = f"<</Type/Pages/Count {num}/Kids[{pages}]>>"
+    drawn = stream("q Q " * 100 * num)
+    return pdf(["<</Type/Catalog/Pages 2 0 R>>", kids, drawn, *[page] * num])
+
+
+def numbered(template: str, num: int) -> str:
+    return "".join(template.replace("%", str(index)) for index in range(num))
+
+
+GROWING: dict[str, tuple[int, Callable[[int], str | bytes]]] = {
+    "cells.html": (400, lambda n: "<table>" + "<tr><td>x<td>y" * n + "</table>"),
+    "bold.html": (1500, lambda n: "<b>" * min(n, 900) + "<p>x" * n),
+    "names.html": (3000, lambda n: numbered("<a%>", n) + "</q>x" * n),
+    "links.html": (400, lambda n: "<p>" + "<a href='/wiki/X'>Ab.</a> Cd. " * n),
+    "options.html": (1200, lambda n: "<select>" + "<option>x" * n),
+    "headers.html": (200, lambda n: "<table>" + "<tr><th colspan=2>x<th>z" * n + "<tr><td>y" * n),
+    "groups.html": (200, lambda n: "<table>" + "<tr><td colspan=2>G<tr><td>x<td>y" * n),
+    "wide.html": (500, lambda n: "<table><tr>" + "<th>h" * n + "<tr>" + "<td>x" * n),
+    "lines.html": (600, lambda n: "<table><tr><td>" + "x1<br>" * n + "<td>y</table>"),
+    "inside.html": (
+        90,
+        lambda n: (
+            "<table>"
+            + "".join(f"<tr><td>{'A ' * i}<td>y" for i in range(n))
+            + f"</table><p>{'A ' * n}"
+        ),
+    ),
+    "short.md": (50, lambda n: "|" + "a|" * n + "\n|" + "-|" * n + "\n" + "|x|\n" * n),
+    "links.md": (300, lambda n: numbered("[[Ab%]]. Cd x. ", n)),
+    "rows.md": (300, lambda n: "|a|b|\n|-|-|\n" + "|x|y|\n" * n),
+    "wide.csv": (1200, lambda n: "a," * n + "\n" + "x\n" * n),
+    "marks.csv": (2500, lambda n: "a,b\nA" + "\u0345" * n + "\u0316" * n + ",y"),
+    "sentences.txt": (2000, lambda n: "Anna knows Bert. " * n),
+    "entities.jsonl": (
+        1500,
+        lambda n: (
+            '{"text": "Anna is", "entities": ['
+            + numbered('{"id": "%", "label": "Anna"}, ', n).rstrip(", ")
+            + "]}"
+        ),
+    ),
+    "runs.docx": (400, lambda n: docx(paragraph("x y. ") * n)),
+    "rows.docx": (120, lambda n: docx(table(*[["x", "y"]] * n))),
+    "word.pdf": (3000, lambda n: pdf_of_texts(["a" * n])),
+    "shared.pdf": (22, shared),
+    "lines.pdf": (500, lambda n: pdf_of_texts(["\n".join(["foo-bar"] * n)])),
+}
+
+
+def seconds_to_read(path: Path, content: str | bytes) -> float:
+    """Return the CPU seconds of reading a file and finding its entity spans, or refusing it."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    best = float("inf")
+    for _ in range(2):
+        begin = time.process_time()
+        with suppress(UserError):
+            entity_spans(read_evidence([path]))
+        best = min(best, time.process_time() - begin)
+    return best
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_the_time_of_reading_grows_as_a_file_does(name: str, tmp_path: Path) -> None:
+    num, made = GROWING[name]
+    ratios = []
+    while len(ratios) < 4 and min(ratios, default=9) >= 6:
+        small, large = (seconds_to_read(tmp_path / name, made(n)) for n in (num, 4 * num))
+        ratios.append(large / max(small, 0.004))
+    assert min(ratios) < 6, ratios
+
+
+def test_of_a_word_file_nothing_but_its_texts_is_unpacked(tmp_path: Path) -> None:
+    """A relationship may name any part, of any size."""
+    made = docx(paragraph("Fine."))
+    path, out = tmp_path / "file.docx", io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(made)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            text = old.read(name).replace(b"word/document.xml", b"word/document.bin")
+            new.writestr(name.replace("document.xml", "document.bin"), text)
+    path.write_bytes(out.getvalue())
+    with pytest.raises(Unreadable, match="broken Word file"):
+        read_document(path)
+    comment = f"<!--{'x' * 70_000}--><!DOCTYPE a [<!ENTITY b 'c'>]>"
+    path.write_bytes(docx(paragraph("&b;"), doctype=comment))
+    with pytest.raises(Unreadable, match="it defines entities of its own"):
+        read_document(path)
 
 
 def test_a_process_with_limits_reads_what_users_upload(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from turngraph.data.name_finder import MAX_NAME_CHARS, Automaton, name_automaton
+from turngraph.data.name_finder import MAX_NAME_CHARS, Automaton, find_names, name_automaton
 from turngraph.data.normalise import UNSPACED, is_accent
 from turngraph.data.types import Evidence
 
@@ -24,11 +24,6 @@ MIN_WITHIN = 5
 """Least characters of a mention that begins within a word."""
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _VARIANT = re.compile("[\ufe00-\ufe0f]")  # variation selectors, which do not change the word
-
-
-MOST_NESTED = 64
-"""Most mentions that are tried where they end at the same character, the longest first. Without a
-limit the time would grow with the number of nested names times the text's length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +154,7 @@ def _passage_spans(passage: Evidence, automaton: Automaton) -> list[EntitySpan]:
     found: list[tuple[int, int, str]] = []
     within: list[tuple[int, int, str]] = []  # the passage's own entities as parts of words
     chosen: dict[int, str | None] = {}  # the entity of a mention, by the identity of its ids
-    num_same, previous = 0, -1  # matches that end at the same character, the longest first
-    for last, (length, ids, anywhere) in automaton.iter(text):
-        num_same = num_same + 1 if last == previous else 1
-        previous = last
-        if num_same > MOST_NESTED:
-            continue
+    for last, (length, ids, anywhere) in find_names(automaton, text):
         start, end = last - length + 1, last + 1
         if id(ids) not in chosen:
             other = ids[0] if anywhere else None

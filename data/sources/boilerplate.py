@@ -8,9 +8,8 @@ navigation. Lines that consist of links alone go (Kohlschütter et al. 2010: lin
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from resiliparse.extract.html2text import extract_plain_text
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -25,8 +24,7 @@ _LANDMARKS = (
     "[role=search], [role=dialog], [role=complementary]"
 )
 _LINKS = frozenset({"a", "button"})
-_CAPTION = frozenset({"figcaption"})
-_TABLE, _CELLS = frozenset({"table"}), frozenset({"td", "th"})
+_CELLS = frozenset({"td", "th"})
 _LISTS = frozenset({"ul", "ol", "dl"})
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _UNSEEN = frozenset({"script", "style", "noscript", "template", "head"})
@@ -36,17 +34,40 @@ _MARK, _BASE = 0x100000, 0x8000
 _NUMBERS = re.compile(f"([{chr(_MARK)}-{chr(_MARK + _BASE - 1)}])" * 2)
 
 
+class _Where(NamedTuple):
+    """What is around a text; the elements are the nearest of their kind, the list the outermost."""
+
+    parents: tuple[LexborNode, ...] = ()  # the nearest first, at most two
+    block: LexborNode | None = None
+    table: LexborNode | None = None
+    top_list: LexborNode | None = None
+    in_link: bool = False
+    in_heading: bool = False
+    in_caption: bool = False
+    in_landmark: bool = False
+
+    def inside(self, node: LexborNode, is_landmark: bool) -> _Where:
+        """Return what is around the texts of an element that stands here."""
+        tag = node.tag or ""
+        return _Where(
+            parents=(node, *self.parents[:1]),
+            block=node if tag in BLOCKS else self.block,
+            table=node if tag == "table" else self.table,
+            top_list=self.top_list or (node if tag in _LISTS else None),
+            in_link=self.in_link or tag in _LINKS,
+            in_heading=self.in_heading or tag in _HEADINGS,
+            in_caption=self.in_caption or tag == "figcaption",
+            in_landmark=self.in_landmark or is_landmark,
+        )
+
+
 @dataclass
 class _Text:
-    """A text node: the elements around it, the nearest first, and its letters and digits."""
+    """A text node, and what is around it."""
 
     node: LexborNode
-    above: list[LexborNode]
-    length: int
+    where: _Where
     is_main: bool = False
-
-    def within(self, tags: frozenset[str]) -> LexborNode | None:
-        return next((node for node in self.above if node.tag in tags), None)
 
 
 def remove_boilerplate(tree: LexborHTMLParser, name: str) -> int:
@@ -61,27 +82,15 @@ def remove_boilerplate(tree: LexborHTMLParser, name: str) -> int:
     """
     if tree.body is None:
         return 0
-    texts = list(_texts(tree.body, []))
-    _mark_main(tree, texts)
-    if not any(text.is_main for text in texts):
+    rules = _Rules(tree, tree.body)
+    _mark_main(tree, rules.texts)
+    if not any(text.is_main for text in rules.texts):
         logger.warning("%s: no main content found, so the whole page is read", name)
         return 0
-    left_out = _Rules(tree, texts).left_out()
+    left_out = rules.left_out()
     for text in left_out:
         text.node.decompose()
     return len(left_out)
-
-
-def _texts(node: LexborNode, above: list[LexborNode]) -> Iterator[_Text]:
-    child = node.child
-    above = [node, *above]
-    while child is not None:
-        if child.tag == "-text":
-            if text := (child.text_content or "").strip():
-                yield _Text(child, above, sum(map(str.isalnum, text)))
-        elif child.tag not in _UNSEEN:
-            yield from _texts(child, above)
-        child = child.next
 
 
 def _mark_main(tree: LexborHTMLParser, texts: list[_Text]) -> None:
@@ -102,49 +111,69 @@ def _mark_main(tree: LexborHTMLParser, texts: list[_Text]) -> None:
 class _Rules:
     """Rules of a page: what is left out, and what stays though it is no running text."""
 
-    def __init__(self, tree: LexborHTMLParser, texts: list[_Text]) -> None:
-        self.texts = texts
+    def __init__(self, tree: LexborHTMLParser, body: LexborNode) -> None:
+        self.texts: list[_Text] = []
         self.landmarks = {node.mem_id for node in tree.css(_LANDMARKS)}
-        self.lengths: Counter[int] = Counter()  # of the text in an element
-        self.linked: Counter[int] = Counter()  # of that in links and buttons
+        self.lengths: dict[int, int] = {}  # letters and digits in an element
+        self.linked: dict[int, int] = {}  # those in links and buttons
+        self.outer_tables: set[int] = set()  # that hold other tables
+        self.data_tables: dict[int, bool] = {}
         self.sentences: set[int] = set()  # elements with running text of the main content
-        for text in texts:
-            in_link = text.within(_LINKS) is not None
-            for node in text.above:
-                self.lengths[node.mem_id] += text.length
-                self.linked[node.mem_id] += in_link * text.length
-            if text.is_main and not in_link and text.within(_LISTS | _HEADINGS) is None:
-                self.sentences |= {node.mem_id for node in text.above[:2]}
+        self._look(body, _Where())
+
+    def _look(self, node: LexborNode, outside: _Where) -> tuple[int, int]:
+        """Collect the texts of an element; return how long they are, and those in links."""
+        where = outside.inside(node, node.mem_id in self.landmarks)
+        if node.tag == "table" and outside.table is not None:
+            self.outer_tables.add(outside.table.mem_id)
+        length = linked = 0
+        for child in children(node):
+            if child.tag == "-text":
+                if text := (child.text_content or "").strip():
+                    self.texts.append(_Text(child, where))
+                    more = sum(map(str.isalnum, text))
+                    length, linked = length + more, linked + where.in_link * more
+            elif child.tag not in _UNSEEN:
+                more, more_linked = self._look(child, where)
+                length, linked = length + more, linked + more_linked
+        self.lengths[node.mem_id], self.linked[node.mem_id] = length, linked
+        return length, linked
 
     def left_out(self) -> list[_Text]:
-        """Return the texts to leave out."""
+        """Return the texts to leave out, once it is known which are main content."""
+        for text in self.texts:
+            where = text.where
+            if text.is_main and not (where.in_link or where.top_list or where.in_heading):
+                self.sentences |= {node.mem_id for node in where.parents}
         return [text for text in self.texts if not self._stays(text)]
 
     def _stays(self, text: _Text) -> bool:
-        if text.within(_HEADINGS) is not None:
+        where = text.where
+        if where.in_heading:
             return True  # it names what stands below, and becomes no passage of its own
-        is_caption = text.within(_CAPTION) is not None
-        is_evidence = is_caption or self._in_table(text) or self._in_list(text)
-        if any(node.mem_id in self.landmarks for node in text.above):
+        is_evidence = where.in_caption or self._in_table(where) or self._in_list(where)
+        if where.in_landmark:
             return text.is_main and is_evidence
-        return is_evidence or (text.is_main and not self._is_row_of_links(text))
+        return is_evidence or (text.is_main and not self._is_row_of_links(where))
 
-    def _in_table(self, text: _Text) -> bool:
+    def _in_table(self, where: _Where) -> bool:
         """Return whether a text stands in a table of data, not of layout."""
-        table = text.within(_TABLE)
-        if table is None or len(table.css("table")) > 1:
+        table = where.table
+        if table is None or table.mem_id in self.outer_tables:
             return False
-        return any(sum(c.tag in _CELLS for c in children(row)) > 1 for row in table.css("tr"))
+        if table.mem_id not in self.data_tables:
+            widths = (sum(c.tag in _CELLS for c in children(row)) for row in table.css("tr"))
+            self.data_tables[table.mem_id] = any(width > 1 for width in widths)
+        return self.data_tables[table.mem_id]
 
-    def _in_list(self, text: _Text) -> bool:
+    def _in_list(self, where: _Where) -> bool:
         """Return whether a text stands in a list of facts: of more than links, or below a text."""
-        lists = [node for node in text.above if node.tag in _LISTS]
-        if not lists:
+        if where.top_list is None:
             return False
-        is_linked = self.linked[lists[-1].mem_id] > _MOSTLY * self.lengths[lists[-1].mem_id]
-        parent = lists[-1].parent
+        id_, parent = where.top_list.mem_id, where.top_list.parent
+        is_linked = self.linked[id_] > _MOSTLY * self.lengths[id_]
         return not is_linked or (parent is not None and parent.mem_id in self.sentences)
 
-    def _is_row_of_links(self, text: _Text) -> bool:
-        block = text.within(BLOCKS)
+    def _is_row_of_links(self, where: _Where) -> bool:
+        block = where.block
         return block is not None and self.linked[block.mem_id] == self.lengths[block.mem_id]

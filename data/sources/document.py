@@ -18,6 +18,7 @@ from turngraph.data.linearise import (
     linearise_sentence,
     split_sentences,
 )
+from turngraph.data.name_finder import find_names, name_automaton
 from turngraph.data.types import Evidence, Source
 
 TOO_DEEP = "nested too deep to be read"
@@ -141,9 +142,11 @@ class Document:
         if not self.by_sentence:
             self._paragraph(text)
             return
+        automaton = name_automaton({link: index for index, link in enumerate(links)})
         for sentence in split_sentences(" ".join(text.split())):
             if any(map(str.isalnum, sentence)):
-                names = [link for link in links if link in sentence]
+                found = () if automaton is None else find_names(automaton, sentence)
+                names = [links[index] for index in sorted({index for _, index in found})]
                 self.add(linearise_sentence(self.title, sentence, section), "text", names)
 
     def _paragraph(self, text: str) -> None:

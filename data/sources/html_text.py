@@ -20,12 +20,13 @@ BLOCKS = frozenset(
 BOLD = frozenset({"b", "strong"})
 _GROUPS = frozenset({"thead", "tbody", "tfoot"})
 MAX_DEPTH = 1000
-"""Open elements of one name; a browser's limit is 512 for all."""
+"""Open elements; a browser's limit is 512."""
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
 _CLOSED_BY_ITSELF = frozenset(
     "area base br col embed hr img input link meta param source track wbr p li dt dd option tr td "
     "th thead tbody tfoot colgroup".split()
 )
+_CLOSED_WITH_RUBY = ("rb", "rt", "rtc", "rp")
 _NAMESPACES = re.compile(
     r"(?:File|Image|Media|Category|Help|Portal|Special|Template|Wikipedia|Talk|User|Book)"
     r"(?:[_ ]talk)?:",
@@ -42,15 +43,22 @@ _NO_COMMA_BEFORE = ",;:.)]([–—-/&"
 def is_nested_deep(html: str) -> bool:
     """Return whether elements are nested so deep that a parser takes quadratic time for them.
 
-    An open element of each name is counted; those that a parser closes by itself are not.
+    Open elements are counted; those that a parser closes by itself are not.
     """
-    depths: Counter[str] = Counter()
+    depth, depths = 0, Counter[str]()
     for match in _TAG.finditer(html):
         name = match[2].lower()
         if name in _CLOSED_BY_ITSELF:
             continue
-        depths[name] = max(depths[name] + (-1 if match[1] else 1), 0)
-        if depths[name] > MAX_DEPTH:
+        if match[1]:
+            for inner in _CLOSED_WITH_RUBY if name == "ruby" else ():
+                depth -= depths.pop(inner, 0)
+            depth -= depths[name] > 0
+            depths[name] = max(depths[name] - 1, 0)
+        else:
+            depth += 1
+            depths[name] += 1
+        if depth > MAX_DEPTH:
             return True
     return False
 
@@ -149,6 +157,7 @@ class TextWriter:
         for start, end, target in self.links:
             start += len(text[start:end]) - len(text[start:end].lstrip(", "))
             links.append(Link(start, end, target))
+        links.sort(key=lambda link: link.start)
         ends = [*self.line_starts[1:], len(text)]
         lines = [text[a:b].strip(", ") for a, b in zip(self.line_starts, ends, strict=True)]
         self._clear()

@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block.table import table as parse_table
 from markdown_it.token import Token
 from selectolax.lexbor import LexborHTMLParser
 
-_PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+from turngraph.data.sources.document import Unreadable
+
+MAX_TABLE_TOKENS, TABLE_TOKENS_PER_CHARACTER = 100_000, 2
+"""Tokens that the tables of any text may have, and for each character of it besides: markdown-it
+fills up rows that are shorter than their header, three tokens a cell."""
 _WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")
 _CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
 _KEY_VALUE = re.compile(r"([\w][\w .-]*):\s+(.+)")
@@ -36,9 +43,32 @@ class Block:
     rows: Sequence[Sequence[Text]] = ()
 
 
-def blocks(text: str) -> Iterator[Block]:
-    """Yield the blocks of a Markdown text in order; HTML in it is read as its text."""
-    tokens, lines = _PARSER.parse(text), text.split("\n")
+def _table_within_limit(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse a table as markdown-it does, and count its tokens."""
+    num_before = len(state.tokens)
+    is_table = parse_table(state, start, end, silent)
+    state.env["table tokens"] += len(state.tokens) - num_before
+    most = MAX_TABLE_TOKENS + TABLE_TOKENS_PER_CHARACTER * len(state.src)
+    if state.env["table tokens"] > most:
+        raise Unreadable(state.env["path"], "too large", "short rows under wide headers of tables")
+    return is_table
+
+
+_PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+_PARSER.block.ruler.at("table", _table_within_limit, {"alt": ["paragraph", "reference"]})
+
+
+def blocks(text: str, path: Path) -> Iterator[Block]:
+    """Yield the blocks of a Markdown text in order; HTML in it is read as its text.
+
+    Args:
+        text: of the file.
+        path: of the file, for messages.
+
+    Raises:
+        Unreadable: the rows of its tables are much shorter than their headers.
+    """
+    tokens, lines = _PARSER.parse(text, {"path": path, "table tokens": 0}), text.split("\n")
     lists, heading = 0, False
     table: int | None = None
     for index, token in enumerate(tokens):

@@ -8,20 +8,25 @@ text with several targets is its value ("value:1989").
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from turngraph.data.name_finder import name_automaton
-from turngraph.data.normalise import MONTHS, normalise_value, parse_date, parse_number
+from turngraph.data.name_finder import find_names, name_automaton
+from turngraph.data.normalise import (
+    MAX_CACHED,
+    MONTHS,
+    normal_form,
+    normalise_value,
+    parse_date,
+    parse_number,
+)
 from turngraph.data.types import Entity, Evidence, Source
 
 VALUE = "value:"
 MIN_NUMBER_LENGTH = 3
 MIN_NAME_LENGTH = 3
-_normal = lru_cache(maxsize=1 << 16)(normalise_value)  # cells and links repeat often
 _DISAMBIGUATION = re.compile(r"\s*\([^()]*\)$")
 _MONTH = "|".join(name.capitalize() for name in MONTHS)
 _DATE = re.compile(
@@ -30,6 +35,13 @@ _DATE = re.compile(
 )
 _YEAR = re.compile(r"\d{4}")
 _NUMBER = re.compile(r"(?<![\w.,])[+−-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?!\w|[.,]\d)")
+
+
+_cached = lru_cache(maxsize=1 << 16)(normalise_value)  # cells and links repeat often
+
+
+def _normal(text: str) -> str:
+    return _cached(text) if len(text) <= MAX_CACHED else normalise_value(text)
 
 
 @dataclass(slots=True)
@@ -161,13 +173,13 @@ class _ValueFinder:
             if _is_plain_value(norm):
                 self.plain.add(norm)
             elif _is_name(text):
-                folded = unicodedata.normalize("NFKC", text)
+                folded = normal_form("NFKC", text)
                 found[folded] = len(folded), text
         self.automaton = name_automaton(found)
 
     def find(self, text: str) -> Iterator[tuple[str, str]]:
         """Yield (entity id, text in the sentence) of each value; longer matches take precedence."""
-        text = unicodedata.normalize("NFKC", text)
+        text = normal_form("NFKC", text)
         taken = bytearray(len(text))
         for match in _DATE.finditer(text):
             if parse_date(match[0]) in self.plain:
@@ -176,7 +188,7 @@ class _ValueFinder:
             if year := _YEAR.search(text, *match.span()):  # a year by itself may be a cell
                 taken[slice(*year.span())] = bytes(4)
         for start, end, name in self._names(text):
-            if not any(taken[start:end]):
+            if taken.find(1, start, end) < 0:
                 taken[start:end] = b"\1" * (end - start)
                 yield self.names.value_id(name), name
         for match in _NUMBER.finditer(text):
@@ -190,7 +202,7 @@ class _ValueFinder:
         if self.automaton is None:
             return []
         matches = []
-        for last, (length, name) in self.automaton.iter(text):
+        for last, (length, name) in find_names(self.automaton, text):
             start, end = last + 1 - length, last + 1
             before, after = text[start - 1 : start], text[end : end + 1]
             if not before.isalnum() and not after.isalnum():

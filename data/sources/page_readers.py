@@ -28,10 +28,15 @@ from turngraph.data.warned import reading_logger
 
 logger = reading_logger(__name__)
 
+MAX_OPTIONS = 5_000
+"""Options of all selections of a page: lexbor looks through a selection for each of them."""
+
 
 def read_html(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
     """Read a page without its navigation and other boilerplate."""
     _check_depth(text, path)
+    if text.lower().count("<option") > MAX_OPTIONS:
+        raise Unreadable(path, "too large", f"more than {MAX_OPTIONS} options to select")
     tree = LexborHTMLParser(text)
     heads = (tree.css_first(tag) for tag in ("h1", "title"))
     titles = [" ".join(head.text().split()) for head in heads if head is not None]
@@ -82,7 +87,7 @@ def read_markdown(
     """Read Markdown, with the ``key: value`` lines at its head as infobox rows."""
     _check_depth(text, path)
     facts, text = front_matter(text)
-    found = list(blocks(text))
+    found = list(blocks(text, path))
     given = [value for key, value in facts if key.lower() == "title"]
     heads = [block.text[0] for block in found if block.kind == "heading"]
     title = next(filter(None, given + heads), title_of(path))

@@ -30,13 +30,16 @@ from turngraph.data.warned import reading_logger
 logger = reading_logger(__name__)
 
 MAX_PAGES = 20_000
-MAX_PAGE_OPERATIONS = 2_000_000
-"""Drawing operations of the largest page; a page may draw forms that draw forms, and so on."""
+MAX_OPERATIONS, OPERATIONS_PER_BYTE = 200_000, 2
+"""Drawing operations of any file, and for each byte of it besides: pages may share what they draw,
+which may draw forms that draw forms, and so on."""
+MAX_CONTENT_BYTES, CONTENT_BYTES_PER_BYTE = 4_000_000, 16
+"""Unpacked bytes of what all pages draw, for any file and for each byte of it besides."""
 MAX_CHARACTERS = 100_000_000
 MIN_PAGES = 3
 """A line at the edge of a page is a running head if it stands on so many pages, and on most."""
 _DIGITS = re.compile(r"\d+")
-_HYPHEN_AT_END = re.compile(r"(\w+)[-\u2010]\n(\w+)")
+_HYPHEN_AT_END = re.compile(r"\b(\w+)[-\u2010]\n(\w+)")
 _FILE_NAME = re.compile(
     r"^Microsoft Word - |^untitled|\.(?:docx?|odt|rtf|tex|dvi|pdf|indd|qxd|pptx?|xlsx?)$",
     re.IGNORECASE,
@@ -64,7 +67,7 @@ def read_pdf(raw: bytes, path: Path, limit: PassageLimit, longest_sentence: int)
             raise Unreadable(path, "encrypted: a password is needed")
         if len(reader.pages) > MAX_PAGES:
             raise Unreadable(path, "too large", f"more than {MAX_PAGES} pages")
-        pages = _texts_of_pages(reader, path)
+        pages = _texts_of_pages(reader, path, len(raw))
         title = _title(reader) or title_of(path)
         if not any(pages):
             images = any(page.images.keys() for page in reader.pages)
@@ -81,20 +84,27 @@ def read_pdf(raw: bytes, path: Path, limit: PassageLimit, longest_sentence: int)
     return document.passages
 
 
-def _texts_of_pages(reader: Any, path: Path) -> list[str]:
+def _texts_of_pages(reader: Any, path: Path, num_bytes: int) -> list[str]:
     texts: list[str] = []
-    for number, page in enumerate(reader.pages, 1):
-        operations = 0
+    operations = content = characters = 0
+    most_operations = MAX_OPERATIONS + OPERATIONS_PER_BYTE * num_bytes
+    most_content = MAX_CONTENT_BYTES + CONTENT_BYTES_PER_BYTE * num_bytes
 
-        def count(*_: object, number: int = number) -> None:
-            nonlocal operations
-            operations += 1
-            if operations > MAX_PAGE_OPERATIONS:
-                detail = f"page {number} has more than {MAX_PAGE_OPERATIONS} operations"
-                raise Unreadable(path, "too large", detail)
+    def count(*_: object) -> None:
+        nonlocal operations
+        operations += 1
+        if operations > most_operations:
+            detail = f"its pages have more than {most_operations} operations"
+            raise Unreadable(path, "too large", detail)
 
+    for page in reader.pages:
+        drawn = page.get_contents()
+        content += len(drawn.get_data()) if drawn is not None else 0
+        if content > most_content:
+            raise Unreadable(path, "too large", f"its pages draw more than {most_content} bytes")
         texts.append(page.extract_text(visitor_operand_before=count).strip())
-        if sum(map(len, texts)) > MAX_CHARACTERS:
+        characters += len(texts[-1])
+        if characters > MAX_CHARACTERS:
             raise Unreadable(path, "too large", f"more than {MAX_CHARACTERS} characters")
     return texts
 

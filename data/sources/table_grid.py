@@ -6,6 +6,7 @@ It does not depend on HTML: a reader gives each table row as a list of cells.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -33,7 +34,7 @@ class Link:
 
 @dataclass(slots=True)
 class RichText:
-    """A text with its links and, if line breaks or list items divide it, its lines."""
+    """A text with its links in order and, if line breaks or list items divide it, its lines."""
 
     text: str
     links: list[Link] = field(default_factory=list)
@@ -53,11 +54,12 @@ def is_value(text: str) -> bool:
 def anchors(rich: RichText, start: int = 0, end: int | None = None) -> list[tuple[str, str]]:
     """Return (anchor text, target) of the links that begin inside a span of the text."""
     end = len(rich.text) if end is None else end
-    return [
-        (rich.text[link.start : link.end], link.target)
-        for link in rich.links
-        if start <= link.start < end
-    ]
+    first, last = (bisect_left(rich.links, at, key=_start) for at in (start, end))
+    return [(rich.text[link.start : link.end], link.target) for link in rich.links[first:last]]
+
+
+def _start(link: Link) -> int:
+    return link.start
 
 
 @dataclass(slots=True)

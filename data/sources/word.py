@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,7 +20,6 @@ logger = reading_logger(__name__)
 
 MAX_XML_BYTES = 32 << 20
 """Unpacked size of the texts of the largest file; a small file may claim to unpack to any size."""
-_DOCTYPE_WITHIN = 1 << 16
 _OLE = bytes.fromhex("D0CF11E0A1B11AE1")  # how encrypted files and those of old versions begin
 _STYLES = """\
 p[style-name='Title'] => h1:fresh
@@ -48,9 +48,9 @@ def read_word(raw: bytes, path: Path) -> tuple[LexborHTMLParser, str]:
         raise Unreadable(path, "encrypted, or in the format of an old version")
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            _check(archive, path)
-            title = _title(archive)
-        raw, texts = shown_text(raw)
+            parts = _texts(archive, path)
+            title = _title(parts.get("docProps/core.xml"))
+        raw, texts = shown_text(_archive_of(parts))
         found = mammoth.convert_to_html(
             io.BytesIO(raw),
             style_map=_STYLES,
@@ -92,22 +92,30 @@ def _is_form(table: LexborNode) -> bool:
     return len(kinds - {""}) > 1
 
 
-def _check(archive: zipfile.ZipFile, path: Path) -> None:
-    """Refuse what unpacks to too much, or needs a password, before it is unpacked."""
-    texts = [part for part in archive.infolist() if part.filename.endswith((".xml", ".rels"))]
-    if sum(part.file_size for part in texts) > MAX_XML_BYTES:
+def _texts(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
+    """Unpack the parts that hold text; refuse too much, a password, and entities of its own."""
+    parts = [part for part in archive.infolist() if part.filename.endswith((".xml", ".rels"))]
+    if sum(part.file_size for part in parts) > MAX_XML_BYTES:
         detail = f"its texts unpack to more than {MAX_XML_BYTES >> 20} MiB"
         raise Unreadable(path, "too large", detail)
     if any(part.flag_bits & 1 for part in archive.infolist()):
         raise Unreadable(path, "encrypted: a password is needed")
-    for part in texts:
-        with archive.open(part) as opened:
-            if b"<!DOCTYPE" in opened.read(_DOCTYPE_WITHIN).replace(b"\0", b""):
-                raise Unreadable(path, "broken Word file", "it defines entities of its own")
+    texts = {part.filename: archive.read(part) for part in parts}
+    if any(b"<!DOCTYPE" in text.replace(b"\0", b"") for text in texts.values()):
+        raise Unreadable(path, "broken Word file", "it defines entities of its own")
+    return texts
 
 
-def _title(archive: zipfile.ZipFile) -> str:
-    if "docProps/core.xml" not in archive.namelist():
+def _archive_of(texts: Mapping[str, bytes]) -> bytes:
+    """Return an archive of these parts alone: mammoth unpacks whatever a relationship names."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+    return made.getvalue()
+
+
+def _title(properties: bytes | None) -> str:
+    if properties is None:
         return ""
-    found = ElementTree.fromstring(archive.read("docProps/core.xml")).findtext(_TITLE)
-    return " ".join((found or "").split())
+    return " ".join((ElementTree.fromstring(properties).findtext(_TITLE) or "").split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -116,5 +117,6 @@ def prompt_bound(body: bytes) -> int:
     No tokenizer makes more tokens than bytes. Some first normalise the text to its compatibility
     form, which can be longer.
     """
-    compatible = unicodedata.normalize("NFKC", body.decode("utf-8", "replace")).encode()
-    return max(len(body), len(compatible)) + TEMPLATE_TOKENS
+    characters = Counter(body.decode("utf-8", "replace"))
+    forms = (len(unicodedata.normalize("NFKC", c).encode()) * n for c, n in characters.items())
+    return max(len(body), sum(forms)) + TEMPLATE_TOKENS

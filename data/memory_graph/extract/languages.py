@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from turngraph.configs.extras import extra
+from turngraph.data.normalise import normal_form
 
 UNNAMED = "another language"
 SCRIPTS = {
@@ -77,7 +78,7 @@ def other_languages(sentences: Sequence[str]) -> list[str | None]:
 
 def _language(sentence: str) -> str | None:
     """Return a sentence's language, ``_UNSURE`` if no word is known, None if nothing tells."""
-    text = unicodedata.normalize("NFC", _NO_WORDS.sub(" ", sentence))
+    text = normal_form("NFC", _NO_WORDS.sub(" ", sentence))
     if (script := _script(text)) is not None:
         return script
     words = _WORD.findall(text)
