@@ -45,7 +45,12 @@ templates use this date where they cannot get today's."""
 _EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use characters
 _MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>|\b[A-Z]{2,}:|#{2,} ?\w[\w ]*:")  # of chat templates
 _TAG = r"</?evidence>"
-_SPACE, _BREAK = r"[\s\u200b\ufeff]", r"[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"
+_UNSEEN = (  # Unicode's Default_Ignorable_Code_Point: nobody sees that it stands before a word
+    "\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u202a-\\u202e"
+    "\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufff8\\U0001bca0-\\U0001bca3"
+    "\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff"
+)
+_SPACE, _BREAK = rf"[\s{_UNSEEN}]", r"[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"
 _TURN = re.compile(
     rf"((?:^|(?<!{_SPACE})(?>{_SPACE}*?{_BREAK})){_SPACE}*+"
     rf"(?:Q(?={QUESTION[1:]})|A(?={ANSWER[1:]})))"

@@ -132,7 +132,7 @@ class AnswerFile:
     def _entry(self, line: bytes, location: Location) -> tuple[int, Json]:
         """Parse a line of the journal."""
         match parse_json(decoded(line, location), location):
-            case [int(index), dict(record)] if 0 <= index < self.num_lines:
+            case [int(index), dict(record)] if 0 <= index < self.num_lines and _is_line(record):
                 return index, record
         raise location.error("damaged, not an answer of this run; --fresh starts over")
 
@@ -165,3 +165,9 @@ class AnswerFile:
         with writing(self.path):
             os.fsync(self._files[0].fileno())
             self.journal.unlink()
+
+
+def _is_line(record: Json) -> bool:
+    """Whether a record is a line of a predictions file: an answer, or why there is none."""
+    texts = (record.get("answer"), record.get("error"))
+    return any(isinstance(text, str) for text in texts)

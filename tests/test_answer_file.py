@@ -40,6 +40,8 @@ def whole(path: Path) -> str:
         (b'["x", {}]\n', "line 2: damaged, not an answer of this run; --fresh starts over"),
         (b"[7, {}]\n", "line 2: damaged, not an answer of this run"),
         (b"[1, []]\n", "line 2: damaged, not an answer of this run"),
+        (b"[1, {}]\n", "line 2: damaged, not an answer of this run"),
+        (b'[1, {"answer": 7}]\n', "line 2: damaged, not an answer of this run"),
         (b"{}\n", "line 2: damaged, not an answer of this run"),
     ],
 )

@@ -130,7 +130,7 @@ def test_lines_are_written_in_order_as_soon_as_they_can_be(
 
 
 def test_the_journal_may_be_cut_anywhere(tmp_path: Path) -> None:
-    lines = {i: {"text": "é" * i, "milliseconds": i / 7} for i in (2, 0, 1, 4, 3)}
+    lines = {i: {"answer": "é" * i, "milliseconds": i / 7} for i in (2, 0, 1, 4, 3)}
 
     def write(numbers: list[int]) -> None:
         with AnswerFile(tmp_path / "out", {"a": 1}, len(lines)) as file:

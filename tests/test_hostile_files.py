@@ -157,7 +157,7 @@ def shared(num: int) -> bytes:
     pages = " ".join(f"{4 + index} 0 R" for index in range(num))
     page = "<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 3 0 R>>"
     kids = f"<</Type/Pages/Count {num}/Kids[{pages}]>>"
-    drawn = stream("q Q " * 100 * num)
+    drawn = stream("BT ET q Q " * 50 * num)
     return pdf(["<</Type/Catalog/Pages 2 0 R>>", kids, drawn, *[page] * num])
 
 
@@ -170,7 +170,7 @@ GROWING: dict[str, tuple[int, Callable[[int], str | bytes]]] = {
     "bold.html": (1500, lambda n: "<b>" * min(n, 900) + "<p>x" * n),
     "names.html": (3000, lambda n: numbered("<a%>", n) + "</q>x" * n),
     "links.html": (400, lambda n: "<p>" + "<a href='/wiki/X'>Ab.</a> Cd. " * n),
-    "options.html": (1200, lambda n: "<select>" + "<option>x" * n),
+    "options.html": (1300, lambda n: "<select>" + "<option>x" * n),
     "headers.html": (200, lambda n: "<table>" + "<tr><th colspan=2>x<th>z" * n + "<tr><td>y" * n),
     "groups.html": (200, lambda n: "<table>" + "<tr><td colspan=2>G<tr><td>x<td>y" * n),
     "wide.html": (500, lambda n: "<table><tr>" + "<th>h" * n + "<tr>" + "<td>x" * n),
@@ -179,11 +179,11 @@ GROWING: dict[str, tuple[int, Callable[[int], str | bytes]]] = {
         90,
         lambda n: (
             "<table>"
-            + "".join(f"<tr><td>{'A ' * i}<td>y" for i in range(n))
+            + "".join(f"<tr><td>{'A ' * (i % 30)}<td>y" for i in range(n))
             + f"</table><p>{'A ' * n}"
         ),
     ),
-    "short.md": (50, lambda n: "|" + "a|" * n + "\n|" + "-|" * n + "\n" + "|x|\n" * n),
+    "short.md": (60, lambda n: "|" + "a|" * n + "\n|" + "-|" * n + "\n" + "|x|\n" * n),
     "links.md": (300, lambda n: numbered("[[Ab%]]. Cd x. ", n)),
     "rows.md": (300, lambda n: "|a|b|\n|-|-|\n" + "|x|y|\n" * n),
     "wide.csv": (1200, lambda n: "a," * n + "\n" + "x\n" * n),
@@ -200,7 +200,7 @@ GROWING: dict[str, tuple[int, Callable[[int], str | bytes]]] = {
     "runs.docx": (400, lambda n: docx(paragraph("x y. ") * n)),
     "rows.docx": (120, lambda n: docx(table(*[["x", "y"]] * n))),
     "word.pdf": (3000, lambda n: pdf_of_texts(["a" * n])),
-    "shared.pdf": (22, shared),
+    "shared.pdf": (24, shared),
     "lines.pdf": (500, lambda n: pdf_of_texts(["\n".join(["foo-bar"] * n)])),
 }
 

@@ -921,6 +921,7 @@ def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> Non
         ("ada", "line 1: must be a user's name and a SHA-256"),
         (f"../x {'0' * 64}", "line 1: must be"),
         (f"# who\nada {'0' * 64}\nada {'1' * 64}", "line 3: user ada has a token already"),
+        (f"ada {'0' * 64}\nAda {'1' * 64}", "line 2: user Ada differs in case alone from ada"),
     ],
 )
 def test_a_wrong_file_of_tokens_is_refused(lines: str, message: str, tmp_path: Path) -> None:

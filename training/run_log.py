@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from turngraph.configs.extras import extra
 from turngraph.configs.user_error import UserError
-from turngraph.data.json_fields import Location, decoded, raw_lines
-from turngraph.data.outputs import whole_file, writing
+from turngraph.data.json_fields import Location, raw_lines
+from turngraph.data.outputs import writing
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -120,9 +120,10 @@ def _truncate(path: Path, num_lines: int) -> int:
             "from %d on, which are lost, are taken again",
             *(path, max(steps), min(steps)),
         )
-    if lost or not lines:
-        with whole_file(path) as file:
-            file.write("".join(decoded(raw, location) + "\n" for location, raw in kept))
+    # in place, as what stays is its beginning: a kill leaves it as it was, or as it should be
+    with writing(path), open(path, "ab") as file:
+        if lost:
+            file.truncate(sum(len(raw) for _, raw in kept))
     return len(kept)
 
 

@@ -16,9 +16,9 @@ from selectolax.lexbor import LexborHTMLParser
 
 from turngraph.data.sources.document import Unreadable
 
-MAX_TABLE_TOKENS, TABLE_TOKENS_PER_CHARACTER = 100_000, 2
-"""Tokens that the tables of any text may have, and for each character of it besides: markdown-it
-fills up rows that are shorter than their header, three tokens a cell."""
+MAX_CELLS = 10_000
+"""Cells that the tables of any text may have, and for each character of it one besides: markdown-it
+fills up rows that are shorter than their header."""
 _WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")
 _CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
 _KEY_VALUE = re.compile(r"([\w][\w .-]*):\s+(.+)")
@@ -44,14 +44,15 @@ class Block:
 
 
 def _table_within_limit(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a table as markdown-it does, and count its tokens."""
-    num_before = len(state.tokens)
-    is_table = parse_table(state, start, end, silent)
-    state.env["table tokens"] += len(state.tokens) - num_before
-    most = MAX_TABLE_TOKENS + TABLE_TOKENS_PER_CHARACTER * len(state.src)
-    if state.env["table tokens"] > most:
+    """Parse a table as markdown-it does, unless it and earlier ones have too many cells."""
+    if silent or not parse_table(state, start, end, True):
+        return parse_table(state, start, end, silent)
+    num_columns = state.getLines(start, start + 1, 0, False).count("|") + 1
+    after = next((line for line in range(start, end) if state.isEmpty(line)), end)
+    state.env["cells"] += num_columns * (after - start)
+    if state.env["cells"] > MAX_CELLS + len(state.src):
         raise Unreadable(state.env["path"], "too large", "short rows under wide headers of tables")
-    return is_table
+    return parse_table(state, start, end, silent)
 
 
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -68,7 +69,7 @@ def blocks(text: str, path: Path) -> Iterator[Block]:
     Raises:
         Unreadable: the rows of its tables are much shorter than their headers.
     """
-    tokens, lines = _PARSER.parse(text, {"path": path, "table tokens": 0}), text.split("\n")
+    tokens, lines = _PARSER.parse(text, {"path": path, "cells": 0}), text.split("\n")
     lists, heading = 0, False
     table: int | None = None
     for index, token in enumerate(tokens):

@@ -33,7 +33,7 @@ MAX_PAGES = 20_000
 MAX_OPERATIONS, OPERATIONS_PER_BYTE = 200_000, 2
 """Drawing operations of any file, and for each byte of it besides: pages may share what they draw,
 which may draw forms that draw forms, and so on."""
-MAX_CONTENT_BYTES, CONTENT_BYTES_PER_BYTE = 4_000_000, 16
+MAX_CONTENT_BYTES, CONTENT_BYTES_PER_BYTE = 1_000_000, 16
 """Unpacked bytes of what all pages draw, for any file and for each byte of it besides."""
 MAX_CHARACTERS = 100_000_000
 MIN_PAGES = 3

@@ -72,9 +72,11 @@ class Users:
 def parse_tokens(content: bytes, path: Path) -> tuple[dict[str, str], list[str]]:
     """Return the hash of each user's token, and a message for each wrong line.
 
-    A user of two lines has no token: nobody can tell which of them was to be removed.
+    A user of two lines has no token: nobody can tell which of them was to be removed. Nor has one
+    whose name differs from an earlier one's in case alone: some file systems give both one folder.
     """
     found, wrong, twice = dict[str, str](), list[str](), set[str]()
+    spelled: dict[str, str] = {}
     for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -84,6 +86,8 @@ def parse_tokens(content: bytes, path: Path) -> tuple[dict[str, str], list[str]]
         elif name in found:
             wrong.append(f"{path}, line {number}: user {name} has a token already")
             twice.add(name)
+        elif (other := spelled.setdefault(name.lower(), name)) != name:
+            wrong.append(f"{path}, line {number}: user {name} differs in case alone from {other}")
         else:
             found[name] = known.strip()
     return {name: known for name, known in found.items() if name not in twice}, wrong
@@ -109,8 +113,11 @@ def add_user(path: str | Path, name: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise UserError(f"{path}: {reason}") from None
-    if wrong := parse_tokens(content, path)[1]:
+    known, wrong = parse_tokens(content, path)
+    if wrong:
         raise UserError(wrong[0])
+    if alike := [one for one in known if one.lower() == name.lower() and one != name]:
+        raise UserError(f"user {name!r} differs in case alone from {alike[0]}")
     token = secrets.token_urlsafe(32)
     others = [one for one in lines if one.partition(" ")[0] != name]
     with whole_file(path, private=True) as file:

@@ -302,6 +302,16 @@ def test_lines_of_a_dialogue_cannot_be_forged(
 
 
 @pytest.mark.parametrize(
+    "unseen", "\u00ad\u200b\u200c\u200d\u200f\u2060\u2066\ufe0f\ufeff\U000e0041"
+)
+def test_characters_that_nobody_sees_hide_no_line_of_a_dialogue(
+    prompt: Prompt, unseen: str
+) -> None:
+    for head in (unseen, f"Who?\n{unseen} {unseen}", f"Who?{unseen}\n"):
+        assert prompt.plain(f"{head}Question: x") == f"{head}Q uestion: x"
+
+
+@pytest.mark.parametrize(
     "text",
     ["The Answer: 42", "Is this a Question: or not?", "a\nAnswers:", "question: x", "Q\nA", "\n"],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sys
 
 from turngraph.configs.user_error import UserError
@@ -15,8 +16,17 @@ def main() -> None:
     try:
         for reply in answer_request(asked):
             print(json.dumps(reply), flush=True)
+            _limit_memory(asked["memory"])  # the graph is loaded now
     except UserError as error:
         print(json.dumps({"error": str(error)}), flush=True)
+
+
+def _limit_memory(more: int) -> None:
+    """Let this process allocate so many bytes more; what needs further ones ends it."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    resource.setrlimit(resource.RLIMIT_DATA, (used + more, used + more))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":

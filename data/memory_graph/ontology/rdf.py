@@ -28,6 +28,7 @@ with extra("rdf", "typed memory graphs need"):
         serialize,
     )
 
+LIMIT_BYTES = 1 << 30
 LIMIT_SECONDS = 30.0
 _MASKED = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*"""|' + r"'''(?:[^'\\]|\\.|'(?!''))*'''|"
@@ -105,6 +106,7 @@ def ask_sparql(
     ontology: str | None = None,
     alone: bool = False,
     seconds: float = LIMIT_SECONDS,
+    memory: int = LIMIT_BYTES,
 ) -> Found:
     """Ask a memory graph in another process, and end it when the time is over.
 
@@ -117,13 +119,16 @@ def ask_sparql(
         as_of: ISO time at whose end the triples hold; None: now.
         ontology, alone: as in ``load_ontology``.
         seconds: limit for the query; loading the graph is not counted.
+        memory: limit for the query in bytes, beside what the loaded graph takes.
 
     Raises:
-        UserError: the query is refused, wrong (the message has line and column) or too slow.
+        UserError: the query is refused, wrong (the message has line and column), too slow or too
+            large.
     """
     check_query(query)
     command = [sys.executable, "-m", "turngraph.data.memory_graph.ontology.query_process"]
     asked = {"path": str(path), "query": query, "as_of": as_of, "ontology": ontology}
+    asked |= {"alone": alone, "memory": memory}
     late = threading.Event()
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
@@ -137,7 +142,7 @@ def ask_sparql(
 
         timer = threading.Timer(seconds, stop)
         try:
-            process.stdin.write(json.dumps(asked | {"alone": alone}) + "\n")
+            process.stdin.write(json.dumps(asked) + "\n")
             process.stdin.close()
             ready = process.stdout.readline()
             timer.start()
@@ -147,6 +152,8 @@ def ask_sparql(
             process.kill()
     if late.is_set():
         raise UserError(f"the query took longer than {seconds:g} s")
+    if ready and not output:
+        raise UserError(f"the query took more than {memory >> 20} MiB of memory")
     return _read_reply(ready, output)
 
 
@@ -166,7 +173,7 @@ def answer_request(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield ``{"ready": true}`` when the graph is loaded, then the reply to a request.
 
     Args:
-        asked: the arguments of ``ask_sparql`` but the limit.
+        asked: the arguments of ``ask_sparql`` but the limits.
     """
     lens_ontology = load_ontology(asked["ontology"], asked["alone"])
     with open_store(asked["path"], read_only=True) as store:

@@ -97,6 +97,9 @@ def test_a_process_answers_in_time_or_is_ended(path: Path) -> None:
     many = "?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l"
     with pytest.raises(ValueError, match=r"longer than 0\.1 s"):
         ask_sparql(path, f"SELECT (COUNT(*) AS ?n) {{ {many} }}", seconds=0.1)
+    doubled = "".join(f"BIND(CONCAT(?t{i}, ?t{i}) AS ?t{i + 1}) " for i in range(40))
+    with pytest.raises(ValueError, match="more than 128 MiB of memory"):
+        ask_sparql(path, f'SELECT ?t40 {{ BIND("ab" AS ?t0) {doubled} }}', memory=128 << 20)
 
 
 @pytest.mark.traced_processes
