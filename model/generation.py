@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor, distributed
 from torch.nn import functional
-from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 IGNORED_LABEL = -100

@@ -558,7 +558,9 @@ class Reader(EvidenceModel):
         )
 
     @torch.no_grad()
-    def decoder(self, batch: BatchLike, read: Read) -> tuple[ReaderDecoder, tuple[Tensor, Tensor, Tensor]]:
+    def decoder(
+        self, batch: BatchLike, read: Read
+    ) -> tuple[ReaderDecoder, tuple[Tensor, Tensor, Tensor]]:
         """Return the reader as a causal LM that continues a batch, and its prompts.
 
         The prompts are the arguments of ``generation.greedy`` after the LM: states after layer L as

@@ -18,7 +18,6 @@ from turngraph.data.json_fields import (
     records,
     shown,
 )
-from turngraph.data.scoring.proposals import Proposal
 from turngraph.data.types import Answer, Entity
 
 logger = logging.getLogger(__name__)

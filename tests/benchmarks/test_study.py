@@ -23,7 +23,6 @@ from turngraph.benchmarks.study.row_scores import cell
 from turngraph.benchmarks.study.runs import STATE, Run, chosen_runs
 from turngraph.benchmarks.study.runs import study_runs as runs_of
 from turngraph.configs.parse import write_config
-from turngraph.configs.user_error import UserError
 from turngraph.configs.schema import Config, DataConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import EXIT_GO_ON

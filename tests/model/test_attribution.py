@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import replace
-import math
 from typing import Any
 
 import numpy as np
