@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from turngraph.inference.answer_batches import prompt_length
 from turngraph.inference.fitting import fitted
-from turngraph.tests.tiny import tiny_builder, tiny_examples
+from turngraph.tests.tiny import tiny_builder, tiny_examples, tiny_model
 
 NEW = 3
 DIALOGUE = tuple((f"What is number {i}?", f"It is {i}.") for i in range(7))
 
 
 @pytest.mark.parametrize("num_left_out", range(len(DIALOGUE) + 1))
-def test_the_fewest_turns_are_left_out(num_left_out: int) -> None:
+def test_the_fewest_turns_are_left_out(num_left_out: int, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt, (example,) = tiny_builder().prompt, tiny_examples(1)
     question = example.conversation.turns[example.turn].question
 
@@ -24,12 +23,13 @@ def test_the_fewest_turns_are_left_out(num_left_out: int) -> None:
         ids = prompt.suffix_ids(DIALOGUE[num:], question)
         return prompt_length(example) - len(example.suffix_ids) + len(ids)
 
-    model: Any = SimpleNamespace(scorer=None, max_tokens=length(num_left_out) + NEW)
+    model: Any = tiny_model()
+    monkeypatch.setattr(type(model), "max_tokens", length(num_left_out) + NEW)
     found, num = fitted(model, prompt, example, DIALOGUE, NEW)
     assert num == num_left_out
     assert prompt_length(found) == length(num_left_out)
-    model.max_tokens = length(len(DIALOGUE)) + NEW - 1
+    monkeypatch.setattr(type(model), "max_tokens", length(len(DIALOGUE)) + NEW - 1)
     found, num = fitted(model, prompt, example, DIALOGUE, NEW)
     assert (num, prompt_length(found)) == (0, length(0))
-    model.max_tokens = None
+    monkeypatch.setattr(type(model), "max_tokens", None)
     assert fitted(model, prompt, example, DIALOGUE, NEW, 2)[1] == 2
