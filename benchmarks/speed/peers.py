@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Protocol
 from unittest.mock import patch
 
 import torch
-from datasets import Dataset
 from huggingface_hub import constants
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
@@ -35,8 +34,6 @@ from transformers import (
     TrainerCallback,
 )
 from transformers.trainer_callback import PrinterCallback
-from trl.trainer.sft_config import SFTConfig
-from trl.trainer.sft_trainer import SFTTrainer
 
 from turngraph.benchmarks.speed.measures import clock, lm_of
 from turngraph.configs.schema import Config, LoraConfig
@@ -188,6 +185,9 @@ class Trl:
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
         """Take one optimizer step per batch; all batches but the last have one size."""
         rows = [self.row(example) for batch in batches for example in batch]
+        from datasets import Dataset  # only this system needs it and TRL
+        from trl.trainer.sft_trainer import SFTTrainer
+
         timer = EpochTimer(self.module.device)
         with tempfile.TemporaryDirectory() as folder:
             trainer = SFTTrainer(
@@ -205,8 +205,10 @@ class Trl:
                 trainer.accelerator.unwrap_model(lm_of(self.module), keep_fp32_wrapper=False)
         return Round(timer.seconds, loss)
 
-    def arguments(self, batch_size: int, folder: str) -> SFTConfig:
-        """Return TRL's arguments for a batch size."""
+    def arguments(self, batch_size: int, folder: str) -> Any:
+        """Return TRL's ``SFTConfig`` for a batch size."""
+        from trl.trainer.sft_config import SFTConfig
+
         model = self.config.model
         return SFTConfig(
             output_dir=folder,

@@ -1,0 +1,150 @@
+"""Rows of ``gpu.py`` with several processes: side by side on one GPU, or one on each of many."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from turngraph.benchmarks.speed.gpu_bench import CONVMIX, SQA, Bench, RowError, Training, Values
+from turngraph.model.distributed import process_group_ended
+
+AT_ONCE, STEPS = 4, 30
+START = 90
+"""Seconds in which all processes must have started."""
+STRATEGIES: dict[str, dict[str, str]] = {
+    "ddp": {},
+    "fsdp2": {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"},
+}
+
+
+def at_once(bench: Bench) -> Values:
+    """Measure four trainings of SmolLM2 side by side, as ``turngraph study --at_once 4`` has them.
+
+    Raises:
+        RowError: there is no GPU, whose idle time they would use.
+    """
+    if bench.device.type != "cuda":
+        raise RowError("processes of one CPU only slow each other")
+    context = get_context("spawn")
+    barrier, queue = context.Barrier(AT_ONCE), context.Queue()
+    given = (barrier, queue, bench.seed, bench.folder)
+    processes = [context.Process(target=_beside, args=given, daemon=True) for _ in range(AT_ONCE)]
+    for process in processes:
+        process.start()
+    try:
+        left = max(bench.deadline - time.monotonic(), 1)
+        found = [queue.get(timeout=left) for _ in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    together = sum(values["examples_s"] for values in found)
+    values = {"examples_s": together, "each_s": [values["examples_s"] for values in found]}
+    alone = bench.known.get("e sqa, eager", {}).get("examples_s")
+    return values | ({"ratio": together / alone} if alone else {})
+
+
+def _beside(barrier: Barrier, queue: Any, seed: int, folder: str) -> None:
+    """Train as row e does, from the moment when all others are ready."""
+    bench = Bench(torch.device("cuda"), False, seed, folder)
+    config = bench.config(SQA, "--training.batches_per_step=1", "--training.batch_size=4")
+    training = Training(bench, config, bench.examples(SQA, 16, config))
+    training.steps(4)
+    barrier.wait(START)
+    queue.put(training.measure(STEPS, warm=1))
+
+
+def several(bench: Bench) -> Values:
+    """Train three steps on all GPUs by DDP and by FSDP2, each by torchrun.
+
+    Raises:
+        RowError: there is one GPU or none, or a strategy failed.
+    """
+    count = torch.cuda.device_count() if bench.device.type == "cuda" else int(bench.tiny) * 2
+    if count < 2:
+        raise RowError("needs two GPUs or more")
+    bench.free()
+    return compare({name: launched(bench, name, count) for name in STRATEGIES})
+
+
+def compare(found: dict[str, Values]) -> Values:
+    """Return the values of each strategy, and the largest relative difference of a loss."""
+    losses = [values.pop("losses") for values in found.values()]
+    error = max(abs(a - b) / abs(b) for a, b in zip(*losses, strict=True))
+    named = {
+        f"{name}_{key}": value for name, values in found.items() for key, value in values.items()
+    }
+    return named | {"loss_error": error}
+
+
+def launched(bench: Bench, strategy: str, count: int) -> Values:
+    """Return what the first of ``count`` processes measures.
+
+    Raises:
+        RowError: the processes failed; the message has their last line.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={count}"]
+    command += [f"--master_port={port}", "-m", __name__]
+    environment = {**os.environ, **STRATEGIES[strategy], "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "values.json"
+        done = subprocess.run(
+            [*command, str(output), str(bench.device.type), str(int(bench.tiny)), str(bench.seed)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=max(bench.deadline - time.monotonic(), 1),
+        )
+        if done.returncode or not output.exists():
+            last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+            raise RowError(f"{strategy}: {last[0]}")
+        values: Values = json.loads(output.read_text(encoding="utf-8"))
+    return values
+
+
+def main(argv: Sequence[str]) -> None:
+    """Train some steps in each process of a launch; the first writes its values."""
+    output, kind, tiny, seed = argv
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    with process_group_ended():
+        bench = Bench(device, tiny == "1", int(seed), tempfile.gettempdir())
+        values = trained(bench, world)
+        if rank == 0:
+            Path(output).write_text(json.dumps(values), encoding="utf-8")
+
+
+def trained(bench: Bench, world: int) -> Values:
+    """Train three steps of one batch for each process, and return speed, memory and losses."""
+    options = (f"--training.batches_per_step={world}", "--model.encoder.dropout=0")
+    config = bench.config(CONVMIX, *options, "--model.lora.lora_dropout=0")
+    training = Training(bench, config, bench.examples(CONVMIX, 4 * world, config))
+    training.steps(1)
+    seconds = training.steps(2)
+    tokens = sum(
+        training.examples[index].num_tokens
+        for step in (1, 2)
+        for batch in training.schedule.step(step)
+        for index in batch
+    )
+    losses = [values["loss"] for values in training.logged]
+    return {"tokens_s": tokens / seconds, "losses": losses} | bench.memory()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,103 @@
+"""The rows that ``gpu.py`` measures, most important first, each with its time limit and aims."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from turngraph.benchmarks.speed import gpu_answers, gpu_many, gpu_training
+from turngraph.benchmarks.speed.gpu_bench import Bench, Values
+
+
+class Aim(NamedTuple):
+    """What a value is to be: at least, or at most, a number."""
+
+    value: str
+    least: float | None = None
+    most: float | None = None
+
+    def line(self, values: Values) -> str:
+        """Return the aim in words, and whether it is reached."""
+        limit = f"at least {self.least:g}" if self.most is None else f"at most {self.most:g}"
+        found = values.get(self.value)
+        if found is None:
+            return f"{self.value}: {limit}, not measured"
+        assert self.most is not None or self.least is not None, self.value
+        is_reached = found <= self.most if self.most is not None else found >= (self.least or 0)
+        return f"{self.value}: {limit}, {'reached' if is_reached else 'missed'}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement.
+
+    Args:
+        name: its part, from a to h, and what it is.
+        seconds: time limit.
+        measure: returns its values; a ``RowError`` says why it is left out.
+        aims: of its values.
+        needs: a library that it needs, and that may not be there.
+    """
+
+    name: str
+    seconds: float
+    measure: Callable[[Bench], Values]
+    aims: tuple[Aim, ...] = ()
+    needs: str = ""
+
+    @property
+    def missing(self) -> str:
+        """The library that is not installed; empty if all are."""
+        is_there = not self.needs or importlib.util.find_spec(self.needs) is not None
+        return "" if is_there else self.needs
+
+
+ENCODER = Aim("encoder_share", most=0.05)
+ROWS = (
+    Row("a ceilings", 30, gpu_training.ceilings),
+    Row(
+        "b graph, 1 x 4",
+        60,
+        gpu_training.graph_one,
+        (Aim("share", least=0.45), ENCODER),
+    ),
+    Row("b text, 1 x 4", 45, gpu_training.text_one),
+    Row("b graph, 1 x 4, recomputed", 45, gpu_training.graph_recomputed),
+    Row("b text, 1 x 4, recomputed", 45, gpu_training.text_recomputed),
+    Row("b graph, packed", 75, gpu_training.graph_packed, (Aim("share", least=0.6), ENCODER)),
+    Row("b text, packed", 60, gpu_training.text_packed),
+    Row("b graph, packed, flex_attention", 90, gpu_training.graph_flex, (Aim("share", least=0.6),)),
+    Row(
+        "b graph, packed, flash_attention_2",
+        60,
+        gpu_training.graph_flash,
+        (Aim("share", least=0.6),),
+        "flash_attn",
+    ),
+    Row("b profile of graph, 1 x 4", 45, gpu_training.profiled),
+    Row("c ours, text, rank 8", 60, gpu_training.ours_text),
+    Row("c TRL, text, rank 8", 75, gpu_training.trl_text, needs="trl"),
+    Row("c ours, graph, rank 8", 60, gpu_training.ours_graph),
+    Row("c GRetriever, rank 8", 90, gpu_training.gretriever),
+    Row("d prefill and decode", 90, gpu_answers.decode, (Aim("decode_share", least=0.7),)),
+    Row("d 256 questions", 90, gpu_answers.questions),
+    Row("e sqa, eager", 30, gpu_training.sqa_eager),
+    Row("e sqa, compiled", 90, gpu_training.sqa_compiled),
+    Row("e sqa, CUDA graphs", 90, gpu_training.sqa_graphs),
+    Row("e sqa, four at once", 90, gpu_many.at_once),
+    Row("f parity", 60, gpu_training.parity, (Aim("bfloat16_error", most=2e-3),)),
+    Row("f 4-bit", 90, gpu_training.four_bit, needs="bitsandbytes"),
+    Row("g nodes, 300 steps", 120, gpu_training.nodes),
+    Row("b graph, 1 x 4, compiled", 120, gpu_training.graph_compiled, (Aim("share", least=0.45),)),
+    Row("b estimate of the dry run", 60, gpu_training.estimated, (Aim("error", most=0.2),)),
+    Row("h two GPUs or more", 120, gpu_many.several, (Aim("loss_error", most=1e-3),)),
+)
+"""In the order in which they are measured."""
+
+RATIOS = (
+    ("c ours, text, rank 8", "c TRL, text, rank 8", "tokens_s", 1.3),
+    ("c ours, graph, rank 8", "c GRetriever, rank 8", "examples_s", 3.0),
+)
+"""Rows that are compared: ours, a peer's, the value, and the least ratio that is aimed at."""

@@ -1,0 +1,344 @@
+"""Training rows of ``gpu.py``: ceilings, ours, its peers, SmolLM2, precision, nodes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from turngraph.benchmarks.speed.gpu_bench import (
+    CONVMIX,
+    SQA,
+    SQA_NODES,
+    Bench,
+    Evidences,
+    RowError,
+    Training,
+    Values,
+)
+from turngraph.benchmarks.speed.measures import clock, matmul_ceiling
+from turngraph.configs.schema import Config
+from turngraph.data.batches.collate import collate
+from turngraph.data.examples import Example
+from turngraph.model.base_model import decoder_layers
+from turngraph.model.graph_lm import GraphLM, node_ids_of
+from turngraph.training.cluster_cost import Sizes, cost_of
+
+GIB_COPIED = 4
+QUESTIONS = 64
+"""Different synthetic questions of a row."""
+MOST_PACKED = 64
+"""Most examples in one packed row."""
+SIZES_TRIED = (2, 4, 8, 16, 32)
+"""Batch sizes of the peers, until memory or time ends."""
+
+
+def ceilings(bench: Bench) -> Values:
+    """Measure a matrix product of random numbers, and a copy: nothing is faster than these."""
+    size, gib = (64, 0.001) if bench.tiny else (8192, GIB_COPIED)
+    flops = matmul_ceiling(bench.device, size, 2 if bench.tiny else 20)
+    source = torch.randn(int(gib * 2**28), device=bench.device)
+    target = torch.empty_like(source)
+    seconds = bench.repeat(lambda: target.copy_(source), 20, warm=3)
+    return {"matmul_tflops": flops / 1e12, "copy_gb_s": 2 * source.nbytes / seconds / 1e9}
+
+
+def train_row(
+    evidence: str, *options: str, sizes: Evidences = CONVMIX, most: int = 10
+) -> Callable[[Bench], Values]:
+    """Return what measures a training with some options of its config."""
+
+    def measure(bench: Bench) -> Values:
+        training = _training(bench, sizes, f"--model.evidence={evidence}", *options)
+        values = training.measure(most)
+        return values | encoder_share(training, values) | waits(training)
+
+    return measure
+
+
+def _training(bench: Bench, sizes: Evidences, *options: str) -> Training:
+    config = bench.config(sizes, *options)
+    return Training(bench, config, bench.examples(sizes, QUESTIONS, config))
+
+
+def encoder_share(training: Training, values: Values) -> Values:
+    """Measure the encoder's two passes alone, as a share of the time of its batch."""
+    model, bench, config = training.run.model, training.bench, training.config
+    if model.encoder is None:
+        return {}
+    batches = training.schedule.step(0)
+    examples = [training.examples[index] for index in batches[0]]
+    packed = config.training.packing
+    tensors = collate(examples, "right", True, packed=packed).to(bench.device)
+
+    def encode() -> None:
+        with model._autocast():
+            ids = node_ids_of(tensors)
+            assert model.encoder is not None
+            states = model.encoder(ids, tensors.edge_index, tensors.edge_types)
+        states.sum().backward()
+
+    seconds = bench.repeat(encode, 5)
+    model.zero_grad()
+    return {"encoder_share": seconds * len(batches) / values["seconds_step"]}
+
+
+def waits(training: Training) -> Values:
+    """Count how often a step waits for the GPU, as torch reports it."""
+    if training.bench.device.type != "cuda":
+        return {}
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            training.steps(1)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    found = [w for w in caught if "synchroniz" in str(w.message)]
+    return {"waits_step": len(found)}
+
+
+def packed_row(evidence: str, attention: str) -> Callable[[Bench], Values]:
+    """Return what measures one packed row a step with the most examples that fit."""
+
+    def measure(bench: Bench) -> Values:
+        if attention == "flex_attention" and bench.device.type == "cpu":
+            raise RowError("flex_attention has no gradients on a CPU")
+        options = [f"--model.evidence={evidence}", f"--model.attn_implementation={attention}"]
+        options += ["--training.packing=true", "--training.batches_per_step=1"]
+        count = _fitting(bench, options)
+        while True:
+            with suppress(torch.OutOfMemoryError):
+                training = _training(bench, CONVMIX, f"--training.batch_size={count}", *options)
+                values = training.measure(6)
+                return values | encoder_share(training, values) | waits(training)
+            if count == 1:
+                raise RowError("one example does not fit")
+            count = max(3 * count // 4, 1)
+
+    return measure
+
+
+def _fitting(bench: Bench, options: Sequence[str]) -> int:
+    """Return how many examples fit in a batch, from the memory that one takes."""
+    if bench.device.type == "cpu":
+        return 2
+    training = _training(bench, CONVMIX, "--training.batch_size=1", *options)
+    training.steps(2)
+    held = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    training.steps(2)
+    each = torch.cuda.max_memory_allocated() - held
+    total = torch.cuda.get_device_properties(bench.device).total_memory
+    return max(min(int((0.9 * total - held) / max(each, 1)), MOST_PACKED), 1)
+
+
+def profiled(bench: Bench) -> Values:
+    """Profile two steps: the kernels that take most time, and the time without any."""
+    training = _training(bench, CONVMIX, "--model.evidence=graph")
+    training.steps(1 if bench.tiny else 2)
+    activities = [ProfilerActivity.CPU]
+    if bench.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as found:
+        seconds = training.steps(1 if bench.tiny else 2)
+    on_gpu = bench.device.type == "cuda"
+    kind = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    kernels = [(getattr(event, kind) / 1e6, event.key) for event in found.key_averages()]
+    busy = sum(time for time, _ in kernels)
+    largest = sorted(kernels, reverse=True)[:3]
+    values: Values = {"kernels": [f"{name[:80]} {time / busy:.0%}" for time, name in largest]}
+    return values | ({"gaps_share": max(1 - busy / seconds, 0.0)} if on_gpu else {})
+
+
+def peer_row(name: str) -> Callable[[Bench], Values]:
+    """Return what measures a system of ``peers`` at its best batch size."""
+
+    def measure(bench: Bench) -> Values:
+        config = bench.config(CONVMIX)
+        system, examples = _system(bench, name, config), bench.examples(CONVMIX, QUESTIONS)
+        found: list[Values] = []
+        for size in (2,) if bench.tiny else SIZES_TRIED:
+            if found and time.monotonic() + 6 * found[-1]["seconds_step"] > bench.deadline:
+                break
+            batches = [examples[start : start + size] for start in range(0, 2 * size, size)]
+            try:
+                system.train(batches[:1])
+                seconds, loss = system.train(batches)
+            except torch.OutOfMemoryError:
+                system.optimizer.zero_grad()
+                bench.free()
+                break
+            num = sum(map(len, batches))
+            tokens = sum(system.num_tokens(e) for batch in batches for e in batch)
+            rates = {"examples_s": num / seconds, "tokens_s": tokens / seconds}
+            found.append(rates | {"batch": size, "seconds_step": seconds / 2, "loss": loss})
+        if not found:
+            raise RowError(f"a batch of {SIZES_TRIED[0]} does not fit")
+        return max(found, key=lambda values: values["examples_s"]) | bench.memory()
+
+    return measure
+
+
+def _system(bench: Bench, name: str, config: Config) -> Any:
+    from turngraph.benchmarks.speed import peers  # PyG's models take seconds
+
+    config = replace(config, model=replace(config.model, lora=peers.LORA))
+    if name == "pyg":
+        return peers.Pyg(bench.base(config), bench.tokenizer, config)
+    evidence: Any = "graph" if name == "graph" else "text"
+    config = replace(config, model=replace(config.model, evidence=evidence))
+    model = GraphLM(config.model, bench.base(config)).to(bench.device)
+    if name == "trl":
+        return peers.Trl(model, config, bench.tokenizer)
+    return peers.Ours(model, config)
+
+
+def sqa(how: str) -> Callable[[Bench], Values]:
+    """Return what measures SmolLM2 on SQA's sizes: eager, compiled, or as CUDA graphs."""
+
+    def measure(bench: Bench) -> Values:
+        if how != "eager" and bench.tiny:
+            raise RowError("compiling takes too long for a test")
+        options = ["--training.batch_size=4", f"--model.compile={str(how == 'compiled').lower()}"]
+        config = bench.config(SQA, "--training.batches_per_step=1", *options)
+        examples = bench.examples(SQA, QUESTIONS, config)
+        model = bench.model(config)
+        if how == "graphs":
+            if bench.device.type != "cuda":
+                raise RowError("there are no CUDA graphs on a CPU")
+            examples = examples[:1] * QUESTIONS  # a graph has one shape
+            for layer in decoder_layers(model.causal_lm):
+                layer.compile(mode="reduce-overhead", dynamic=False)
+        return Training(bench, config, examples, model).measure(30, warm=4)
+
+    return measure
+
+
+def four_bit(bench: Bench) -> Values:
+    """Measure training over a base in NF4, whose random weights are quantized on the device."""
+    import bitsandbytes
+
+    config = bench.config(CONVMIX)
+    base: Any = bench.base(config)
+    for layer in decoder_layers(base):
+        for name, linear in list(layer.named_modules()):
+            if isinstance(linear, nn.Linear):
+                small = bitsandbytes.nn.Linear4bit(
+                    linear.in_features,
+                    linear.out_features,
+                    bias=False,
+                    compute_dtype=torch.bfloat16,
+                    quant_type="nf4",
+                )
+                small.weight = bitsandbytes.nn.Params4bit(
+                    linear.weight.data.cpu(), requires_grad=False, quant_type="nf4"
+                )
+                parent, _, last = name.rpartition(".")
+                setattr(layer.get_submodule(parent), last, small.to(bench.device))
+    base.is_loaded_in_4bit = True
+    bench.free()
+    model = GraphLM(config.model, base).to(bench.device)
+    return Training(bench, config, bench.examples(CONVMIX, QUESTIONS), model).measure(6)
+
+
+def parity(bench: Bench) -> Values:
+    """Train the same small model ten steps here, in both types, and on the CPU in float32."""
+    config = bench.config(SQA, "--model.dtype=float32", "--model.encoder.dropout=0")
+    examples = bench.examples(SQA, 8)
+    here, base = bench.device, replace(bench, device=torch.device("cpu")).base(config)
+    steps, losses = 2 if bench.tiny else 10, dict[str, list[float]]()
+    for name, dtype, device in (
+        ("cpu", "float32", torch.device("cpu")),
+        ("float32", "float32", here),
+        ("bfloat16", "bfloat16", here),
+    ):
+        model_config: Any = replace(config.model, dtype=dtype)
+        torch.manual_seed(bench.seed)
+        model = GraphLM(model_config, deepcopy(base).to(getattr(torch, dtype))).to(device)
+        losses[name] = _losses(model, examples, steps, config.training.learning_rate)
+    errors = {
+        name: max(abs(a - b) / abs(b) for a, b in zip(losses[name], losses["cpu"], strict=True))
+        for name in ("float32", "bfloat16")
+    }
+    return {f"{name}_error": error for name, error in errors.items()} | {"losses": losses["cpu"]}
+
+
+def _losses(model: GraphLM, examples: Sequence[Example], steps: int, rate: float) -> list[float]:
+    """Return the mean loss of each step of a plain loop over one batch a step."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer, losses = torch.optim.Adam(trained, rate), list[float]()
+    model.train()
+    for index in range(steps):
+        batch = collate(examples[index % 4 :: 4], "right", with_target=True).to(model.device)
+        loss = model(batch)
+        mean = loss.total / loss.num_tokens
+        mean.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(mean.detach()))
+    return losses
+
+
+def nodes(bench: Bench) -> Values:
+    """Train nodes over states of a frozen layer; the loop stops where a loss is not finite."""
+    config = bench.config(SQA_NODES, "--training.batches_per_step=1")
+    training = Training(bench, config, bench.examples(SQA_NODES, QUESTIONS, config))
+    steps, began = (2 if bench.tiny else 300), clock(bench.device)
+    while training.taken < steps and (not training.taken or time.monotonic() < bench.deadline):
+        training.steps(min(10, steps - training.taken))
+    seconds = clock(bench.device) - began
+    losses = [values["loss"] for values in training.logged]
+    assert all(map(math.isfinite, losses)), "the loop has not stopped"
+    values = {"steps": training.taken, "seconds_step": seconds / training.taken}
+    last = statistics.mean(losses[-20:])
+    return values | {"first_loss": losses[0], "last_loss": last} | bench.memory()
+
+
+def estimated(bench: Bench) -> Values:
+    """Compare the dry run's estimate of memory for GPUs that are not here with what was measured.
+
+    Raises:
+        RowError: the row to compare with was not measured.
+    """
+    row = bench.known.get("b graph, 1 x 4", {})
+    if "peak_gb" not in row:
+        raise RowError("needs the memory of row b graph, 1 x 4, on a GPU")
+    config = bench.config(CONVMIX, "--model.attn_implementation=sdpa")
+    cost, example = cost_of(config.model), _longest(bench)
+    sizes = Sizes(len(example.graph.node_ids))
+    total = sum(cost.resident().values()) + cost.fixed + cost.activations(1, sizes)
+    found = {"estimated_gb": total / 1e9, "measured_gb": row["peak_gb"]}
+    return found | {"error": abs(total / 1e9 / row["peak_gb"] - 1)}
+
+
+def _longest(bench: Bench) -> Example:
+    return max(bench.examples(CONVMIX, QUESTIONS), key=lambda example: example.num_tokens)
+
+
+RECOMPUTED = "--model.gradient_checkpointing=true"
+graph_one, text_one = train_row("graph"), train_row("text")
+graph_recomputed, text_recomputed = (train_row(kind, RECOMPUTED) for kind in ("graph", "text"))
+graph_packed, text_packed = (packed_row(kind, "sdpa") for kind in ("graph", "text"))
+graph_flex, graph_flash = (
+    packed_row("graph", kind) for kind in ("flex_attention", "flash_attention_2")
+)
+ours_text, ours_graph, trl_text, gretriever = map(peer_row, ("text", "graph", "trl", "pyg"))
+sqa_eager, sqa_compiled, sqa_graphs = map(sqa, ("eager", "compiled", "graphs"))
+
+
+def graph_compiled(bench: Bench) -> Values:
+    """Measure compiled layers, batch 1 x 4."""
+    if bench.tiny:
+        raise RowError("compiling takes too long for a test")
+    return train_row("graph", "--model.compile=true")(bench)
