@@ -253,7 +253,8 @@ def values_of(row: Row, bench: Bench) -> Values:
         return {"skipped": str(error)}
     except Exception as error:  # the other rows are measured all the same
         logger.exception("%s", row.name)
-        return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}"}
+        first = str(error).strip().partition("\n")[0]
+        return {"error": f"{type(error).__name__}: {first}"}
     finally:
         bench.free()
 
