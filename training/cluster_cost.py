@@ -135,6 +135,7 @@ class Cost:
         per_token: bytes of activations of the LM for each token of a batch.
         per_node: bytes of activations of the encoder for each node.
         fixed: bytes that a step needs whatever its batch is.
+        launches: kernels of the LM's forward and backward pass, without compiling.
     """
 
     lm: LmShape
@@ -144,6 +145,7 @@ class Cost:
     per_token: float
     per_node: float
     fixed: float
+    launches: int = 0
 
     @property
     def trained(self) -> int:
@@ -198,7 +200,7 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
     layers: Any = model.causal_lm.config.get_text_config()
     trained = {n: sum(p.numel() for p in g) for n, g in model.parameter_groups().items()}
     adapters = trained.get("lora", 0)
-    held, peak = _step_bytes(model, tokens)
+    live = _step(model, tokens)
     shape = lm_shape(model.causal_lm)
     frozen = sum(p.numel() * p.element_size() for p in model.parameters() if not p.requires_grad)
     if config.quantization == "4bit":
@@ -210,11 +212,12 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
         frozen=frozen,
         adapters=adapters,
         encoder=encoder,
-        per_token=(peak - held) / tokens,
+        per_token=(live.peak - live.now) / tokens,
         # states before and after, in float32; rows of sources and targets, in bfloat16
         per_node=(16 + 4 * heads) * width * config.encoder.num_layers if encoder else 0,
         # bfloat16 copies of what is trained, and a block of edges with its rows
         fixed=2 * (adapters + encoder) + (8 * GPU_BLOCK if encoder else 0),
+        launches=live.launches,
     )
 
 
@@ -252,8 +255,8 @@ class _FusedShapes(torch.autograd.Function):
         return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
 
 
-def _step_bytes(model: EvidenceModel, tokens: int) -> tuple[int, int]:
-    """Return the bytes of weights and gradients after a step of the LM, and of its peak."""
+def _step(model: EvidenceModel, tokens: int) -> LiveBytes:
+    """Run a step of the LM; what is left after it is weights and gradients."""
     like = {"device": "meta"}
     width = model.causal_lm.get_input_embeddings().weight.shape[1]
     kind = getattr(torch, model.config.dtype)
@@ -267,7 +270,7 @@ def _step_bytes(model: EvidenceModel, tokens: int) -> tuple[int, int]:
         )
         output.logits.float().sum().backward()
         del output
-    return live.now, live.peak
+    return live
 
 
 class LiveBytes(TorchDispatchMode):
@@ -276,11 +279,12 @@ class LiveBytes(TorchDispatchMode):
     Attributes:
         now: bytes at the moment.
         peak: most of them.
+        launches: operations that have made a new tensor, not a view.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = self.peak = 0
+        self.now = self.peak = self.launches = 0
         self._known: dict[int, int] = {}
 
     def __torch_dispatch__(
@@ -288,9 +292,13 @@ class LiveBytes(TorchDispatchMode):
     ) -> Any:
         """Run an operation, and count its arguments and results."""
         result = func(*args, **kwargs or {})
-        for tensor in tree_leaves((args, result)):
-            if isinstance(tensor, Tensor):
-                self._count(tensor.untyped_storage())
+        given, made = (
+            [t.untyped_storage() for t in tree_leaves(some) if isinstance(t, Tensor)]
+            for some in (args, result)
+        )
+        self.launches += bool({s._cdata for s in made} - {s._cdata for s in given})
+        for storage in (*given, *made):
+            self._count(storage)
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:

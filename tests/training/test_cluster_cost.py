@@ -65,6 +65,7 @@ def test_activations_are_those_that_a_step_holds(recomputed: bool, tiny_folder: 
     assert cost.adapters == sum(n for p, n in parameters.items() if p.requires_grad)
     assert cost.frozen == 4 * (sum(parameters.values()) - cost.adapters)
     assert cost.encoder == cost.per_node == 0
+    assert 100 < cost.launches < 1000  # of two layers
 
 
 def test_a_graph_model_has_an_encoder_and_four_bits_are_an_eighth(tiny_folder: str) -> None:
