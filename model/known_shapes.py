@@ -59,4 +59,5 @@ def random_model(
         model: PreTrainedModel = auto.from_config(
             config, dtype=getattr(torch, dtype), attn_implementation=attention
         )
-    return model.eval()
+    model.eval()
+    return model

@@ -108,7 +108,7 @@ LIBRARIES = {
     "memory": "",
     "__init__": "",
     "__main__": "",
-    "benchmarks": "accelerate bm25s datasets huggingface_hub httpx2 "
+    "benchmarks": "accelerate bitsandbytes bm25s datasets huggingface_hub httpx2 "
     "matplotlib networkx numpy peft psutil pyoxigraph pytest rdflib rich safetensors tantivy "
     "tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
@@ -158,6 +158,7 @@ EXTRAS = {
     "dev": {"benchmarks.memory_graph.quads_speed"},
     "stems": {"data.retrieval.bm25"},
     "wandb": {"training.run_log"},
+    "qlora": {"benchmarks.speed.gpu_training"},
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
     "rdf": {"benchmarks.memory_graph.quads_speed", "data.memory_graph.ontology"},
     "serve": {"inference.serve"},

@@ -26,7 +26,7 @@ from turngraph.configs.schema import Config, ModelConfig
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.jsonlines import read_conversations
-from turngraph.model.base_model import empty_base_model
+from turngraph.model.base_model import embedding_table, empty_base_model
 from turngraph.model.gatv2 import GPU_BLOCK
 from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.model.known_shapes import known_config, random_model
@@ -75,11 +75,11 @@ class Gpus(NamedTuple):
 
     Args:
         name: a name of ``CHIPS``.
-        count: all of them.
+        num_gpus: all of them.
     """
 
     name: str
-    count: int
+    num_gpus: int
 
     @property
     def chip(self) -> Chip:
@@ -89,7 +89,7 @@ class Gpus(NamedTuple):
     @property
     def num_nodes(self) -> int:
         """The number of nodes."""
-        return math.ceil(self.count / GPUS_PER_NODE)
+        return math.ceil(self.num_gpus / GPUS_PER_NODE)
 
 
 def parse_gpus(text: str) -> Gpus:
@@ -202,7 +202,9 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
     adapters = trained.get("lora", 0)
     live = _step(model, tokens)
     shape = lm_shape(model.causal_lm)
-    frozen = sum(p.numel() * p.element_size() for p in model.parameters() if not p.requires_grad)
+    frozen: float = sum(
+        p.numel() * p.element_size() for p in model.parameters() if not p.requires_grad
+    )
     if config.quantization == "4bit":
         frozen -= shape.body * (torch.finfo(getattr(torch, config.dtype)).bits / 8 - FOUR_BITS)
     encoder = sum(trained.values()) - adapters
@@ -257,16 +259,17 @@ class _FusedShapes(torch.autograd.Function):
 
 def _step(model: EvidenceModel, tokens: int) -> LiveBytes:
     """Run a step of the LM; what is left after it is weights and gradients."""
-    like = {"device": "meta"}
-    width = model.causal_lm.get_input_embeddings().weight.shape[1]
+    device = torch.device("meta")
+    width = embedding_table(model.causal_lm).embedding_dim
     kind = getattr(torch, model.config.dtype)
-    states = torch.empty(1, tokens, width, dtype=kind, requires_grad=True, **like)
-    with LiveBytes() as live:
+    states = torch.empty(1, tokens, width, dtype=kind, requires_grad=True, device=device)
+    live = LiveBytes()
+    with live:
         output = model.causal_lm(
             inputs_embeds=states,
-            position_ids=torch.arange(tokens, **like)[None],
+            position_ids=torch.arange(tokens, device=device)[None],
             use_cache=False,
-            logits_to_keep=torch.arange(ANSWER_TOKENS, **like),
+            logits_to_keep=torch.arange(ANSWER_TOKENS, device=device),
         )
         output.logits.float().sum().backward()
         del output
@@ -283,7 +286,7 @@ class LiveBytes(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's is untyped
         self.now = self.peak = self.launches = 0
         self._known: dict[int, int] = {}
 
@@ -342,10 +345,10 @@ def plan(config: Config, cost: Cost, gpus: Gpus, sharded: bool, share: float) ->
     """
     chip, settings, model = gpus.chip, config.training, config.model
     batch, (usual, longest) = batch_examples(config), example_sizes(config)
-    held = cost.resident(gpus.count if sharded else 1, cost.lm.num_layers) | {"step": cost.fixed}
+    held = cost.resident(gpus.num_gpus if sharded else 1, cost.lm.num_layers) | {"step": cost.fixed}
     room = USABLE * chip.memory - sum(held.values())
     per_step = settings.batches_per_step * batch  # examples, of all GPUs
-    mine = math.ceil(settings.batches_per_step / gpus.count)  # batches
+    mine = math.ceil(settings.batches_per_step / gpus.num_gpus)  # batches
     computing = (
         mine * batch * cost.flops(usual, model.gradient_checkpointing) / (share * chip.flops)
     )
@@ -362,9 +365,9 @@ def _exchange_seconds(
     cost: Cost, gpus: Gpus, sharded: bool, batches: int, model: ModelConfig
 ) -> float:
     """Return the seconds of a step's transfers between GPUs, which go on beside its operations."""
-    if gpus.count == 1:
+    if gpus.num_gpus == 1:
         return 0.0
-    chip, part = gpus.chip, (gpus.count - 1) / gpus.count
+    chip, part = gpus.chip, (gpus.num_gpus - 1) / gpus.num_gpus
     speed = chip.link if gpus.num_nodes == 1 else min(chip.link, GPUS_PER_NODE * chip.network)
     gradients = 2 * 4 * cost.trained  # to be added up, and back
     if not sharded:
@@ -399,17 +402,17 @@ def cluster_lines(config: Config, text: str) -> list[str]:
     """
     gpus = parse_gpus(text)
     per_step = config.training.batches_per_step
-    if per_step % gpus.count:
+    if per_step % gpus.num_gpus:
         given = f"config field training.batches_per_step: {per_step} given"
-        raise UserError(f"{given}, {gpus.count} GPUs must divide it")
+        raise UserError(f"{given}, {gpus.num_gpus} GPUs must divide it")
     cost, (usual, longest) = cost_of(config.model), example_sizes(config)
-    kinds = {"DDP": False, "FSDP2": True} if gpus.count > 1 else {"one GPU": False}
+    kinds = {"DDP": False, "FSDP2": True} if gpus.num_gpus > 1 else {"one GPU": False}
     plans = {kind: plan(config, cost, gpus, way, ASSUMED_SHARE) for kind, way in kinds.items()}
     num, known = _questions(config)
     steps = max(int(config.training.num_epochs * num / (per_step * batch_examples(config))), 1)
     steps = min(steps, config.training.max_steps or steps)
     lines = [
-        f"GPUs          {gpus.count} x {gpus.name} in {plural(gpus.num_nodes, 'node')}, "
+        f"GPUs          {gpus.num_gpus} x {gpus.name} in {plural(gpus.num_nodes, 'node')}, "
         f"{_gb(gpus.chip.memory)} each",
         f"parameters    {cost.trained} trainable: {cost.adapters} in adapters, {cost.encoder} in "
         "the encoder",

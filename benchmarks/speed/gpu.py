@@ -292,11 +292,12 @@ def markdown(found: dict[str, Values], given: Values) -> str:
 
 def ratio_line(found: dict[str, Values], ours: str, peer: str, value: str, least: float) -> str:
     """Return a row of the table that compares two rows."""
-    both = [found.get(name, {}).get(value) for name in (ours, peer)]
-    title = f"| {ours} / {peer} | "
-    if None in both:
+    title, rates = f"| {ours} / {peer} | ", list[float]()
+    for name in (ours, peer):
+        rates += [found[name][value]] if value in found.get(name, {}) else []
+    if len(rates) < 2:
         return f"{title}not measured | {value}: at least {least:g} times |"
-    ratio = both[0] / both[1]
+    ratio = rates[0] / rates[1]
     word = "reached" if ratio >= least else "missed"
     return f"{title}{ratio:.2f} | {value}: at least {least:g} times, {word} |"
 

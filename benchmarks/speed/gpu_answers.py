@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from turngraph.benchmarks.speed.gpu_bench import CONVMIX, Bench, Values
@@ -58,13 +60,13 @@ def prefill_flops(model: GraphLM, lengths: list[int]) -> float:
 
 def decode_bytes(model: GraphLM, lengths: list[int], new: int) -> float:
     """Return the bytes that one step reads: weights once, keys and values of every token."""
-    config = model.causal_lm.config.get_text_config()
+    config: Any = model.causal_lm.config.get_text_config()
     kind = next(p for p in model.causal_lm.parameters() if not p.requires_grad)
     shape = lm_shape(model.causal_lm)
-    width = 2 * config.num_key_value_heads * shape.width // config.num_attention_heads
+    width: int = 2 * config.num_key_value_heads * shape.width // config.num_attention_heads
     tokens = sum(lengths) + len(lengths) * new / 2
     weights = (shape.body + shape.head) * kind.element_size() + 4 * shape.lora
-    return weights + tokens * config.num_hidden_layers * width * kind.element_size()
+    return weights + tokens * shape.num_layers * width * kind.element_size()
 
 
 def questions(bench: Bench) -> Values:
@@ -95,6 +97,5 @@ def _generate_plainly(model: GraphLM, batch: Batch, new: int) -> None:
     same = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "pad_token_id": 0}
     with model._autocast():
         embedded = model.input_embeddings(batch)
-        model.causal_lm.generate(
-            inputs_embeds=embedded, attention_mask=batch.attention_mask.long(), **same
-        )
+        lm: Any = model.causal_lm
+        lm.generate(inputs_embeds=embedded, attention_mask=batch.attention_mask.long(), **same)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from turngraph import train
 from turngraph.benchmarks.speed.measures import clock
@@ -214,7 +214,8 @@ class Bench:
             known = known_config(name)
             assert known is not None, name
             return known
-        return LlamaConfig(
+        tiny: PreTrainedConfig = AutoConfig.for_model(
+            "llama",
             vocab_size=480,
             hidden_size=32,
             intermediate_size=64,
@@ -223,6 +224,7 @@ class Bench:
             num_key_value_heads=1,
             max_position_embeddings=4096,
         )
+        return tiny
 
     def model(self, config: Config) -> GraphLM:
         """Make a model with random weights on the device."""
@@ -286,7 +288,7 @@ class Training:
         self.schedule = BatchSchedule(self.examples, training, accelerator.num_processes)
         self.run.prepare(self.schedule)
         self.logged: list[dict[str, float]] = []
-        self.run.log = self.logged.append  # type: ignore[method-assign]
+        self.run.log = self.logged.append  # type: ignore[assignment, method-assign]
         self.taken = 0
 
     def steps(self, count: int) -> float:

@@ -263,7 +263,8 @@ def parity(bench: Bench) -> Values:
         ("float32", "float32", here),
         ("bfloat16", "bfloat16", here),
     ):
-        model_config: Any = replace(config.model, dtype=dtype)
+        kind: Any = dtype
+        model_config = replace(config.model, dtype=kind)
         torch.manual_seed(bench.seed)
         model = GraphLM(model_config, deepcopy(base).to(getattr(torch, dtype))).to(device)
         losses[name] = _losses(model, examples, steps, config.training.learning_rate)
