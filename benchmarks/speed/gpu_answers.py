@@ -20,6 +20,7 @@ AT_ONCE, NEW_TOKENS, NUM_QUESTIONS, ONE_BY_ONE = 64, 32, 256, 8
 def _model(bench: Bench) -> tuple[GraphLM, Config]:
     config = bench.config(CONVMIX)
     model = bench.model(config).eval()
+    assert isinstance(model, GraphLM)
     model.causal_lm.generation_config.eos_token_id = None  # answers of one length
     return model, config
 

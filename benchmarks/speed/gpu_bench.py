@@ -29,7 +29,7 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.prompt import INSTRUCTION, Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.model.base_model import recompute_layers
-from turngraph.model.graph_lm import GraphLM
+from turngraph.model.graph_lm import EvidenceModel, GraphLM, TextLM, make_model
 from turngraph.model.known_shapes import known_config, random_model
 from turngraph.training.launcher import make_accelerator
 from turngraph.training.operations import LmShape, lm_shape, operations, useful
@@ -79,7 +79,7 @@ class Evidences:
 
 CONVMIX = Evidences("convmix/graph_memory", 100, 8, 200)
 SQA = Evidences("sqa/graph", 20, 17, 100)
-SQA_NODES = Evidences("sqa/graph_read", 15, 17, 100)
+SQA_READER = Evidences("sqa/reader", 15, 17, 100)
 
 
 @dataclass
@@ -143,13 +143,12 @@ class Bench:
             "--evidence.memory=none",
         ]
         fixed += ["--training.save_every=null", "--training.save_minutes=null"]
-        fixed += ["--training.state_folder=null", f"--training.seed={self.seed}"]
+        fixed += [f"--training.seed={self.seed}"]
         if self.tiny:
             fixed += ["--evidence.top_k=6", "--evidence.max_nodes=64", "--model.dtype=float32"]
         config = read_config(find_config(sizes.config), *fixed, *options)
-        if self.tiny and config.model.scorer.layer:
-            scorer = replace(config.model.scorer, layer=1, width=16)
-            config = replace(config, model=replace(config.model, scorer=scorer))
+        if self.tiny and config.model.layer:
+            config = replace(config, model=replace(config.model, layer=1))
         return config
 
     def examples(self, sizes: Evidences, count: int, config: Config | None = None) -> list[Example]:
@@ -166,8 +165,9 @@ class Bench:
 
     def builder(self, config: Config) -> ExampleBuilder:
         """Return the builder of a config's examples."""
-        prompt, nodes = Prompt(self.tokenizer), config.model.answers == "nodes"
-        return ExampleBuilder(prompt, config.evidence, mentions=nodes)
+        reads_after = config.model.layer > 0
+        prompt = Prompt(self.tokenizer, question_first=reads_after)
+        return ExampleBuilder(prompt, config.evidence, mentions=reads_after)
 
     def _conversation(self, rng: random.Random, sizes: Evidences, number: int) -> Conversation:
         names = [  # the first is the answer, of some 8 tokens
@@ -226,9 +226,9 @@ class Bench:
         )
         return tiny
 
-    def model(self, config: Config) -> GraphLM:
+    def model(self, config: Config) -> EvidenceModel:
         """Make a model with random weights on the device."""
-        return GraphLM(config.model, self.base(config)).to(self.device)
+        return make_model(config.model, self.base(config)).to(self.device)
 
     def free(self) -> None:
         """Give the memory of deleted models back."""
@@ -276,7 +276,7 @@ class Training:
         bench: Bench,
         config: Config,
         examples: Sequence[Example],
-        model: GraphLM | None = None,
+        model: EvidenceModel | None = None,
     ) -> None:
         training = replace(config.training, num_epochs=1e4, log_every=1)
         self.bench, self.examples = bench, list(examples)
@@ -320,7 +320,7 @@ class Training:
             "seconds_step": seconds / (self.taken - first),
             "loss": self.logged[-1]["loss"],
         }
-        if self.run.model.lm is not None:
+        if isinstance(self.run.model, TextLM):
             flops = training_flops(self.run.model, chosen, again=False) / seconds
             values["model_tflops"] = flops / 1e12
             if ceiling := bench.ceiling("matmul_tflops"):
@@ -328,7 +328,7 @@ class Training:
         return values | bench.memory()
 
 
-def training_flops(model: GraphLM, examples: Sequence[Example], again: bool) -> float:
+def training_flops(model: EvidenceModel, examples: Sequence[Example], again: bool) -> float:
     """Return the operations of training on examples; the encoder's matrices are counted.
 
     Args:
@@ -340,7 +340,7 @@ def training_flops(model: GraphLM, examples: Sequence[Example], again: bool) -> 
     lengths = [example.num_tokens for example in examples]
     answers = sum(len(example.target_ids) for example in examples)
     total = operations(shape, useful(lengths, answers), again)
-    if model.encoder is not None:
+    if isinstance(model, GraphLM):
         trained = sum(p.numel() for p in model.encoder.parameters() if p.requires_grad)
         total += 6 * trained * sum(len(example.graph.node_ids) for example in examples)
     return total

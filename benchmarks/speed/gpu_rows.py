@@ -89,7 +89,7 @@ ROWS = (
     Row("e sqa, four at once", 90, gpu_many.at_once),
     Row("f parity", 60, gpu_training.parity, (Aim("bfloat16_error", most=2e-3),)),
     Row("f 4-bit", 90, gpu_training.four_bit, needs="bitsandbytes"),
-    Row("g nodes, 300 steps", 120, gpu_training.nodes),
+    Row("g reader, 300 steps", 120, gpu_training.nodes),
     Row("b graph, 1 x 4, compiled", 120, gpu_training.graph_compiled, (Aim("share", least=0.45),)),
     Row("b estimate of the dry run", 60, gpu_training.estimated, (Aim("error", most=0.2),)),
     Row("h two GPUs or more", 120, gpu_many.several, (Aim("loss_error", most=1e-3),)),

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 from turngraph.benchmarks.speed.gpu_bench import (
     CONVMIX,
     SQA,
-    SQA_NODES,
+    SQA_READER,
     Bench,
     Evidences,
     RowError,
@@ -31,7 +31,7 @@ from turngraph.configs.schema import Config
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.model.base_model import decoder_layers
-from turngraph.model.graph_lm import GraphLM, node_ids_of
+from turngraph.model.graph_lm import EvidenceModel, GraphLM, make_model, node_ids_of
 from turngraph.training.cluster_cost import Sizes, cost_of
 
 GIB_COPIED = 4
@@ -74,7 +74,7 @@ def _training(bench: Bench, sizes: Evidences, *options: str) -> Training:
 def encoder_share(training: Training, values: Values) -> Values:
     """Measure the encoder's two passes alone, as a share of the time of its batch."""
     model, bench, config = training.run.model, training.bench, training.config
-    if model.encoder is None:
+    if not isinstance(model, GraphLM):
         return {}
     batches = training.schedule.step(0)
     examples = [training.examples[index] for index in batches[0]]
@@ -84,7 +84,7 @@ def encoder_share(training: Training, values: Values) -> Values:
     def encode() -> None:
         with model._autocast():
             ids = node_ids_of(tensors)
-            assert model.encoder is not None
+            assert isinstance(model, GraphLM)
             states = model.encoder(ids, tensors.edge_index, tensors.edge_types)
         states.sum().backward()
 
@@ -198,7 +198,7 @@ def _system(bench: Bench, name: str, config: Config) -> Any:
         return peers.Pyg(bench.base(config), bench.tokenizer, config)
     evidence: Any = "graph" if name == "graph" else "text"
     config = replace(config, model=replace(config.model, evidence=evidence))
-    model = GraphLM(config.model, bench.base(config)).to(bench.device)
+    model = make_model(config.model, bench.base(config)).to(bench.device)
     if name == "trl":
         return peers.Trl(model, config, bench.tokenizer)
     return peers.Ours(model, config)
@@ -248,7 +248,7 @@ def four_bit(bench: Bench) -> Values:
                 setattr(layer.get_submodule(parent), last, small.to(bench.device))
     base.is_loaded_in_4bit = True
     bench.free()
-    model = GraphLM(config.model, base).to(bench.device)
+    model = make_model(config.model, base).to(bench.device)
     return Training(bench, config, bench.examples(CONVMIX, QUESTIONS), model).measure(6)
 
 
@@ -266,7 +266,7 @@ def parity(bench: Bench) -> Values:
         kind: Any = dtype
         model_config = replace(config.model, dtype=kind)
         torch.manual_seed(bench.seed)
-        model = GraphLM(model_config, deepcopy(base).to(getattr(torch, dtype))).to(device)
+        model = make_model(model_config, deepcopy(base).to(getattr(torch, dtype))).to(device)
         losses[name] = _losses(model, examples, steps, config.training.learning_rate)
     errors = {
         name: max(abs(a - b) / abs(b) for a, b in zip(losses[name], losses["cpu"], strict=True))
@@ -275,7 +275,9 @@ def parity(bench: Bench) -> Values:
     return {f"{name}_error": error for name, error in errors.items()} | {"losses": losses["cpu"]}
 
 
-def _losses(model: GraphLM, examples: Sequence[Example], steps: int, rate: float) -> list[float]:
+def _losses(
+    model: EvidenceModel, examples: Sequence[Example], steps: int, rate: float
+) -> list[float]:
     """Return the mean loss of each step of a plain loop over one batch a step."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer, losses = torch.optim.Adam(trained, rate), list[float]()
@@ -292,9 +294,9 @@ def _losses(model: GraphLM, examples: Sequence[Example], steps: int, rate: float
 
 
 def nodes(bench: Bench) -> Values:
-    """Train nodes over states of a frozen layer; the loop stops where a loss is not finite."""
-    config = bench.config(SQA_NODES, "--training.batches_per_step=1")
-    training = Training(bench, config, bench.examples(SQA_NODES, QUESTIONS, config))
+    """Train the reader; the loop stops where a loss is not finite."""
+    config = bench.config(SQA_READER, "--training.batches_per_step=1")
+    training = Training(bench, config, bench.examples(SQA_READER, QUESTIONS, config))
     steps, began = (2 if bench.tiny else 300), clock(bench.device)
     while training.taken < steps and (not training.taken or time.monotonic() < bench.deadline):
         training.steps(min(10, steps - training.taken))

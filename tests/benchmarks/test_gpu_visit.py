@@ -71,7 +71,7 @@ def test_every_row_runs_with_a_tiny_model(tmp_path: Path, monkeypatch: pytest.Mo
     assert found["f parity"]["float32_error"] < 1e-4
     assert len(found["b profile of graph, 1 x 4"]["kernels"]) == 3
     assert found["b text, packed"]["batch"] == 2
-    assert found["g nodes, 300 steps"]["steps"] == 2
+    assert found["g reader, 300 steps"]["steps"] == 2
     report = gpu.markdown(found, {"seed": 0})
     assert report.count("\n| ") == 1 + len(ROWS) + len(gpu_rows.RATIOS)
     assert "c ours, text, rank 8 / c TRL, text, rank 8 | " in report
