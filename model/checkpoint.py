@@ -308,8 +308,8 @@ def check_manifest(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: damaged, not a manifest of a checkpoint")
     if isinstance(version, int) and version in SINCE:
         raise UserError(
-            f"{path}, field format: {version}, this version reads {FORMAT}: {SINCE[version]} "
-            "(CHANGELOG.md); train the checkpoint again"
+            f"{path}, field format: {version}, this version reads {FORMAT}: {SINCE[version]}; "
+            "train the checkpoint again"
         )
     if version != FORMAT:
         raise UserError(f"{path}, field format: {version!r}, this version reads {FORMAT}")
