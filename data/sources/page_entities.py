@@ -145,7 +145,7 @@ def _evidence(passage: Passage, names: PageNames, finder: _ValueFinder) -> Evide
     for anchor, target in passage.links:
         mentions.setdefault(target, {})[anchor] = None
     if passage.source == "text":
-        for id_, text in finder.find(passage.text[len(names.title) :]):
+        for id_, text in finder.find(passage.text.removeprefix(names.title)):
             mentions.setdefault(id_, {})[text] = None
     entities = []
     for id_, texts in mentions.items():

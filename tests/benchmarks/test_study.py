@@ -74,7 +74,7 @@ def test_the_core_rows_are_the_papers_and_the_readers() -> None:
         assert len({config.training.max_new_tokens for config in said.values()}) == 1
 
 
-@pytest.mark.parametrize("name", ["sqa", "convmix", "worldfacts"])
+@pytest.mark.parametrize("name", ["sqa", "convmix", "worldfacts", "hybridqa"])
 def test_every_row_of_a_shipped_study_fixes_length_and_query(name: str) -> None:
     """Rows answer with the same limit, which no gold answer moves, and the study's own Q_t."""
     for configs in all_configs(name).values():

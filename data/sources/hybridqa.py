@@ -1,0 +1,255 @@
+"""Reads HybridQA and OTT-QA (Chen et al. 2020, 2021) as conversations of one question.
+
+Their questions are about a table of Wikipedia and the first paragraphs of the pages that its cells
+link to. The pool of a table, which all its questions share, has its rows and the paragraphs'
+sentences. A link is an entity of the rows whose cells have it and of the sentences of its page,
+whose name is its id. Other cells, and their values in sentences, are entities as on SQA's pages
+(``page_entities``), and so are the names, dates and numbers of sentences (``find_entities``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from turngraph.configs.progress import track
+from turngraph.configs.user_error import UserError
+from turngraph.configs.words import plural
+from turngraph.data.cli import CommandParser, run_cli
+from turngraph.data.entities import find_entities
+from turngraph.data.json_fields import Json, Location, decoded, field, parse_json, shown
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.linearise import linearise_row, linearise_sentence, split_sentences
+from turngraph.data.normalise import normalise_value
+from turngraph.data.sources.convmix import iter_records
+from turngraph.data.sources.page_entities import (
+    PageNames,
+    Passage,
+    resolve_entities,
+    strip_disambiguation,
+)
+from turngraph.data.sources.sqa import log_counts
+from turngraph.data.sources.table_grid import is_value
+from turngraph.data.types import Answer, Conversation, Evidence, Turn
+
+logger = logging.getLogger(__name__)
+
+WIKI = "/wiki/"
+SOURCES = {"table": "table", "passage": "text"}
+"""Where an answer was found, in HybridQA's words and in ours."""
+_BEFORE = re.compile(r" +([.,;!?%)\]}]|n't\b|'(?:s|re|ve|ll|m|d)\b|'(?= |$))")
+_AFTER = re.compile(r"([(\[{$£€]) +")
+_QUOTED = re.compile(r"(?:\"|``) ([^\"`]*?) (?:\"|'')")
+
+
+def undo_tokenisation(text: str) -> str:
+    """Remove the spaces that tokenisation put beside marks: "Al 's ( 2nd ) ." -> "Al's (2nd).".
+
+    Quotation marks are paired in their order.
+    """
+    return _AFTER.sub(r"\1", _BEFORE.sub(r"\1", _QUOTED.sub(r'"\1"', " ".join(text.split()))))
+
+
+def page_name(link: str) -> str:
+    """Return the name of a link's page: "/wiki/Oslo_(film)" -> "Oslo (film)"."""
+    return link.removeprefix(WIKI).replace("_", " ").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table: its text, and the names of the pages that it links to."""
+
+    text: str
+    pages: tuple[str, ...]
+
+    def links(self) -> list[tuple[str, str]]:
+        """Return (anchor text, page) pairs; of several links the anchors are their pages' names."""
+        if len(self.pages) == 1 and self.text:
+            return [(self.text, self.pages[0])]
+        return [(strip_disambiguation(page), page) for page in self.pages]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePool:
+    """The pool of a table, with the names of its entities."""
+
+    evidence: tuple[Evidence, ...]
+    names: PageNames
+    known: frozenset[str]
+
+
+def read_pool(table: Path, links: Path) -> TablePool:
+    """Read a table and the paragraphs that its cells link to as a pool.
+
+    Args:
+        table: its JSON file, with the fields ``title``, ``section_title``, ``header`` and ``data``.
+        links: JSON file that has a text for each link; a link without one is an entity of rows.
+
+    Raises:
+        UserError: a file is missing, or a field is wrong; the message names file and field.
+    """
+    record, location = _read(table), Location(table)
+    title = undo_tokenisation(field(record, "title", str, location))
+    section = undo_tokenisation(field(record, "section_title", str, location, "")) or None
+    headers = [cell.text for cell in _row(record.get("header"), location / "header")]
+    passages = []
+    for index, value in enumerate(field(record, "data", list, location)):
+        at = location / "data" / index
+        cells = _row(value, at)
+        if len(cells) != len(headers):
+            raise at.error(f"has {plural(len(cells), 'cell')}, and header {len(headers)}")
+        texts = [cell.text for cell in cells]
+        passages.append(
+            Passage(
+                f"row {index + 1}",
+                linearise_row(title, headers, texts, section),
+                "table",
+                [link for cell in cells for link in cell.links()],
+                [text for text in texts if is_value(text)],
+            )
+        )
+    of_pages, at = _read(links), Location(links)
+    for link in of_pages:
+        name = page_name(link)
+        text = undo_tokenisation(field(of_pages, link, str, at))
+        passages += [
+            Passage(
+                f"{name}, {number}",
+                linearise_sentence(name, sentence),
+                "text",
+                [(strip_disambiguation(name), name), (name, name)],
+            )
+            for number, sentence in enumerate(split_sentences(text), 1)
+        ]
+    evidence, names = resolve_entities(title, passages)
+    # the table's page would link every sentence with every row
+    linked = [
+        replace(one, entities=tuple(e for e in one.entities if e.id != title or title in one.text))
+        for one in evidence
+    ]
+    found = find_entities(linked, extend=True)
+    pool = [old if old.source == "table" else new for old, new in zip(linked, found, strict=True)]
+    known = frozenset(entity.id for passage in pool for entity in passage.entities)
+    return TablePool(tuple(pool), names, known)
+
+
+def _read(path: Path) -> Json:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    location = Location(path)
+    value = parse_json(decoded(path.read_bytes(), location), location)
+    if not isinstance(value, dict):
+        raise location.error(f"must be an object, not {shown(value)}")
+    return value
+
+
+def _row(value: Any, location: Location) -> list[Cell]:
+    """Parse cells, each a list of its text and its links."""
+    if not isinstance(value, list):
+        raise location.error(f"must be a list of cells, not {shown(value)}")
+    return [_cell(cell, location / index) for index, cell in enumerate(value)]
+
+
+def _cell(value: Any, location: Location) -> Cell:
+    match value:
+        case [str(text), list(links)] if all(isinstance(link, str) for link in links):
+            pages = dict.fromkeys(page_name(link) for link in links)
+            return Cell(undo_tokenisation(text), tuple(filter(None, pages)))
+    raise location.error(f"must be a text and a list of links, not {shown(value)}")
+
+
+def convert(questions: Path, tables: Path, links: Path) -> list[Conversation]:
+    """Return the questions of a file, each as a conversation, in the file's order.
+
+    Args:
+        questions: JSON list, or JSON Lines, of questions.
+        tables: folder of the tables, ``ID.json`` each.
+        links: folder of the linked paragraphs, ``ID.json`` each.
+
+    Raises:
+        UserError: a file is missing, or a field is wrong; the message names file and field.
+    """
+    for folder in (tables, links):
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such folder")
+    records = list(iter_records(questions))
+    if not records:
+        raise Location(questions).error("no question in it")
+    pools: dict[str, TablePool] = {}
+    conversations = []
+    for location, record in track(records, "questions", "questions"):
+        table = field(record, "table_id", str, location)
+        if Path(table).name != table:
+            raise (location / "table_id").error(f"not the name of a table: {shown(table)}")
+        if table not in pools:
+            name = f"{table}.json"
+            if not (tables / name).is_file():
+                raise (location / "table_id").error(f"no such table: {tables / name}")
+            pools[table] = read_pool(tables / name, links / name)
+        conversations.append(_conversation(record, location, pools[table]))
+    return conversations
+
+
+def _conversation(record: Json, location: Location, pool: TablePool) -> Conversation:
+    benchmark = field(record, "benchmark", str, location, "hybridqa")
+    id_ = f"{benchmark}-{field(record, 'question_id', str, location)}"
+    question = undo_tokenisation(field(record, "question", str, location))
+    if not question:
+        raise (location / "question").error("empty")
+    label = undo_tokenisation(field(record, "answer-text", str, location, ""))
+    nodes = field(record, "answer-node", list, location, [])
+    found = [_node(node, location / "answer-node" / i) for i, node in enumerate(nodes)]
+    kinds = [kind for _, _, kind in found]
+    kind = "table" if "table" in kinds else next(iter(kinds), None)
+    answers = (Answer(label, _answer_id(label, found, pool)),) if label else ()
+    turn = Turn("0", question, answers, SOURCES[kind] if kind else None)
+    return Conversation(id_, benchmark, (turn,), pool.evidence)
+
+
+Node = tuple[str, str | None, str]
+"""Where an answer was found: the cell's text, the link whose paragraphs have it, and the kind."""
+
+
+def _node(value: Any, location: Location) -> Node:
+    match value:
+        case [str(name), _, (str() | None) as link, str(kind)] if kind in SOURCES:
+            return undo_tokenisation(name), link, kind
+    raise location.error(f"must be [name, cell, link, table or passage], not {shown(value)}")
+
+
+def _answer_id(label: str, nodes: Sequence[Node], pool: TablePool) -> str | None:
+    """Return the entity of the pool that an answer names: a link's, a cell's or a found one."""
+    norm = normalise_value(label)
+    ids = [page_name(link) for name, link, _ in nodes if link and normalise_value(name) == norm]
+    ids += [pool.names.value_id(label), norm]
+    return next((id_ for id_ in ids if id_ in pool.known), None)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Convert HybridQA or OTT-QA to conversations in the project's format."""
+    args = _parser().parse_args(argv)
+    conversations = convert(args.questions, args.tables, args.links)
+    write_conversations(args.output, conversations)
+    log_counts(conversations, Counter())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = CommandParser(
+        prog="python -m turngraph.data.sources.hybridqa", description=main.__doc__
+    )
+    add = parser.add_argument
+    add("--questions", type=Path, required=True, help="train.json or another file like it")
+    add("--tables", type=Path, required=True, help="folder of the tables (tables_tok)")
+    add("--links", type=Path, required=True, help="folder of the linked texts (request_tok)")
+    add("--output", type=Path, required=True, help="JSON Lines file to write")
+    return parser
+
+
+if __name__ == "__main__":
+    run_cli(main)
