@@ -69,9 +69,10 @@ class DataConfig:
 class EvidenceConfig:
     """Retrieval, evidence memory, and the graph of one turn."""
 
-    retriever: Literal["bm25", "dense", "rrf", "eigen"] = "bm25"
-    """What finds E_t in the pool. bm25: BM25+; dense: cosines of embedder; rrf: reciprocal-rank
-    fusion of both; eigen: best-first search along similar passages, their themes and the rare names
+    retriever: Literal["bm25", "links", "dense", "rrf", "eigen"] = "bm25"
+    """What finds E_t in the pool. bm25: BM25+; links: BM25+, and passages bring those that share an
+    entity with them; dense: cosines of embedder; rrf: reciprocal-rank fusion of words and cosines;
+    eigen: best-first search along similar passages, their themes and the rare names
     that they share. Change it where questions and passages share few words."""
     corpus: str | None = None
     """Folder of a corpus (turngraph corpus build) that questions search besides their pools; null:
@@ -81,7 +82,7 @@ class EvidenceConfig:
     both rank alike, bm25s is faster."""
     stemmer: Literal["none", "english"] = "none"
     """english: BM25+ compares Snowball's stems, so that maintains is maintained (extra stems), with
-    retriever bm25 or rrf and no corpus. Change it for English where words vary in form."""
+    retriever bm25, links or rrf and no corpus. Change it for English where words vary in form."""
     top_k: int = 30
     """Number of passages in E_t."""
     max_query_words: int = 128
@@ -94,8 +95,8 @@ class EvidenceConfig:
     """Evidence memory M_t. none: no memory; rerank: passages of earlier turns, reranked by their
     similarity to Q_t; random: drawn at random (the paper's control)."""
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
-    """Sentence encoder of retrievers other than bm25, and that reranks M_t. Change it for another
-    language or domain."""
+    """Sentence encoder of retrievers other than bm25 and links, and that reranks M_t. Change it for
+    another language or domain."""
     max_nodes: int | None = None
     """Most tokens of evidence; the lowest-ranked passages beyond it are dropped. Null: no limit."""
     chain: Literal["forward", "backward", "both"] = "forward"
@@ -117,10 +118,10 @@ class EvidenceConfig:
             check(value >= 1, f"evidence.{name}", value, "must be at least 1")
         weight = self.history_weight
         check(0 <= weight <= 1, "evidence.history_weight", weight, "must lie between 0 and 1")
-        is_eigen = self.corpus is not None and self.retriever == "eigen"
-        check(not is_eigen, "evidence.retriever", "eigen", "searches no evidence.corpus")
-        is_stemmed = self.retriever in ("bm25", "rrf") and self.corpus is None
-        must = "must be none unless evidence.retriever is bm25 or rrf and evidence.corpus is null"
+        of_pools = self.corpus is not None and self.retriever in ("links", "eigen")
+        check(not of_pools, "evidence.retriever", self.retriever, "searches no evidence.corpus")
+        is_stemmed = self.retriever in ("bm25", "links", "rrf") and self.corpus is None
+        must = "must be none with evidence.retriever dense or eigen, or with evidence.corpus"
         check(is_stemmed or self.stemmer == "none", "evidence.stemmer", self.stemmer, must)
         is_enough = self.max_nodes is None or self.max_nodes >= 16
         check(is_enough, "evidence.max_nodes", self.max_nodes, "must be at least 16, or null")

@@ -33,6 +33,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex, cut_query
 from turngraph.data.retrieval.dense import DenseIndex, FusedIndex, Index
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
+from turngraph.data.retrieval.links import LinkedIndex
 from turngraph.data.retrieval.reciprocal_ranks import fuse_retrieved
 from turngraph.data.scoring.metrics import answer_in_evidence
 from turngraph.data.token_cache import TokenCache
@@ -161,7 +162,7 @@ class ExampleBuilder:
     def needs_embed(self) -> bool:
         """Whether building examples needs a sentence encoder."""
         graph = self.memory_graph
-        is_used = self.config.memory == "rerank" or self.config.retriever != "bm25"
+        is_used = self.config.memory == "rerank" or self.config.retriever not in ("bm25", "links")
         return is_used or (graph is not None and graph.vectors == "encoder")
 
     @property
@@ -243,8 +244,10 @@ class ExampleBuilder:
             from turngraph.data.corpus.corpus import Corpus  # few need it
 
             self._corpus = Corpus(config.corpus)
-        assert config.retriever != "eigen", "the config is checked"
-        return self._corpus.index(config.retriever, self.embed, config.embedder)
+        retriever = config.retriever
+        assert retriever != "links", "the config is checked"
+        assert retriever != "eigen", "the config is checked"
+        return self._corpus.index(retriever, self.embed, config.embedder)
 
     def turn(
         self,
@@ -384,6 +387,8 @@ class ExampleBuilder:
         retriever, ranker = self.config.retriever, self.config.ranker
         if retriever == "bm25":
             return EvidenceIndex(pool, ranker, self.config.stemmer)
+        if retriever == "links":
+            return LinkedIndex(pool, ranker, self.config.stemmer)
         assert self.embed is not None, f"evidence.retriever {retriever} needs a sentence encoder"
         if retriever == "dense":
             return DenseIndex(pool, self.embed)

@@ -115,5 +115,6 @@ def test_a_retriever_needs_vectors_of_its_encoder(folder: Path, tmp_path: Path) 
     fused = builder(other, retriever="rrf", embedder="another")
     examples = fused.conversation(Conversation("c", "", BARE.turns))
     assert all(len(one.evidence) == 4 for one in examples)
-    with pytest.raises(ValueError, match="searches no evidence"):
-        EvidenceConfig(corpus="x", retriever="eigen")
+    for of_pools in ("links", "eigen"):
+        with pytest.raises(ValueError, match=rf"'?{of_pools}'? given, searches no evidence"):
+            EvidenceConfig(corpus="x", retriever=of_pools)  # type: ignore[arg-type]

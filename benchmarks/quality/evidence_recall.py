@@ -9,7 +9,8 @@ The first table has a row for each retriever and ``evidence.history_weight``: th
 single-answer questions whose answer is in the top passages, and in the prompt, which holds the
 first passages of the top ``--top_k`` within ``--max_nodes`` tokens. Differences are to the first
 retriever with the same weight, with 95 % bootstrap intervals over conversations. ``bm25_stem``
-is BM25+ over Snowball's English stems, ``rrf`` reciprocal-rank fusion with the sentence encoder.
+is BM25+ over Snowball's English stems, ``rrf`` reciprocal-rank fusion with the sentence encoder,
+``links`` BM25+ whose passages bring those that share an entity with them.
 
 ``--memory`` adds the tables of the evidence memory (``memory_recall.py``), for each weight and each
 of its retrievers of E_t. ``--hits`` adds H@1 of a study's rows, by whether the answer is in the

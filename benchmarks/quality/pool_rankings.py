@@ -13,6 +13,7 @@ from turngraph.data.embedding import Embed, cached
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.retrieval.bm25 import EvidenceIndex, Stemmer
 from turngraph.data.retrieval.dense import DenseIndex
+from turngraph.data.retrieval.links import LinkedIndex
 from turngraph.data.retrieval.reciprocal_ranks import fuse
 from turngraph.data.scoring.metrics import answer_in_evidence
 from turngraph.data.types import Answer, Evidence, Query, Retrieved
@@ -20,6 +21,7 @@ from turngraph.data.types import Answer, Evidence, Query, Retrieved
 RETRIEVERS = {
     "bm25": ("words",),
     "bm25_stem": ("stems",),
+    "links": ("links",),
     "dense": ("vectors",),
     "rrf": ("words", "vectors"),
     "rrf_stem": ("stems", "vectors"),
@@ -107,7 +109,8 @@ class PoolRankings:
             dense: DenseIndex = self._keep(key, pool, lambda: DenseIndex(pool, self.embed))
             return dense.scores(q_t)
         stemmer: Stemmer = "english" if kind == "stems" else "none"
-        index: EvidenceIndex = self._keep(key, pool, lambda: EvidenceIndex(pool, stemmer=stemmer))
+        of_kind = LinkedIndex if kind == "links" else EvidenceIndex
+        index: EvidenceIndex = self._keep(key, pool, lambda: of_kind(pool, stemmer=stemmer))
         return index.query_scores(q_t)
 
     def holds(self, pool: Pool, answers: Sequence[Answer]) -> np.ndarray:

@@ -14,6 +14,7 @@ from turngraph.data.examples import ExampleBuilder
 from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.dense import DenseIndex, FusedIndex
+from turngraph.data.retrieval.links import LinkedIndex
 from turngraph.data.types import Query
 from turngraph.tests.data.retrieval.test_bm25 import make_pool
 
@@ -77,7 +78,13 @@ def test_empty_pools_have_no_passages() -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("bm25", EvidenceIndex), ("dense", DenseIndex), ("rrf", FusedIndex), ("eigen", EigenIndex)],
+    [
+        ("bm25", EvidenceIndex),
+        ("links", LinkedIndex),
+        ("dense", DenseIndex),
+        ("rrf", FusedIndex),
+        ("eigen", EigenIndex),
+    ],
 )
 def test_the_config_chooses_the_retriever(
     inst_tokenizer: PreTrainedTokenizerBase, name: str, kind: type
@@ -85,7 +92,7 @@ def test_the_config_chooses_the_retriever(
     builder = ExampleBuilder(
         Prompt(inst_tokenizer), EvidenceConfig(retriever=name, memory="none"), letters
     )
-    assert builder.needs_embed == (name != "bm25")
+    assert builder.needs_embed == (name not in ("bm25", "links"))
     index = builder._index(make_pool(TEXTS))
-    assert isinstance(index, kind)
+    assert type(index) is kind
     assert index.rank("lima in peru", 1)[0].evidence.text == TEXTS[0]

@@ -1,0 +1,62 @@
+"""Retrieves passages by words and by the entities that they share with passages that match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Ranker, Stemmer
+from turngraph.data.types import Evidence, Query
+
+MAX_SHARE = 0.2
+"""An entity of more than this fraction of the passages links nothing. Of 0.05, 0.1, 0.2 and 0.5,
+best on HybridQA tune (docs/benchmarks.md)."""
+
+
+class LinkedIndex(EvidenceIndex):
+    """Index of one pool by BM25+, whose passages bring those that share an entity with them.
+
+    A passage's score is its own and the highest that an entity brings: what the best other passage
+    with the entity has above the lowest score of the pool, times the entity's rarity, which is 1
+    for an entity of one passage and 0 for one of all (1 - log n / log N). So a row that matches
+    the question brings what its cells link to, one hop, and the other way round.
+
+    Args:
+        pool, ranker, stemmer: as of ``EvidenceIndex``.
+    """
+
+    def __init__(
+        self, pool: Sequence[Evidence], ranker: Ranker = "bm25s", stemmer: Stemmer = "none"
+    ) -> None:
+        super().__init__(pool, ranker, stemmer)
+        having: dict[str, list[int]] = {}
+        for number, passage in enumerate(pool):
+            for id_ in {entity.id: None for entity in passage.entities}:
+                having.setdefault(id_, []).append(number)
+        most = max(2, int(MAX_SHARE * len(pool)))
+        groups = [numbers for numbers in having.values() if 2 <= len(numbers) <= most]
+        sizes = np.array([len(numbers) for numbers in groups], int)
+        self._passages = np.array([number for numbers in groups for number in numbers], int)
+        self._starts = np.cumsum(sizes) - sizes
+        self._groups = np.repeat(np.arange(len(groups)), sizes)
+        self._rarity = np.repeat(1 - np.log(sizes) / np.log(max(len(pool), 2)), sizes)
+
+    def query_scores(self, query: Query) -> np.ndarray:
+        """Return the score of every passage, what its entities bring included."""
+        scores = super().query_scores(query)
+        if not len(self._passages):
+            return scores
+        above = scores - scores.min()
+        values = above[self._passages]
+        best = np.maximum.reduceat(values, self._starts)[self._groups]
+        groups_of_best = np.flatnonzero(values == best)
+        _, first = np.unique(self._groups[groups_of_best], return_index=True)
+        holders = groups_of_best[first]  # of each entity, the passage that brings the others
+        values[holders] = -1.0
+        second = np.maximum.reduceat(values, self._starts)
+        best[holders] = second  # a passage does not bring itself
+        brought = np.zeros(len(scores))
+        np.maximum.at(brought, self._passages, best * self._rarity)
+        total: np.ndarray = np.round(scores + brought, SCORE_DECIMALS)
+        return total
