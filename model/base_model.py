@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.util
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
@@ -275,7 +276,9 @@ def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
     if not all(layers[layer] for layer in chosen):
         targets = [layer for layer in chosen if layers[layer]]
     settings = dataclasses.asdict(config) | {"target_modules": targets}
-    return get_peft_model(base, PeftLoraConfig(task_type="CAUSAL_LM", **settings))
+    with warnings.catch_warnings():  # PEFT asks by a name that transformers has deprecated
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        return get_peft_model(base, PeftLoraConfig(task_type="CAUSAL_LM", **settings))
 
 
 def _is_named(layer: str, name: str) -> bool:
