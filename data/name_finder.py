@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ahocorasick import Automaton
+from ahocorasick import Automaton as Automaton
 
 MAX_NAME_CHARS = 1000
 """Length of the longest name that is looked for, in characters, after folding. pyahocorasick calls

@@ -142,7 +142,8 @@ def _last_logits(lm: PreTrainedModel, ids: Tensor, embeddings: Tensor, last: int
 def _change(one: Tensor, other: Tensor) -> Tensor:
     """Return the largest relative change of a token's logits, up to what softmax ignores."""
     one, other = (logits - logits.mean(-1, keepdim=True) for logits in (one, other))
-    return ((one - other).norm(dim=-1) / other.norm(dim=-1)).max()
+    largest: Tensor = ((one - other).norm(dim=-1) / other.norm(dim=-1)).max()
+    return largest
 
 
 def _embeddings(lm: PreTrainedModel, ids: Tensor) -> Tensor:

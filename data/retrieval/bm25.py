@@ -123,9 +123,11 @@ class EvidenceIndex:
         for token in terms(query, self.stemmer):
             (known if self._has(token) else other).append(token)
         scores = self._exact(known)
-        for token in other if self._similar is not None else ():
+        if (similar := self._similar) is None:
+            return np.round(scores, SCORE_DECIMALS)
+        for token in other:
             highest = np.zeros(len(self.pool))  # of a passage's most similar term, not their sum
-            for term, share in self._similar.like(token):
+            for term, share in similar.like(token):
                 exact = self._exact([term])
                 # a passage without the term has the least score, which BM25+ adds to all
                 highest = np.maximum(highest, share * np.where(exact > exact.min(), exact, 0.0))

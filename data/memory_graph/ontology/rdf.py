@@ -127,8 +127,8 @@ def ask_sparql(
     """
     check_query(query)
     command = [sys.executable, "-m", "turngraph.data.memory_graph.ontology.query_process"]
-    asked = {"path": str(path), "query": query, "as_of": as_of, "ontology": ontology}
-    asked |= {"alone": alone, "memory": memory}
+    asked: dict[str, object] = {"path": str(path), "query": query, "as_of": as_of}
+    asked |= {"ontology": ontology, "alone": alone, "memory": memory}
     late = threading.Event()
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
