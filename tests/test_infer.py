@@ -109,7 +109,7 @@ def test_answers_and_candidates_do_not_look_at_the_gold(checkpoint: str, tmp_pat
     known = answer(checkpoint, tmp_path, *predicted)
     bare = [without_gold(conversation) for conversation in CONVERSATIONS]
     blind = answer(checkpoint, tmp_path, *predicted, conversations=bare)
-    gold = {"gold", "answer_in_evidence", "hit_at_1", "hit_at_5"}
+    gold = {"gold", "answer_in_evidence", "hit_at_1", "hit_at_5", "guess_at_1", "guess_at_5"}
     assert not gold & set(blind[0])
     assert gold <= set(known[0])
     expected = [{k: v for k, v in record.items() if k not in gold} for record in known]

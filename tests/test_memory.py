@@ -447,7 +447,7 @@ def test_no_part_of_an_option_is_taken_for_it(capsys: Any, folder: Path) -> None
     remember(capsys, folder)
     with pytest.raises(SystemExit, match="2"):
         run(capsys, "forget", folder, "--source", "story.txt", "--ye")
-    assert "unrecognized arguments: --ye" in capsys.readouterr().err
+    assert "unknown option --ye (did you mean --yes?)" in capsys.readouterr().err
     assert "story.txt" in run(capsys, "show", folder, "Anna")
 
 

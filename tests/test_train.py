@@ -465,7 +465,7 @@ def test_no_steps_give_a_checkpoint_of_the_untrained_model(
     assert metrics["steps"] == 0
     assert metrics["questions"] == 6
     model = load_checkpoint(tmp_path / "out" / "last")
-    assert model.encoder is None
+    assert not model.has_graph
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 

@@ -228,19 +228,23 @@ def work(
         events: gets (``begin`` or ``row``, name, values).
     """
     end = time.monotonic() + args.seconds
+    disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
-    bench = Bench(torch.device(args.device), args.tiny, args.seed, args.output, dict(known))
-    for name in names:
-        if end - time.monotonic() < LEAST:
-            return
-        row = BY_NAME[name]
-        events.send(("begin", name, {}))
-        bench.deadline = min(time.monotonic() + 0.8 * row.seconds, end)
-        began = time.monotonic()
-        values = values_of(row, bench)
-        values["seconds"] = time.monotonic() - began
-        bench.known[name] = values
-        events.send(("row", name, values))
+    try:
+        bench = Bench(torch.device(args.device), args.tiny, args.seed, args.output, dict(known))
+        for name in names:
+            if end - time.monotonic() < LEAST:
+                return
+            row = BY_NAME[name]
+            events.send(("begin", name, {}))
+            bench.deadline = min(time.monotonic() + 0.8 * row.seconds, end)
+            began = time.monotonic()
+            values = values_of(row, bench)
+            values["seconds"] = time.monotonic() - began
+            bench.known[name] = values
+            events.send(("row", name, values))
+    finally:
+        logging.disable(disabled)
 
 
 def values_of(row: Row, bench: Bench) -> Values:

@@ -50,7 +50,7 @@ def rankings_of(top_k: int = 5, max_nodes: int = 60) -> PoolRankings:
 
 def test_stems_join_the_forms_of_a_word() -> None:
     pool = (
-        Evidence("0", "Who knows who likes X?", "text"),
+        Evidence("0", "Who knows who likes it?", "text"),
         Evidence("1", "There they die.", "text"),
     )
     rankings = rankings_of()

@@ -46,7 +46,6 @@ FREE_VALUES = {
     "training.output": "elsewhere",
     "training.save_every": 11,
     "training.save_minutes": 9.0,
-    "training.state_folder": "elsewhere",
     "training.wandb_project": "project",
 }
 ON_REQUEST_VALUES = {
@@ -73,7 +72,7 @@ FIXED_VALUES = {
     "evidence.top_k": 3,
     "model.encoder.num_layers": 1,
     "model.lora.r": 2,
-    "model.scorer.layer": 1,
+    "model.layer": 1,
     "training.batch_size": 2,
     "training.seed": 1,
 }

@@ -152,7 +152,7 @@ def ask_sparql(
             process.kill()
     if late.is_set():
         raise UserError(f"the query took longer than {seconds:g} s")
-    if ready and not output:
+    if json.loads(ready or "{}").get("ready") and not output:
         raise UserError(f"the query took more than {memory >> 20} MiB of memory")
     return _read_reply(ready, output)
 
