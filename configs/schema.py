@@ -244,8 +244,8 @@ class ModelConfig:
     ] = "sdpa"
     """The LM's attention; flex and flash skip what packing masks out."""
     gradient_checkpointing: bool = False
-    """Recompute the LM's activations in the backward pass: less memory, a third more time. Change it
-    where the GPU's memory is short."""
+    """Recompute the LM's activations in the backward pass: less memory, a third more time. Change
+    it where the GPU's memory is short."""
     trust_remote_code: tuple[str, ...] = ()
     """Names of models whose own Python code may run: base model, sentence encoder. Change it for a
     model that you trust and that transformers has no class for. A checkpoint cannot allow it:

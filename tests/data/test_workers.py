@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 def make(factor: int) -> int:
     if factor == 0:
-        raise UserError("model 'none'': not found")
+        raise UserError("model 'none': not found")
     return factor
 
 

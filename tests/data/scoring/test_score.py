@@ -346,9 +346,10 @@ def test_grouping_by_what_is_missing_or_unknown_is_an_error(tmp_path: Path):
 
 
 def test_each_metric_stands_in_its_own_column(
-    tmp_path: Path, capsys: pytest.CaptureFixture
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One question whose values all differ: no two columns can be swapped."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     one = line(
         "c1", 0, "old Lima", "Lima", candidates=[QUITO, LIMA], answer_in_evidence=["kb"],
         num_tokens=123, milliseconds=4500, guess_at_5=0.75,
