@@ -28,7 +28,7 @@ from turngraph.model.base_model import decoder_layers, embedding_table
 from turngraph.model.node_answers import CandidatesLike, NodeAnswers, NodeScores
 
 ATTENTION = "turngraph_segments"
-FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "smollm3"}
+FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 """Architectures (``model_type``) whose layers can be called one by one: rotary positions, no scaled
 embeddings, no windows."""
 IGNORED_LABEL = -100

@@ -33,8 +33,7 @@ from turngraph.model.known_shapes import known_config, random_model
 from turngraph.training.operations import LmShape, lm_shape, operations, useful
 
 ASSUMED_SHARE = 0.40
-"""Operations of a step over the GPU's peak in bfloat16: an assumption, nothing was measured. It is
-what published runs of dense models of this size reach without fused kernels, .35 to .45."""
+"""Operations of a step over the GPU's peak in bfloat16: an assumption, nothing was measured."""
 USABLE = 0.92
 """Share of a GPU's memory for tensors; the rest is CUDA's own, and gaps."""
 GPUS_PER_NODE = 8
