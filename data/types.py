@@ -14,6 +14,8 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 
 MAX_LISTED_ANSWERS = 5
 LIST_SEPARATOR = "; "
+NOT_IN_EVIDENCE = "not in the evidence"
+"""Answer to a question that the evidence does not answer, and what a withheld answer becomes."""
 COMPUTED_ID = "memory computed"
 """Id of the passage that states what was computed from a memory graph; it comes first in E_t."""
 

@@ -27,7 +27,8 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_pool
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
-from turngraph.data.scoring.confidence import NOT_IN_EVIDENCE, Calibration, Confidence
+from turngraph.data.scoring.confidence import Calibration, Confidence
+from turngraph.data.types import NOT_IN_EVIDENCE
 from turngraph.inference.api import QA, load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late

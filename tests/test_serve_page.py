@@ -17,7 +17,8 @@ import pytest
 import uvicorn
 
 from turngraph.data.jsonlines import write_pool
-from turngraph.data.scoring.confidence import NOT_IN_EVIDENCE, Calibration, Confidence
+from turngraph.data.scoring.confidence import Calibration, Confidence
+from turngraph.data.types import NOT_IN_EVIDENCE
 from turngraph.inference.api import load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.serve_options import ServeOptions

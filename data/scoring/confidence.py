@@ -13,9 +13,8 @@ from typing import Any
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
+from turngraph.data.types import NOT_IN_EVIDENCE
 
-NOT_IN_EVIDENCE = "not in the evidence"
-"""What is answered instead of a withheld answer."""
 FEATURES = ("logprob", "margin", "evidence_score", "is_entity")
 
 

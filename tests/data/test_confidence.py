@@ -15,13 +15,13 @@ from turngraph import infer, load
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.confidence import (
     FEATURES,
-    NOT_IN_EVIDENCE,
     Calibration,
     Confidence,
     expected_error,
     features,
     risk_coverage,
 )
+from turngraph.data.types import NOT_IN_EVIDENCE
 from turngraph.model.checkpoint import MANIFEST, METRICS, file_hash
 from turngraph.tests.chatting import Screen
 from turngraph.tests.tiny import tiny_conversation
