@@ -1,4 +1,4 @@
-"""MkDocs hooks: pages of the API reference, pages from the repository's root, and their links."""
+"""MkDocs hooks: pages of the API and of the results' tables, those from the root, their links."""
 
 import re
 import shutil
@@ -8,6 +8,8 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from turngraph.benchmarks.result_pages import RESULTS, read_tables, table_page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -36,6 +38,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages from the root, and one for every package with its modules."""
     for page, name in FROM_ROOT.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text("utf-8")))
+    for name, table in read_tables().items():
+        files.append(File.generated(config, f"results/{name}.md", content=table_page(name, table)))
     by_hand = set(re.findall(r"^::: (\S+)", (DOCS / "api.md").read_text("utf-8"), re.MULTILINE))
     packages = sorted({p.parent for room in ROOMS for p in (ROOT / room).rglob("*.py")})
     for package in [ROOT, *packages]:
@@ -60,6 +64,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         up = "../" * name.count("/")
         if file in pages:
             return f"{image}[{text}]({up}{pages[file]}{anchor})"
+        if file.parent == RESULTS and file.suffix == ".csv":
+            return f"[{text}]({up}results/{file.stem}.md)"
         if file.is_relative_to(DOCS):
             return f"{image}[{text}]({up}{file.relative_to(DOCS)}{anchor})"
         return text if file.exists() else link[0]  # what is not there is a warning of MkDocs
