@@ -82,7 +82,7 @@ def test_parts_share_no_question_and_hold_all(tmp_path: Path) -> None:
     [
         ({"context": [["A"]]}, r"context\[0\]: must be a title and a list of sentences"),
         ({"question": " "}, "question: empty"),
-        ({"_id": 3}, "_id: must be a string"),
+        ({"answer": ["Moundou"]}, "answer: must be a string"),
     ],
 )
 def test_a_wrong_field_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
