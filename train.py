@@ -93,7 +93,7 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     builder = load_builder(config, trusted=config.model.trust_remote_code)
     with accelerator.main_process_first():  # the others then find the examples in the cache
         examples, tune = load_train_and_tune(config, builder)
-    if config.model.answers == "nodes" and examples:
+    if config.model.answers == "nodes" and not config.model.layer and examples:
         examples = with_gold_candidates(examples, config.data.train)
     log_environment(config, accelerator)
     limit = answer_limit([*examples, *tune], settings.max_new_tokens)

@@ -19,6 +19,7 @@ def prediction_record(
     milliseconds: float,
     proposals: Sequence[Proposal] | None = None,
     margin: float | None = None,
+    held: float | None = None,
 ) -> Json:
     """Return one line of a predictions file; its candidates do not depend on the gold answer.
 
@@ -31,6 +32,7 @@ def prediction_record(
             candidates are the entities nearest to its text.
         margin: smallest lead of a token over the next likely one; with proposals, of the first
             over the second, in log-probability.
+        held: probability that the passages hold the answer; None: the model says nothing of it.
     """
     turn = example.conversation.turns[example.turn]
     found = _proposed(proposals) if proposals is not None else _nearest(answer, example)
@@ -53,6 +55,8 @@ def prediction_record(
         "num_tokens": example.num_tokens - len(example.target_ids),
         "milliseconds": round(milliseconds, 2),
     }
+    if held is not None:
+        record["held"] = round(held, 4)
     if turn.source is not None:
         record["source"] = turn.source
     if turn.answers:

@@ -32,7 +32,7 @@ from turngraph.model.device_memory import (
 )
 from turngraph.model.distributed import is_sharded
 from turngraph.model.generation import Generated, Past
-from turngraph.model.graph_lm import EvidenceModel, Read, Reader
+from turngraph.model.graph_lm import EvidenceModel, NodeRanker, Reader
 
 logger = logging.getLogger("infer")
 
@@ -312,14 +312,18 @@ def answer_batch(
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)
     found: list[list[Proposal]] | None = None
-    if isinstance(model, Reader) and model.writes:
-
-        def write(read: Read) -> Generated:
-            return model.generate(batch, max_new_tokens, prompt.end_id, read=read)
-
-        found = decided(model, prompt, batch, examples, write, GRAPH_WEIGHT)
-    elif not model.writes:
-        found = ranked(model, prompt, batch, examples)
+    held: list[float | None] = [None] * len(examples)
+    if isinstance(model, Reader):
+        with torch.no_grad(), model.decoding():
+            read = model.read(batch, record=model.writes)
+        held = read.scores.held.tolist()
+        found = ranked(model, prompt, batch, examples, read.scores)
+        if model.writes:
+            generated = model.generate(batch, max_new_tokens, prompt.end_id, read=read)
+            found = decided(model, prompt, batch, found, read, generated, GRAPH_WEIGHT)
+    elif isinstance(model, NodeRanker):
+        with torch.no_grad():
+            found = ranked(model, prompt, batch, examples, model.node_scores(batch))
     if found is not None:
         milliseconds = 1000 * (time.monotonic() - began) / len(examples)
         records = [
@@ -329,8 +333,9 @@ def answer_batch(
                 best[0].logprob if best else NO_ENTITY,
                 milliseconds,
                 best,
+                held=chance,
             )
-            for example, best in zip(examples, found, strict=True)
+            for example, best, chance in zip(examples, found, held, strict=True)
         ]
     else:
         generated = (generate or model.generate)(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.metrics import answer_value
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal, chosen
-from turngraph.data.types import Entity
+from turngraph.data.types import NOT_IN_EVIDENCE, Entity
 from turngraph.model.generation import IGNORED_LABEL, Generated
 from turngraph.model.graph_lm import EvidenceModel, Read, Reader
 from turngraph.model.node_answers import NodeScores
@@ -36,32 +36,33 @@ def ranked(
     prompt: Prompt,
     batch: Batch,
     examples: Sequence[Example],
-    scores: NodeScores | None = None,
+    scores: NodeScores,
 ) -> list[list[Proposal]]:
     """Return the likeliest answers of each example by the graph alone, best first.
+
+    Where an LM writes, one of them is that no passage has the answer: an LM that never learned to
+    write this will not choose it.
 
     Args:
         model: with a scorer.
         prompt: of its tokenizer.
         batch: the examples, without targets, on the model's device.
         examples: the examples.
-        scores: of the batch; None: they are computed.
+        scores: of the batch.
     """
-    scores = model.node_scores(batch) if scores is None else scores
     assert batch.candidates is not None, "built without mentions"
     sizes = batch.candidates.num_candidates.tolist()
     entities = scores.entities.float().cpu().split(sizes)
-    if scores.starts is None or scores.ends is None or scores.is_entity is None:
+    if scores.starts is None or scores.ends is None or scores.kinds is None:
         return [
             _best([(e, float(v)) for e, v in zip(candidate_entities(one), logprobs, strict=True)])
             for one, logprobs in zip(examples, entities, strict=True)
         ]
     num_nodes = [len(example.graph.node_ids) for example in examples]
     starts, ends = (part.float().cpu().split(num_nodes) for part in (scores.starts, scores.ends))
-    found = []
+    found, shares = [], scores.shares(batch.candidates.num_candidates).tolist()
     for index, example in enumerate(examples):
-        shares = torch.nn.functional.logsigmoid(scores.is_entity[index] * torch.tensor([1.0, -1.0]))
-        of_entities, of_spans = shares.tolist() if sizes[index] else (-np.inf, 0.0)
+        of_entities, of_spans = shares[index]
         known = {
             answer_value(entity.label): (entity, float(logprob) + of_entities)
             for entity, logprob in reversed(_sorted(candidate_entities(example), entities[index]))
@@ -69,6 +70,9 @@ def ranked(
         for text, logprob in spans(prompt, example, starts[index], ends[index]):
             entity, before = known.get(answer_value(text), (Entity(text, text), -np.inf))
             known[answer_value(text)] = entity, float(np.logaddexp(before, logprob + of_spans))
+        if model.writes:
+            none = Entity(NOT_IN_EVIDENCE, NOT_IN_EVIDENCE), float(scores.kinds[index, 2])
+            known[answer_value(NOT_IN_EVIDENCE)] = none
         found.append(_best(list(known.values())))
     return found
 
@@ -118,12 +122,14 @@ def spans(
     return sorted(found.items(), key=lambda one: -one[1])[:NUM_SPANS]
 
 
+@torch.no_grad()
 def decided(
     model: Reader,
     prompt: Prompt,
     batch: Batch,
-    examples: Sequence[Example],
-    generate: Callable[[Read], Generated],
+    proposed: Sequence[Sequence[Proposal]],
+    read: Read,
+    generated: Generated,
     weight: float,
 ) -> list[list[Proposal]]:
     """Return the likeliest answers by graph and LM together, best first.
@@ -133,17 +139,16 @@ def decided(
 
     Args:
         model: a reader whose LM writes.
-        prompt, batch, examples: as in ``ranked``.
-        generate: writes the answers of the batch that was read.
+        prompt, batch: as in ``ranked``.
+        proposed: what ``ranked`` found.
+        read: what the model has read of the batch, with keys and values.
+        generated: the answers that it wrote.
         weight: w.
     """
-    with torch.no_grad(), model.decoding():
-        read = model.read(batch, record=True)
-    proposed = ranked(model, prompt, batch, examples, read.scores)
-    written = [prompt.answer_text(ids) for ids in generate(read).ids.tolist()]
+    written = [prompt.answer_text(ids) for ids in generated.ids.tolist()]
     candidates = []
     for found, text in zip(proposed, written, strict=True):
-        listed = found[:NUM_WRITTEN]
+        listed = [*found[:NUM_WRITTEN]]
         labels = {answer_value(one.entity.label) for one in listed}
         if text and answer_value(text) not in labels:
             rest = [one for one in found if answer_value(one.entity.label) == answer_value(text)]

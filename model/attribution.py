@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from turngraph.model.base_model import embedding_table
 from turngraph.model.convolutions import check_attention
@@ -107,10 +106,10 @@ def _logprob(model: Explained, batch: BatchLike, entities: Sequence[int], seen: 
     if isinstance(model, Reader):
         assert batch.reading is not None, "not laid out for a reader"
         spans = scores.span_logprobs(batch.reading.answers)
-        share = functional.logsigmoid(torch.cat([scores.shares, -scores.shares]))  # of each head
-        alone = not len(scores.entities)
+        assert batch.candidates is not None, "built without mentions"
+        share = scores.shares(batch.candidates.num_candidates)[0]  # of each head
         parts = [part + share[:1] for part in parts]
-        parts += [spans + (0.0 if alone else share[1:])] if len(spans) else []
+        parts += [spans + share[1:]] if len(spans) else []
     assert parts, "neither a candidate nor a span is the answer"
     return torch.cat(parts).logsumexp(0)
 

@@ -42,10 +42,11 @@ GRAPH_FILES = {
 }
 """Files of the parts that read the graph, by ``EvidenceModel.graph_parts``."""
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
-FORMAT = 3
+FORMAT = 4
 SINCE = {
     1: "config fields have been renamed and options removed since",
     2: "old turns weigh less in retrieval since (evidence.history_weight)",
+    3: "a reader says where an answer is since, and fields have been removed",
 }
 """Older formats, and what has changed since."""
 OLD = "-old"

@@ -19,6 +19,11 @@ from torch.nn import functional
 from turngraph.configs.schema import EDGE_TYPES, PASSAGE_FEATURES, ScorerConfig
 from turngraph.model.gatv2 import GATv2Layer
 
+KINDS = ("entity", "span", "none")
+"""Where an answer is: a candidate, a span of a passage, or in no passage."""
+HIGHEST = 20.0
+"""Scores beyond it, and those of nothing, say no more of an answer's kind."""
+
 
 class CandidatesLike(Protocol):
     """The tensors of candidates; ``data.batches.collate.Candidates`` documents their shapes."""
@@ -42,8 +47,8 @@ class NodeScores(NamedTuple):
         starts: log-probability of each node as the first of the answer, within its example, [N];
             None without a span head.
         ends: the same as the last one.
-        is_entity: logit of the answer being one of the candidates, and not a span, [B]; None
-            without a span head.
+        kinds: log-probability of the answer being a candidate, a span, or in none of the passages,
+            [B, 3]; None without a span head.
         states: node states after the last layer, [N, W].
     """
 
@@ -51,7 +56,7 @@ class NodeScores(NamedTuple):
     mentions: Tensor
     starts: Tensor | None
     ends: Tensor | None
-    is_entity: Tensor | None
+    kinds: Tensor | None
     states: Tensor
 
     def span_logprobs(self, places: Tensor) -> Tensor:
@@ -60,11 +65,25 @@ class NodeScores(NamedTuple):
         assert self.ends is not None, "no span head"
         return self.starts[places[0]] + self.ends[places[1]]
 
+    def shares(self, num_candidates: Tensor) -> Tensor:
+        """Return the log-probability of each head having the answer, [B, 2].
+
+        Without candidates a span is the answer, or none is.
+
+        Args:
+            num_candidates: number of candidates of each example, [B].
+        """
+        assert self.kinds is not None, "no span head"
+        entity, span, _ = self.kinds.unbind(1)
+        alone = num_candidates == 0
+        span = torch.where(alone, torch.logaddexp(entity, span), span)
+        return torch.stack([entity.masked_fill(alone, -torch.inf), span], 1)
+
     @property
-    def shares(self) -> Tensor:
-        """Logit of the answer being a candidate and not a span, [B]."""
-        assert self.is_entity is not None, "no span head"
-        return self.is_entity
+    def held(self) -> Tensor:
+        """The probability that the passages hold the answer, [B]."""
+        assert self.kinds is not None, "no span head"
+        return 1 - self.kinds[:, 2].exp()
 
 
 class NodeAnswers(nn.Module):
@@ -72,7 +91,9 @@ class NodeAnswers(nn.Module):
 
     Features are projected, and nodes of the question get a vector. After the GATv2
     layers a mention is represented by its last node's state, pooled states of its passage, and
-    those of the question; an entity's score is the log-sum-exp of its mentions' scores.
+    those of the question; an entity's score is the log-sum-exp of its mentions' scores. The kind of
+    the answer is read from the question, the likeliest nodes, and how high the scores are before
+    they are normalised.
 
     Args:
         num_features: D.
@@ -111,7 +132,7 @@ class NodeAnswers(nn.Module):
                 nn.Dropout(2 * config.dropout),
                 nn.Linear(width, 2),
             )
-            self.is_entity = nn.Linear(width, 1)
+            self.kinds = nn.Linear(3 * width + 3, len(KINDS))
 
     def forward(
         self, features: Tensor, edge_index: Tensor, edge_types: Tensor, candidates: CandidatesLike
@@ -143,7 +164,7 @@ class NodeAnswers(nn.Module):
         entities = entities - total.repeat_interleave(candidates.num_candidates)
         of_mention = total.repeat_interleave(candidates.num_candidates)
         mentions = scores - of_mention.repeat_interleave(candidates.num_mentions)
-        starts = ends = is_entity = None
+        starts = ends = kinds = None
         if self.spans is not None:
             segments = torch.repeat_interleave(sizes)  # [N]
             owners = _owners(candidates)[segments]
@@ -155,12 +176,17 @@ class NodeAnswers(nn.Module):
             nodes = torch.zeros_like(candidates.questions).index_add(
                 0, _owners(candidates), sizes
             )  # [B]
+            totals = [log_sum_exp(logits, nodes) for logits in both.unbind(1)]
             starts, ends = (
-                logits - log_sum_exp(logits, nodes).clamp(min=-1e30).repeat_interleave(nodes)
-                for logits in both.unbind(1)
+                logits - one.clamp(min=-1e30).repeat_interleave(nodes)
+                for logits, one in zip(both.unbind(1), totals, strict=True)
             )
-            is_entity = self.is_entity(question).squeeze(1)
-        return NodeScores(entities, mentions, starts, ends, is_entity, states)
+            likely = states * (starts.exp() + ends.exp())[:, None] / 2
+            pointed = torch.zeros_like(question).index_add(0, owners, likely)
+            heights = torch.stack([total, *totals], 1).clamp(-HIGHEST, HIGHEST)
+            parts = (question, pointed, question * pointed, heights)
+            kinds = self.kinds(torch.cat(parts, 1)).log_softmax(1)
+        return NodeScores(entities, mentions, starts, ends, kinds, states)
 
     def saved_state(self) -> dict[str, Tensor]:
         """Return the tensors to save."""
@@ -216,10 +242,10 @@ def span_loss(scores: NodeScores, answers: Tensor, num_answers: Tensor) -> Tenso
 def mixture_loss(
     scores: NodeScores, candidates: CandidatesLike, answers: Tensor, num_answers: Tensor
 ) -> Tensor:
-    """Sum -log of the chance that either head has the answer, which trains ``is_entity`` alone.
+    """Sum -log of the chance of the answer by its kind, which trains no head but that of kinds.
 
-    It is p(entity) p(gold candidates) + (1 - p(entity)) p(gold places), over the examples of which
-    one of the heads can have the answer.
+    It is p(entity) p(gold candidates) + p(span) p(gold places); where no passage has the answer it
+    is p(none).
 
     Args:
         scores: of a scorer with a span head.
@@ -231,12 +257,10 @@ def mixture_loss(
     one = log_sum_exp(entities, candidates.num_candidates)  # [B]
     other = log_sum_exp(scores.span_logprobs(answers).detach(), num_answers)  # [B]
     either = (one > -torch.inf) | (other > -torch.inf)
-    logit = scores.shares[either]
-    mixed = torch.logaddexp(
-        functional.logsigmoid(logit) + one[either].clamp(min=-100.0),
-        functional.logsigmoid(-logit) + other[either].clamp(min=-100.0),
-    )
-    return -mixed.sum()
+    assert scores.kinds is not None, "no span head"
+    entity, span, none = scores.kinds.unbind(1)
+    mixed = torch.logaddexp(entity + one.clamp(min=-100.0), span + other.clamp(min=-100.0))
+    return -torch.where(either, mixed, none).sum()
 
 
 def log_sum_exp(values: Tensor, lengths: Tensor) -> Tensor:

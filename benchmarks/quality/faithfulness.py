@@ -175,7 +175,8 @@ class Ablation:
             if isinstance(self.model, TextLM):
                 self._known[indices] = -self.model(batch).total.item()
             else:
-                [found] = ranked(self.model, self.builder.prompt, batch, [example])
+                scores = self.model.node_scores(batch)
+                [found] = ranked(self.model, self.builder.prompt, batch, [example], scores)
                 chances = [exp(one.logprob) for one in found if one.entity.label == self.answer]
                 self._known[indices] = sum(chances)
         return self._known[indices]

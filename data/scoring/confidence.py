@@ -15,7 +15,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
 from turngraph.data.types import NOT_IN_EVIDENCE
 
-FEATURES = ("logprob", "margin", "evidence_score", "is_entity")
+FEATURES = ("logprob", "margin", "evidence_score", "is_entity", "held")
 
 
 def features(record: Json) -> list[float]:
@@ -24,7 +24,8 @@ def features(record: Json) -> list[float]:
     Returns:
         The log-probability of the answer; the smallest lead of a token over the next likely one,
         in log-probability; the logarithm of the best passage's score; 1 if the answer is the label
-        of an entity of the evidence, else 0.
+        of an entity of the evidence, else 0; the probability that the passages hold the answer,
+        by a reader's graph, 1 where nothing says it.
     """
     best = max((float(item["score"]) for item in record["evidence"]), default=0.0)
     labels = [str(one["label"]).casefold() for one in record["candidates"][:1]]
@@ -33,6 +34,7 @@ def features(record: Json) -> list[float]:
         min(float(record["margin"]), 50.0),
         math.log1p(max(best, 0.0)),
         float(str(record["answer"]).casefold() in labels),
+        float(record.get("held", 1.0)),
     ]
 
 

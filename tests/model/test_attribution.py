@@ -136,11 +136,11 @@ def chance(model: EvidenceModel, example: Example, features: Tensor | None = Non
     batch = batch_of(example)
     scores = model.node_scores(batch, features)
     entity = float(scores.entities[:2].max().exp())
-    if scores.is_entity is None:
+    if scores.kinds is None:
         return math.log(entity)
-    share = float(scores.is_entity.sigmoid())
+    share, other, _ = scores.kinds[0].exp().tolist()
     spans = float(scores.span_logprobs(batch.reading.answers).exp().sum())
-    return math.log(share * entity + (1 - share) * spans)
+    return math.log(share * entity + other * spans)
 
 
 @pytest.mark.parametrize("layer", [0, 1])

@@ -15,6 +15,7 @@ from turngraph.configs.schema import ScorerConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
+from turngraph.data.types import NOT_IN_EVIDENCE, Answer
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.generation import IGNORED_LABEL
 from turngraph.model.graph_lm import Reader
@@ -112,11 +113,11 @@ def full_row_loss(model: Reader, example: Example) -> tuple[float, float]:
     entity = -float(scores.entities[candidates.gold].logsumexp(0))
     assert scores.starts is not None
     assert scores.ends is not None
-    assert scores.is_entity is not None
+    assert scores.kinds is not None
     first, last = batch.reading.answers
     span = -float((scores.starts[first] + scores.ends[last]).logsumexp(0))
-    chance = float(scores.is_entity.sigmoid())
-    mixed = -np.log(chance * np.exp(-entity) + (1 - chance) * np.exp(-span))
+    chance, other, _ = scores.kinds[0].exp().tolist()
+    mixed = -np.log(chance * np.exp(-entity) + other * np.exp(-span))
     return written, entity + span + mixed
 
 
@@ -204,7 +205,9 @@ def test_gradients_reach_all_that_is_trained() -> None:
 
 
 def test_gradients_through_pruning_are_those_of_finite_differences() -> None:
-    of_text = replace(SCORER, loss_weight=0.0)  # is_entity alone gets gradients of the mixture
+    of_text = replace(
+        SCORER, loss_weight=0.0
+    )  # the head of kinds alone gets gradients of the mixture
     model, batch = reader(scorer=of_text).double(), batch_of(read_examples(2))
     parameters = {
         name: p
@@ -318,3 +321,37 @@ def test_other_families_are_refused(architecture: str) -> None:
 def test_a_layer_beyond_the_lm_is_refused() -> None:
     with pytest.raises(ValueError, match=r"model\.layer: 3 given, the LM has 2 layers"):
         reader(layer=3)
+
+
+def test_it_learns_that_no_passage_has_the_answer() -> None:
+    """The gold passages of every other example are left out, and its gold is that none has it."""
+    torch.manual_seed(0)
+    model = reader()
+    examples = [without_answer(e) if i % 2 else e for i, e in enumerate(read_examples(12))]
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 5e-3)
+    batch = batch_of(examples)
+    for _ in range(150):
+        optimizer.zero_grad()
+        (model(batch).total / len(examples)).backward()
+        optimizer.step()
+    model.eval()
+    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
+    records = answer_together(model, prompt, examples, max_new_tokens=8)
+    assert all(0 <= record["held"] <= 1 for record in records)
+    assert min(r["held"] for r in records[::2]) > max(r["held"] for r in records[1::2])
+    assert [r["answer"] == NOT_IN_EVIDENCE for r in records] == [False, True] * 6
+    assert all(record["hit_at_1"] for record in records)
+
+
+def without_answer(example: Example) -> Example:
+    """The example over passages without its answer, which is now that none has it."""
+    conversation, turn = example.conversation, example.conversation.turns[example.turn]
+    [answer] = turn.answers
+    pool = [e for e in conversation.evidence if answer.label.casefold() not in e.text.casefold()]
+    turns = list(conversation.turns)
+    turns[example.turn] = replace(turn, answers=(Answer(NOT_IN_EVIDENCE),))
+    builder = tiny_builder(**EVIDENCE)
+    prompt = Prompt(builder.prompt.tokenizer, question_first=True)
+    builder = replace(builder, prompt=prompt, mentions=True)
+    changed = replace(conversation, turns=tuple(turns), evidence=tuple(pool))
+    return builder.conversation(changed, [example.turn])[0]
