@@ -109,6 +109,15 @@ def draw(source: Source, unanswerable: float, single_answers: bool, seed: int) -
             f"{source.path}: gives {drawn.num_questions} questions, "
             f"not the {source.num_questions} of --source {source.name}"
         )
+    wanted = int(unanswerable * drawn.num_questions)
+    if drawn.num_unanswerable < wanted:
+        logger.warning(
+            "%s: %d of %d questions made unanswerable, not %d: no others could be",
+            source.path,
+            drawn.num_unanswerable,
+            drawn.num_questions,
+            wanted,
+        )
     return drawn
 
 

@@ -38,6 +38,8 @@ UNSTATED = 0.25
 """Share of the facts of a subject that its document leaves out."""
 UNKNOWN_SUBJECT = 0.3
 """Share of the unanswerable questions that are about a subject which no document names."""
+HASTY = 0.12
+"""Share of the questions in small letters, without a mark."""
 ABOUT = ("What about {s}?", "And {s}?", "How about {s}?", "And for {s}?", "{s}?", "Same for {s}?")
 SMALL_TALK = (
     "The weather was mild.", "Nothing else to report.", "It rained all morning.",
@@ -101,13 +103,17 @@ class Pool:
         if title in self.titles:
             title += f" ({len(self.titles)})"
         self.titles.add(title)
+        year = str(self.rng.randint(2015, 2027))
         for subject in subjects:
             for one in kind.relations:
                 value = self.draw(one.value)
+                if value is not None and one.value == "date":
+                    value = value[:-4] + year
                 if value is None or self.rng.random() < UNSTATED:
                     made.unstated.append((subject, one.key))
                 else:
                     made.facts[subject, one.key] = value
+            _order_times(made.facts, subject)
         suffix, text = LAYOUTS[kind.layout](self.rng, made, title, subjects)
         path = Path(f"{title}{suffix}".replace("/", "-"))
         passages = TEXT_READERS[suffix](text, path, PassageLimit(path, len(text)))
@@ -127,6 +133,13 @@ class Pool:
     def size(self) -> int:
         """Number of passages."""
         return sum(len(made.passages) for made in self.documents)
+
+
+def _order_times(facts: dict[tuple[str, str], str], subject: str) -> None:
+    """Exchange the times of a departure and an arrival that comes before it."""
+    there, back = (subject, "Arrives"), (subject, "Departs")
+    if there in facts and back in facts and facts[there] < facts[back]:
+        facts[there], facts[back] = facts[back], facts[there]
 
 
 def article(noun: str) -> str:
@@ -231,6 +244,7 @@ class Talk:
         self.turns: list[tuple[str, str]] = []
         self.asked: set[tuple[str, str]] = set()
         self.last: tuple[Made, str, str] | None = None
+        self.last_was_which = False
 
     def ask(self) -> None:
         """Add a question: a follow-up where one is possible, else in full."""
@@ -249,9 +263,15 @@ class Talk:
         one = next(relation for relation in made.kind.relations if relation.key == key)
         value = made.facts.get((subject, key))
         question, answer = self._worded(made, subject, one, value)
-        self.turns.append((question, answer))
+        self.turns.append((self._typed(question), answer))
         self.asked.add((subject, key))
         self.last = made, subject, key
+
+    def _typed(self, question: str) -> str:
+        """Return a question with a capital and its mark, or as people type in a hurry."""
+        if self.rng.random() < HASTY:
+            return question.lower().rstrip("?.")
+        return question[0].upper() + question[1:]
 
     def _near(self, choices: list[tuple[Made, str, str]]) -> list[tuple[Made, str, str]]:
         """Return choices about the last subject, or the last relation, or all."""
@@ -269,13 +289,15 @@ class Talk:
             made.kind.subject == "person" and self.rng.random() < 0.4
         ):
             name = subject.split()[0]
-        answer = value or NOT_IN_EVIDENCE
+        answer, follows = value or NOT_IN_EVIDENCE, not self.last_was_which
+        self.last_was_which = False
         if self.last is not None and self.last[0].kind.name == made.kind.name:
             if self.last[1] == subject:
                 return self.rng.choice(one.its), answer
-            if self.last[2] == one.key:
+            if self.last[2] == one.key and follows:
                 return self.rng.choice(ABOUT).format(s=name), answer
         if value is not None and one.which and self._is_once(value) and self.rng.random() < 0.2:
+            self.last_was_which = True
             answer = name if made.kind.layout == "chat" else subject
             return self.rng.choice(one.which).format(v=value, a=article(value)), answer
         return self.rng.choice(one.asks).format(s=name), answer
@@ -315,7 +337,6 @@ def build_conversation(id_: str, part: str, seed: int) -> Conversation:
 
 def _turn(id_: str, question: str, answer: str, known: set[str]) -> Turn:
     norm = normalise_value(answer)
-    question = question[0].upper() + question[1:]
     return Turn(id_, question, (Answer(answer, norm if norm in known else None),))
 
 
@@ -334,6 +355,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for part, count in counts.items():
         if count < 1:
             raise UserError(f"num_{part}: must be at least 1, not {count}")
+    logging.getLogger("turngraph.data.sources.readers").setLevel(logging.WARNING)  # of many files
     for part, count in counts.items():
         path = args.output / f"{part}.jsonl"
         numbers = track(range(count), f"notes {part}", "conversations", delay=2)

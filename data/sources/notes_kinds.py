@@ -419,6 +419,110 @@ EVENT = Kind(
             What is {v} the guest of?"""),
     ),
 )  # fmt: skip
+MEETING = Kind(
+    "meeting", "page", "meeting", "Meeting",
+    ("Minutes of the {s}", "Notes on the {s}", "Protocol: {s}"),
+    (
+        relation("Chair", "person", """{v} opened the meeting and led it.
+            {v} took the chair.
+            In the chair: {v}.
+            The meeting was led by {v}.
+            {v} welcomed the members and chaired.
+            As agreed, {v} was in the chair.""", """Who chaired the {s}?
+            Who led the {s}?
+            Who was in the chair at the {s}?
+            Who opened the {s}?
+            By whom was the {s} led?
+            Who was the chair of the {s}?""", """Who chaired it?
+            And who led it?
+            Who was in the chair?
+            And the chair?
+            Who opened it?
+            By whom was it led?""", """What did {v} chair?
+            Which meeting was led by {v}?
+            At which meeting was {v} in the chair?"""),
+        relation("Minutes by", "person", """{v} wrote the minutes.
+            The minutes were kept by {v}.
+            Minutes: {v}.
+            {v} took notes.
+            {v} was asked to write everything down.
+            As secretary, {v} kept the record.""", """Who wrote the minutes of the {s}?
+            Who took notes at the {s}?
+            Who kept the record of the {s}?
+            By whom are the minutes of the {s}?
+            Who was the secretary at the {s}?
+            Who wrote things down at the {s}?""", """And who wrote the minutes?
+            Who took notes?
+            And the minutes?
+            Who was the secretary?
+            Who kept the record?
+            By whom are the minutes?"""),
+        relation("Place", "hall", """We met in {v}.
+            The meeting took place in {v}.
+            {v} was the place, as the club room is being painted.
+            This time everyone came to {v}.
+            The members gathered in {v}.
+            Place: {v}.""", """Where was the {s}?
+            Where did the {s} take place?
+            In which building was the {s} held?
+            What was the place of the {s}?
+            Where did people gather for the {s}?
+            Where was the {s} held?""", """And where was it?
+            Where did it take place?
+            Where was that?
+            In which building?
+            And the place?
+            Where did they gather?"""),
+        relation("Present", "count", """{v} members were present.
+            {v} people came.
+            The list of those present has {v} names.
+            With {v} present, votes could be taken.
+            There were {v} of us.
+            {v} signed the list at the door.""", """How many were present at the {s}?
+            How many people came to the {s}?
+            How many members attended the {s}?
+            What was the attendance of the {s}?
+            How many were at the {s}?
+            How many people took part in the {s}?""", """And how many were present?
+            How many came?
+            How many attended it?
+            And the attendance?
+            How many were there?
+            How many people took part?"""),
+        relation("Granted", "money", """A sum of {v} was granted for repairs.
+            The members agreed to spend {v} on the hall.
+            {v} will be paid out of the reserve.
+            For new equipment {v} was approved.
+            All but one voted to spend {v}.
+            The treasurer may spend up to {v}.""", """How much money did the {s} approve?
+            What sum was granted at the {s}?
+            How much did the {s} agree to spend?
+            How much may be spent after the {s}?
+            Which sum was voted for at the {s}?
+            What amount did members approve at the {s}?""", """And how much was granted?
+            How much did they approve?
+            What sum was it?
+            How much may be spent?
+            And the sum?
+            How much money was voted for?"""),
+        relation("Next meeting", "date", """The next meeting is on {v}.
+            We meet again on {v}.
+            Next time: {v}.
+            The date of the next meeting was set to {v}.
+            On {v} there is another meeting.
+            Everyone noted {v} for the next one.""", """When is the next meeting after the {s}?
+            What date was set at the {s} for the next one?
+            On which day do they meet again after the {s}?
+            When will they meet again after the {s}?
+            Which date did the {s} set for the next meeting?
+            What is the date of the meeting that follows the {s}?""", """And when is the next one?
+            When do they meet again?
+            What date was set for the next one?
+            And the next meeting?
+            On which day is the next one?
+            When is the one after that?"""),
+    ),
+)  # fmt: skip
 PRICES = Kind(
     "prices", "table", "good", "Item",
     ("Price list of {firm}", "Prices {recent}", "Stock of {firm}", "Catalogue, {date}"),
@@ -605,7 +709,7 @@ STAFF = Kind(
             Which number should I call?
             And by phone?
             Which extension?"""),
-        relation("Since", "year", "", """Since when has {s} been there?
+        relation("Since", "joined", "", """Since when has {s} been there?
             When did {s} join?
             In which year did {s} start?
             What year did {s} begin to work there?
@@ -847,4 +951,6 @@ DIARY = Kind(
 )
 LETTER = Kind("letter", "letter", "person", "", ("Letter from {s}", "Letter of {s}, {date}"), _LIFE)
 CHAT = Kind("chat", "chat", "person", "", ("Chat, {date}", "Group chat {org}", "Messages"), _LIFE)
-KINDS = (PRODUCT, CLUB, FIRM, EVENT, PRICES, TIMETABLE, TASKS, STAFF, TRIP, DIARY, LETTER, CHAT)
+KINDS = (
+    PRODUCT, CLUB, FIRM, EVENT, MEETING, PRICES, TIMETABLE, TASKS, STAFF, TRIP, DIARY, LETTER, CHAT,
+)  # fmt: skip

@@ -224,6 +224,8 @@ def make_values(rng: random.Random, words: dict[str, Sequence[str]]) -> dict[str
         "weekday": rng.choice(DAYS),
         "time": f"{rng.randint(6, 22):02d}:{rng.randrange(0, 60, 5):02d}",
         "year": str(rng.randint(1871, 2024)),
+        "meeting": f"meeting of the {town} {rng.choice(words['org'])}",
+        "joined": str(rng.randint(1988, 2026)),
         "recent": str(rng.randint(2019, 2027)),
         "money": f"{amount} {unit}",
         "count": str(rng.randint(11, 480)),

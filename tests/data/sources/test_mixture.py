@@ -83,11 +83,14 @@ def test_what_cannot_be_removed_stays(tmp_path: Path) -> None:
     assert len(one.turns) == 1
 
 
-def test_a_question_that_names_nothing_of_its_passages_stays(tmp_path: Path) -> None:
+def test_a_question_that_names_nothing_of_its_passages_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     first = Turn("0", "Which town comes first?", (Answer("Lima", "Q0"),))
-    path = write(tmp_path / "a.jsonl", (first,))
-    [one] = mixed(tmp_path, "--source", f"a={path}", "--unanswerable", "0.9")
-    assert (one.turns, one.evidence) == ((first,), POOL)
+    path = write(tmp_path / "a.jsonl", (first,), (first,))
+    for one in mixed(tmp_path, "--source", f"a={path}", "--unanswerable", "0.9"):
+        assert (one.turns, one.evidence) == ((first,), POOL)
+    assert f"{path}: 0 of 2 questions made unanswerable, not 1" in caplog.text
 
 
 def test_words_are_found_without_an_entity(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Notes: made conversations over made documents."""
 
+import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from turngraph.configs.user_error import UserError
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.normalise import normalise_text
-from turngraph.data.sources.notes import main
+from turngraph.data.sources.notes import ABOUT, main
 from turngraph.data.sources.notes_words import LISTS, words_of
 from turngraph.data.types import NOT_IN_EVIDENCE, Conversation
 
@@ -45,6 +47,30 @@ def test_answers_are_in_the_evidence_or_said_not_to_be(
             assert holding, (one.id, turn)
             ids = {entity.id for passage in holding for entity in passage.entities}
             assert answer.id is None or answer.id in ids
+
+
+def test_nobody_arrives_before_the_departure(made: dict[str, list[Conversation]]) -> None:
+    texts = {passage.text for one in made["train"] for passage in one.evidence}
+    times = [re.search(r"Departs is (\S+), Arrives is (\d\d:\d\d)", text) for text in texts]
+    found = [match.groups() for match in times if match]
+    assert found
+    assert all(departs <= arrives for departs, arrives in found)
+
+
+def test_a_follow_up_that_names_a_subject_asks_for_what_was_asked(
+    made: dict[str, list[Conversation]],
+) -> None:
+    about = [template.partition("{s}") for template in ABOUT]
+    pairs = [pair for one in made["train"] for pair in itertools.pairwise(one.turns)]
+    follow_ups = [
+        (before, turn)
+        for before, turn in pairs
+        for start, _, _ in about
+        if start and turn.question.startswith(start) and " the " not in turn.question
+    ]
+    assert len(follow_ups) > 5
+    for before, _ in follow_ups:  # not a question for a name, as "Who lives in Lima?"
+        assert not before.question.startswith(("Who lives", "Who has", "Whose pet", "Who took"))
 
 
 def test_parts_share_no_words(made: dict[str, list[Conversation]]) -> None:
