@@ -6,7 +6,6 @@ import io
 import multiprocessing
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +31,7 @@ from turngraph.tests.data.sources.made_documents import (
     stream,
     table,
 )
+from turngraph.tests.growing import assert_grows_linearly, cpu_seconds
 
 LONG_NAMES = """
 import json, sys, threading
@@ -210,23 +210,18 @@ GROWING: dict[str, tuple[int, Callable[[int], str | bytes]]] = {
 def seconds_to_read(path: Path, content: str | bytes) -> float:
     """Return the CPU seconds of reading a file and finding its entity spans, or refusing it."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    best = float("inf")
-    for _ in range(2):
-        begin = time.process_time()
+
+    def read() -> None:
         with suppress(UserError):
             entity_spans(read_evidence([path]))
-        best = min(best, time.process_time() - begin)
-    return best
+
+    return cpu_seconds(read)
 
 
 @pytest.mark.parametrize("name", GROWING)
 def test_the_time_of_reading_grows_as_a_file_does(name: str, tmp_path: Path) -> None:
     num, made = GROWING[name]
-    ratios = []
-    while len(ratios) < 4 and min(ratios, default=9) >= 6:
-        small, large = (seconds_to_read(tmp_path / name, made(n)) for n in (num, 4 * num))
-        ratios.append(large / max(small, 0.004))
-    assert min(ratios) < 6, ratios
+    assert_grows_linearly(lambda n: seconds_to_read(tmp_path / name, made(n)), num)
 
 
 def test_of_a_word_file_nothing_but_its_texts_is_unpacked(tmp_path: Path) -> None:

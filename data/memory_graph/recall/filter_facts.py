@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -53,14 +54,16 @@ def bm25(word_index: WordIndex, question: str, texts: Sequence[str]) -> np.ndarr
     Robertson and Zaragoza 2009 with k1 1.5, b 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)).
     """
     bags = [Counter(words(text)) for text in texts]
-    terms = [t for t in dict.fromkeys(words(question)) if t not in STOPWORDS]
-    terms = [t for t in terms if any(t in bag for bag in bags)]
+    terms = set(words(question)) - STOPWORDS
+    terms &= set().union(*bags)
     num_facts, num_words = word_index.counts()
     if not terms or not num_facts:
         return np.zeros(len(texts))
-    n = np.array([word_index.frequency(term) for term in terms])
-    idf = np.log1p((num_facts - n + 0.5) / (n + 0.5))
-    counts = np.array([[bag[term] for term in terms] for bag in bags], dtype=float)
-    lengths = np.array([bag.total() for bag in bags])[:, None]
-    norm = K1 * (1 - B + B * lengths * num_facts / max(num_words, 1))
-    return np.asarray((idf * counts * (K1 + 1) / (counts + norm)).sum(axis=1))
+    n = {term: word_index.frequency(term) for term in terms}
+    idf = {term: math.log1p((num_facts - n[term] + 0.5) / (n[term] + 0.5)) for term in terms}
+    scores = []
+    for bag in bags:
+        norm = K1 * (1 - B + B * bag.total() * num_facts / max(num_words, 1))
+        shared = [term for term in bag if term in terms]
+        scores.append(sum(idf[t] * bag[t] * (K1 + 1) / (bag[t] + norm) for t in shared))
+    return np.array(scores, dtype=float)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, permutations
+from itertools import islice
 
 import numpy as np
 
@@ -279,12 +279,14 @@ def _names_another(view: View, walked: _Walked) -> tuple[np.ndarray, np.ndarray]
 
 def _met(waters: list[_Water], ends: Sequence[np.ndarray]) -> np.ndarray:
     """Return in which triplets the circles of two linked objects meet."""
-    hops = [(water.hops[ends[0]], water.hops[ends[1]]) for water in waters]
-    met = np.zeros(len(ends[0]), bool)
-    for (i_one, i_other), (j_one, j_other) in permutations(hops, 2):  # both directions
-        outwards = (i_one <= i_other) & (j_other <= j_one)
-        met |= outwards & (i_one < FAR) & (j_other < FAR)
-    return met
+    num_out, num_back, num_both = np.zeros((3, len(ends[0])), np.int32)
+    for water in waters:
+        one, other = water.hops[ends[0]], water.hops[ends[1]]
+        out, back = (one <= other) & (one < FAR), (other <= one) & (other < FAR)
+        num_out += out
+        num_back += back
+        num_both += out & back
+    return num_out * num_back > num_both  # pairs of two objects, not of one with itself
 
 
 def _closest(

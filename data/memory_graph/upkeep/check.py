@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,15 @@ def check(store: Store) -> list[Problem]:
     try:
         with store.reading():
             problems = [Problem(what, damage=True) for what in store.damages()]
-            if not problems:  # a damaged file cannot be read further
+            is_readable = not problems
+            if is_readable:
                 problems += broken_rules(store.db)
                 problems += _changed_texts(store.db) + _wrong_times(store.db)
                 for table in INDEXED:
                     problems += _wrong_index(store.db, table)
-                problems += _wrong_arrays(store) + _wrong_vectors(store)
+                problems += _wrong_arrays(store)
+        if is_readable:
+            problems += _wrong_vectors(store)
     except Damaged:
         problems = [Problem("damaged file: a text in it cannot be read", damage=True)]
     return problems
@@ -140,14 +144,21 @@ def _wrong_vectors(store: Store) -> list[Problem]:
     """Check the vectors of all texts that were not written after the vectors' revision."""
     problems = []
     for name, (changed, _) in TEXTS.items():
-        matrix = VectorMatrix(store.derived / name, writable=False)
-        state = State.of(matrix.manifest)
-        revision = state.revision
-        if revision < 0 or not shows(store.db, state):  # none, or of another record: rebuilt on use
+        folder = store.derived / name
+        if not folder.is_dir():
             continue
-        later = {key for key, _ in changed(store.db, revision)}
-        texts = track(changed(store.db, -1), f"check {name}", "texts", delay=2, leave=False)
-        wrong = sum(key not in later and matrix.hash_of(key) != digest(t) for key, t in texts)
+        with ExitStack() as snapshot:
+            # vectors of forgotten texts are erased after the commit, before the files' revision
+            with locked(folder, store.wait):
+                snapshot.enter_context(store.reading())
+                matrix = VectorMatrix(folder, writable=False)
+            state = State.of(matrix.manifest)
+            revision = state.revision
+            if revision < 0 or not shows(store.db, state):  # none, or of another record: rebuilt
+                continue
+            later = {key for key, _ in changed(store.db, revision)}
+            texts = track(changed(store.db, -1), f"check {name}", "texts", delay=2, leave=False)
+            wrong = sum(key not in later and matrix.hash_of(key) != digest(t) for key, t in texts)
         if wrong:
             what = f"vectors of {store.derived.name}/{name} do not show revision {revision}"
             problems.append(Problem(what, wrong, derived=True))

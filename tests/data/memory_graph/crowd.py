@@ -2,7 +2,8 @@
 
 Arguments: the role, the database, how often, a random seed. It prints a line for every turn:
 "done", or "failed" with the error. The roles: "forget" remembers and forgets, "open" opens the
-graph for writing, "ask" opens it and asks, "foul" tears derived files as a crash may.
+graph for writing, "ask" opens it and asks, "check" checks it, "foul" tears derived files as a
+crash may.
 """
 
 from __future__ import annotations
@@ -44,6 +45,13 @@ def ask(path: Path, number: int, seed: int) -> None:
             assert any("Paris" in fact.text for fact in found), found
 
 
+def check(path: Path, number: int, seed: int) -> None:
+    """Check the graph, in which nothing is wrong."""
+    with MemoryGraph.open(path, read_only=True) as graph:
+        problems = graph.check()
+        assert not problems, problems
+
+
 def foul(path: Path, number: int, seed: int) -> None:
     """Leave derived files that are torn, or of something else."""
     draw = random.Random(f"{seed} {number}")
@@ -63,6 +71,7 @@ ROLES: dict[str, Callable[[Path, int, int], None]] = {
     "forget": forget,
     "open": open_it,
     "ask": ask,
+    "check": check,
     "foul": foul,
 }
 

@@ -7,17 +7,22 @@ import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.recall import vector_matrix
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.derived_files import read_arrays
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+from turngraph.data.memory_graph.record.integrity import Problem
 from turngraph.data.memory_graph.record.schema import SCHEMA_VERSION
 from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.upkeep import check as check_module
 from turngraph.data.memory_graph.upkeep.check import check, check_file
 from turngraph.data.memory_graph.upkeep.transfer import export_jsonl
 from turngraph.tests.data.memory_graph.small_graphs import (
@@ -123,6 +128,57 @@ def test_vectors_are_of_the_texts_as_they_were_at_their_revision(tmp_path: Path)
         assert problem.what.endswith("/names do not show revision 1")
         assert problem.count == len(names) - 1  # Anna's is of another revision
         assert graph.check(rebuild=True) == []
+
+
+def rename_and_ask(graph: MemoryGraph) -> None:
+    graph.rename("Anna", "Anna Schmidt")
+    graph.ask("Where does Anna live?")
+
+
+def forget_anna(graph: MemoryGraph) -> None:
+    graph.forget(entity="Anna")
+
+
+@pytest.mark.parametrize("change", [rename_and_ask, forget_anna])
+def test_a_writer_that_erases_vectors_meanwhile_is_no_problem(
+    change: Callable[[MemoryGraph], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are erased after the commit and before the files' revision is written."""
+    path = tmp_path / "memory.db"
+    with small_graph(path) as graph:
+        graph.embed = embed
+        graph.ask("Where does Anna live?")
+    erased, go_on = Event(), Event()
+    write_json, locked = vector_matrix.write_json, check_module.locked
+    wrong_arrays = check_module._wrong_arrays
+
+    def write() -> None:
+        with MemoryGraph.open(path, embed) as graph:
+            change(graph)
+
+    def write_later(*given: Any) -> None:
+        erased.set()
+        assert go_on.wait(60)
+        write_json(*given)
+
+    def begin_to_write(store: Store) -> list[Problem]:
+        writer.start()
+        assert erased.wait(60)
+        return wrong_arrays(store)
+
+    def let_go(*given: Any) -> Any:
+        go_on.set()
+        return locked(*given)
+
+    writer = Thread(target=write)
+    monkeypatch.setattr(vector_matrix, "write_json", write_later)
+    monkeypatch.setattr(check_module, "_wrong_arrays", begin_to_write)
+    monkeypatch.setattr(check_module, "locked", let_go)
+    with MemoryGraph.open(path, read_only=True) as graph:
+        problems = graph.check()
+    go_on.set()
+    writer.join()
+    assert problems == []
 
 
 def test_stats_count_everything(tmp_path: Path) -> None:

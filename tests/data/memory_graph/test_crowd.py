@@ -54,8 +54,8 @@ def check_what_is_left(path: Path) -> None:
 
 def test_nobody_fails_where_others_forget(tmp_path: Path) -> None:
     path = tmp_path / "my.db"
-    lines = play(path, {"forget": (2, 4), "open": (1, 12), "ask": (1, 4)})
-    assert lines == {"done": 24}
+    lines = play(path, {"forget": (2, 4), "open": (1, 12), "ask": (1, 4), "check": (1, 4)})
+    assert lines == {"done": 28}
     check_what_is_left(path)
 
 
@@ -72,6 +72,6 @@ def test_torn_derived_files_are_made_anew(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_eight_hundred_openings_beside_two_that_forget(tmp_path: Path) -> None:
     path = tmp_path / "my.db"
-    lines = play(path, {"forget": (2, 60), "open": (4, 170), "ask": (2, 60)})
-    assert lines == {"done": 920}
+    lines = play(path, {"forget": (2, 60), "open": (4, 170), "ask": (2, 60), "check": (1, 60)})
+    assert lines == {"done": 980}
     check_what_is_left(path)

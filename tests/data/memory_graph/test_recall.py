@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from string import ascii_lowercase as ALPHABET
 
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.memory_types import Extraction, Thesis, Triplet
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.types import Entity
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.scripted import Scripted, same_relation
+from turngraph.tests.growing import assert_grows_linearly, cpu_seconds
 
 BERLIN, PARIS = "Anna lives in Berlin.", "Anna lives in Paris."
 CAT = "Bruno has a blue cat."
@@ -339,3 +341,19 @@ def test_both_ranks_by_facts_and_episodes_together(tmp_path: Path) -> None:
         assert graph.ask_both("Zanzibar?").no_answer
         some = graph.ask_both("Anna?", settings=RecallSettings(num_facts=1))
         assert len(some.facts) == 1
+
+
+def test_the_time_of_asking_grows_as_the_question_does(tmp_path: Path) -> None:
+    """With each name come circles of facts, and words that facts are compared with."""
+    names = [f"{first}{second}ina" for first in "BCDFGHKLMNPRST" for second in ALPHABET]
+    settings = RecallSettings(traversal=Traversal("WaterCircles"))
+    with MemoryGraph.open(tmp_path / "a.db", embed=Hashing()) as graph:
+        knows = (f"{name} knows {names[7 * i % 364]}." for i, name in enumerate(names))
+        graph.remember_many(Episode(text) for text in knows)
+
+        def seconds(num: int) -> float:
+            question = f"Who knows {', '.join(names[:num])}?"
+            assert len(graph.ask(question, settings=settings).entities) == num
+            return cpu_seconds(lambda: graph.ask(question, settings=settings))
+
+        assert_grows_linearly(seconds, 90)
