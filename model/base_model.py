@@ -188,13 +188,15 @@ def check_device(config: ModelConfig, device: torch.device) -> None:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Tell whether a device multiplies bfloat16 matrices; an older CPU takes 8 times as long.
+    """Tell whether a device multiplies bfloat16 matrices; another CPU takes 3 to 8 times as long.
 
-    oneDNN, which computes them on x86, needs AVX-512. Without it torch converts every number.
+    On x86 it has AVX512-BF16 or AMX. oneDNN also takes AVX-512 alone, and converts every number.
     Where torch is built without oneDNN, the CPU is taken to have them.
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return True
+    if torch.cpu._is_avx512_supported() or torch.cpu._is_avx2_supported():
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

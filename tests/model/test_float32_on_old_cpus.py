@@ -53,3 +53,13 @@ def test_only_a_cpu_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert has_bfloat16(torch.device("cuda"))
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert has_bfloat16(CPU)
+
+
+@pytest.mark.parametrize(("has_bf16", "has_amx"), [(False, False), (True, False), (False, True)])
+def test_avx512_alone_only_emulates(
+    has_bf16: bool, has_amx: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_is_avx512_supported": True, "_is_avx512_bf16_supported": has_bf16,
+                        "_is_amx_tile_supported": has_amx}.items():  # fmt: skip
+        monkeypatch.setattr(torch.cpu, name, lambda value=value: value)
+    assert has_bfloat16(CPU) == (has_bf16 or has_amx)
