@@ -1,5 +1,6 @@
 """MkDocs hooks: pages of the API and of the results' tables, those from the root, their links."""
 
+import ast
 import re
 import shutil
 from pathlib import Path
@@ -46,7 +47,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         name = ".".join(["turngraph", *package.relative_to(ROOT).parts])
         names = sorted(f"{name}.{p.stem}" for p in package.glob("*.py") if p.stem[:2] != "__")
         if modules := [module for module in names if module not in by_hand]:
-            lines = [f"# {name}", "", *(f"::: {module}\n" for module in modules)]
+            about = ast.get_docstring(ast.parse((package / "__init__.py").read_text("utf-8"))) or ""
+            lines = [f"# {name}", "", about, "", *(f"::: {module}\n" for module in modules)]
             page = f"api/{name.removeprefix('turngraph.')}.md"
             files.append(File.generated(config, page, content="\n".join(lines)))
     return files

@@ -1,0 +1,6 @@
+"""What only a training run needs; the loop itself is ``train.py``.
+
+``run.py`` makes model and optimizer, saves, resumes and logs; ``run_folder.py`` and
+``trainer_state.py`` hold what a run resumes from; ``evaluation.py`` measures the loss on tune and
+which evaluation is better; ``trl_loop.py`` trains a text row with TRL in place of our loop.
+"""

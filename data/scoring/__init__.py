@@ -1,0 +1,1 @@
+"""Predictions to scores: metrics, intervals, differences, explanations and their page."""

@@ -1,0 +1,1 @@
+"""One module for each benchmark or file format, to conversations, pools and texts."""
