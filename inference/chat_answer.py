@@ -25,7 +25,7 @@ class ChatAnswer:
         example: the turn as the model read it.
         record: the turn as in a predictions file.
         before: states of the evidence memories before the turn, for ``undo``.
-        explain: returns what it owes to passages and entities.
+        explain: returns the share of each passage and entity in the answer.
         num_left_out: oldest turns for which the prompt had no room in the model's positions.
     """
 

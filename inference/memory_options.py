@@ -79,7 +79,8 @@ class AskOptions:
         as_json: print one JSON object a question.
         themes: ask by themes.
         compute: compute the answer where a plan can.
-        compute_by: what plans computed answers beside the rules; None: nothing.
+        compute_by: ``lm`` or ``endpoint``, which plans the answers that the rules have no plan
+            for; None: the rules alone plan.
         endpoint, base: copy of the graph on a server, and the base of its IRIs; None: no copy.
         show_sparql: print the queries of a computed answer.
         ontology: file of an ontology; None: the package's.

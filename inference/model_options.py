@@ -70,7 +70,7 @@ def check_model_options(
     Args:
         plan: planner of steps; None: there are none.
         options: those of models; None: not given.
-        compute_by: what plans computed answers; it has no reader.
+        compute_by: ``lm`` or ``endpoint``, which plans computed answers; neither can be the reader.
 
     Raises:
         UserError: one does not; the message names it.

@@ -34,7 +34,7 @@ MOST_UNKNOWN = 20
 
 @dataclasses.dataclass(frozen=True)
 class TypedTerms:
-    """Ontology of what is remembered.
+    """The ontology of the statements that a command remembers.
 
     Args:
         ontology: its functional properties supersede.

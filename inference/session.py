@@ -59,7 +59,8 @@ class Session:
         memory: a person's memory graph, which keeps the conversation; None: none.
         max_new_tokens: length of the longest answer, in tokens; None: 48.
         generate: writes the answers; None: the model.
-        confidence: how sure answers have to be; None: nothing says how sure they are.
+        confidence: turns an answer into the probability that it is right, and says below which
+            probability the answer is withheld; None: answers have no confidence.
         building: holds a builder that conversations in several threads share.
 
     Attributes:

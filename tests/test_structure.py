@@ -155,12 +155,11 @@ EXTRAS = {
         "data.sources.word",
     },
     "bench": {"benchmarks"},
-    "dev": {"benchmarks.memory_graph.quads_speed"},
     "stems": {"data.retrieval.bm25"},
     "wandb": {"training.run_log"},
     "qlora": {"benchmarks.speed.gpu_training"},
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
-    "rdf": {"benchmarks.memory_graph.quads_speed", "data.memory_graph.ontology"},
+    "rdf": {"data.memory_graph.ontology"},
     "serve": {"inference.serve"},
     "postgres": {
         "data.memory_graph.record.postgres_database",

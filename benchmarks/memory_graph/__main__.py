@@ -4,12 +4,11 @@ python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CHECKPOINT]
 python -m turngraph.benchmarks.memory_graph plan --data FOLDER
 python -m turngraph.benchmarks.memory_graph themes --data FOLDER [--pages FILE]
-python -m turngraph.benchmarks.memory_graph ontology [--parts life quads locomo]
+python -m turngraph.benchmarks.memory_graph ontology [--parts life planner]
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 python -m turngraph.benchmarks.memory_graph start [--rounds 5]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
 python -m turngraph.benchmarks.memory_graph postgres_recall --data FOLDER --url URL
-python -m turngraph.benchmarks.memory_graph postgres_speed --url URL [--tenants 1000]
 """
 
 import sys
@@ -61,15 +60,11 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import postgres_recall
 
         postgres_recall.main(argv)
-    elif command == "postgres_speed":
-        from turngraph.benchmarks.memory_graph import postgres_speed
-
-        postgres_speed.main(argv)
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, answers, plan, themes, ontology, speed, start, extraction, "
-        known += "postgres_recall or postgres_speed"
+        known = "retrieval, answers, plan, themes, ontology, speed, start, extraction "
+        known += "or postgres_recall"
         raise UserError(f"{command!r} given, must be {known}")
 
 

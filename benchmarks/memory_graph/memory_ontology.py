@@ -1,12 +1,10 @@
-"""Measures computed answers: a synthetic life, a million quads, and LoCoMo.
+"""Measures computed answers to questions about a synthetic life.
 
-    python -m turngraph.benchmarks.memory_graph ontology [--parts life quads locomo planner]
+    python -m turngraph.benchmarks.memory_graph ontology [--parts life planner]
 
 ``life`` asks the wordings of two authors about ten years of 2,000 facts, from given triplets and
-from sentences read by the rules, and the same after the dates were shuffled. ``quads`` measures
-loading and asking, rdflib beside it. ``locomo`` needs ``--data``: coverage with its permuted
-control, and exact match of computed answers. ``planner`` lets a local LM plan the questions, alone
-and after the rules.
+from sentences read by the rules, and the same after the dates were shuffled. ``planner`` lets
+a local LM plan the questions, alone and after the rules.
 """
 
 from __future__ import annotations
@@ -40,7 +38,6 @@ from turngraph.benchmarks.memory_graph.synthetic_life import (
     make_life,
     shuffled_dates,
 )
-from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
 from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
@@ -53,7 +50,7 @@ from turngraph.data.memory_graph.plan.model_replies import ReplyCache
 from turngraph.model.checkpoint import commit
 
 COMMAND = ["python", "-m", "turngraph.benchmarks.memory_graph", "ontology"]
-PARTS = ("life", "quads", "locomo", "planner")
+PARTS = ("life", "planner")
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -64,16 +61,6 @@ def main(argv: Sequence[str]) -> None:
     print(f"commit {report['machine']['commit']}, load {report['machine']['load']}\n")
     if "life" in args.parts:
         report["life"] = measure_life(args.seed, args.wordings, args.show)
-    if "quads" in args.parts:
-        from turngraph.benchmarks.memory_graph.quads_speed import measure_quads
-
-        report["quads"] = measure_quads(args.quads, args.seed)
-    if "locomo" in args.parts:
-        from turngraph.benchmarks.memory_graph.locomo_computed import measure_locomo
-
-        if args.data is None:
-            raise UserError("--data: locomo needs the folder with its files")
-        report["locomo"] = measure_locomo(Path(args.data), args.seed)
     if "planner" in args.parts:
         report["planner"] = measure_planner(args.seed, args.model, args.num_asked, args.show)
     if args.output:
@@ -84,10 +71,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
-    add("--parts", nargs="+", choices=PARTS, default=["life", "quads"])
+    add("--parts", nargs="+", choices=PARTS, default=["life"])
     add("--wordings", nargs="+", choices=WORDING_PARTS, default=list(WORDING_PARTS))
-    add("--quads", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
-    add("--data", help="folder with LoCoMo's file, at any depth")
     add("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="LM of the planner")
     add("--num_asked", type=int, default=1, help="questions of each operation for the LM")
     add("--seed", type=int, default=0, help="random seed")

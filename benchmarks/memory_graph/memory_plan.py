@@ -6,11 +6,9 @@ MuSiQue-100 and HotpotQA-500 are remembered by the rules and asked, over ``ask``
 the passages that state them) and ``ask_episodes`` (passages). Rows: the question alone; a plan that
 is never revised, whose references stay empty; the plan by rules; and, where the file gives the
 sub-questions with their answers, these, filled in: a ceiling, as no planner knows the answers. The
-number of fillings is chosen on one half of the questions and reported on the other, both ways. Over
-``ask_episodes``, themes and the reciprocal-rank fusions of the three ways are rows, too; the best
-fusion and the best single way are each chosen on the other half and compared. Intervals are 95 % by
-paired bootstrap. ``--benchmarks planted`` asks about invented things (``planted_hops.py``), and
-gives the recall of each kind of question, too.
+number of fillings is chosen on one half of the questions and reported on the other, both ways.
+Intervals are 95 % by paired bootstrap. ``--benchmarks planted`` asks about invented things
+(``planted_hops.py``), and gives the recall of each kind of question, too.
 
 Prints Markdown tables; ``--output`` writes JSON. Times include the vectors of the question's texts,
 unless an earlier run has left them in the user's cache folder; ``--fresh`` computes them.
@@ -22,7 +20,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,14 +28,6 @@ import numpy as np
 from tqdm import tqdm
 
 from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
-from turngraph.benchmarks.memory_graph.fused_ways import (
-    KEPT,
-    Row,
-    by_themes,
-    choose,
-    fused,
-    recall_at,
-)
 from turngraph.benchmarks.memory_graph.memory_retrieval import (
     EMBEDDER,
     halves,
@@ -74,13 +64,70 @@ COMMAND = ("python", "-m", "turngraph.benchmarks.memory_graph", "plan")
 DEPTHS, DEPTH = (2, 5, 10), 5
 BENCHMARKS = ("musique", "hotpotqa", "planted")
 NUM_FILLINGS = (1, 2, 3)
-SINGLE, FIXED, REVISED, THEMES, ORACLE = (
+SINGLE, FIXED, REVISED, ORACLE = (
     "one question",
     "fixed plan",
     "revised by rules",
-    "themes (eigen, m = 0)",
     "oracle (a ceiling): given sub-questions, gold answers filled in",
 )
+KEPT = 30
+"""Passages of a ranking that are kept, of which the first ten are scored."""
+
+
+@dataclass
+class Row:
+    """Results of one way of asking, by question.
+
+    Args:
+        passages: origins of the passages, best first.
+        milliseconds: duration.
+        cpu: time of the processor, in milliseconds, which others' work lengthens less.
+        calls, hits, recalls: as in ``PlanTrace``; 0 without a plan.
+        steps: number of steps.
+        own: for each given sub-question, whether its passage is among the first 5 of the step with
+            its number.
+    """
+
+    passages: list[list[str]] = field(default_factory=list)
+    milliseconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    hits: list[int] = field(default_factory=list)
+    recalls: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    own: list[list[bool]] = field(default_factory=list)
+
+
+def recall_at(row: Row, questions: Sequence[Question], depth: int) -> np.ndarray:
+    """Return the recall of each question's gold passages, float64 [questions]."""
+    pairs = zip(questions, row.passages, strict=True)
+    return np.array([len(one.gold.intersection(p[:depth])) / len(one.gold) for one, p in pairs])
+
+
+def choose(
+    tried: Sequence[Row], questions: Sequence[Question], seed: int, depth: int
+) -> tuple[Row, list[int]]:
+    """Return a row that takes each question from the row that is best on the other half.
+
+    Args:
+        tried: rows of one way with different settings, or of different ways.
+        questions: the questions.
+        seed: random seed of the halves.
+        depth: depth at which rows are compared.
+
+    Returns:
+        The row, and the index of the one chosen for each half.
+    """
+    half = halves(len(questions), seed)
+    each = [recall_at(row, questions, depth) for row in tried]
+    best = [int(np.argmax([values[half == other].mean() for values in each])) for other in (1, 0)]
+    row = Row()
+    for name in vars(row):
+        values = [getattr(one, name) for one in tried]
+        if all(values):
+            picked = [values[best[part]][i] for i, part in enumerate(half.tolist())]
+            setattr(row, name, picked)
+    return row, best
 
 
 class OraclePlanner(RulesPlanner):
@@ -196,20 +243,7 @@ def measure(
     if given is not None:
         planner = OraclePlanner(graph._recall)
         rows[ORACLE] = _planned(graph, questions, settings, given, planner)
-    best: dict[str, Row] = {}
-    if over == "episodes" and graph.embed is not None:
-        rows[THEMES] = by_themes(collection, graph.embed)
-        ways = {"episodes": rows[SINGLE], "plan": rows[REVISED], "themes": rows[THEMES]}
-        fusions = fused(ways)
-        rows |= fusions
-        best["single"], _ = choose(list(ways.values()), questions, seed, DEPTH)
-        best["fusion"], _ = choose(list(fusions.values()), questions, seed, DEPTH)
     report = score(rows, questions)
-    if best:
-        differences = recalls(best["fusion"], questions) - recalls(best["single"], questions)
-        ids = [str(i) for i in range(len(questions))]
-        [gain, *_] = bootstrap(differences[:, [DEPTHS.index(DEPTH)]], ids)
-        report["best fusion over best single way"] = list(gain)
     fillings = [NUM_FILLINGS[i] for i in chosen]
     report |= {"benchmark": name, "over": over, "num_fillings": fillings, "rows_tried": {}}
     half = halves(len(questions), seed)
@@ -386,9 +420,6 @@ def markdown(report: Json) -> str:
         f"Fillings of a reference: {chosen}, by the other half; "
         f"recall@{DEPTH} on all (and on each half): {tried}.",
     ]
-    if "best fusion over best single way" in report:
-        gain = _interval(report["best fusion over best single way"], "+")
-        lines.append(f"Best fusion minus best single way, each by the other half: {gain}.")
     if "kinds" in report:
         kinds = report["kinds"]
         lines += ["", "| recall@5 | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]

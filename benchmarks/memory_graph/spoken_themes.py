@@ -4,9 +4,8 @@ LoCoMo gives observations: sentences about a speaker, each with the turn that it
 question is made for every speaker and noun whose observations lie in 3 to 10 sessions and 4 to 20
 turns; those turns are gold. No language model is used.
 
-The last rows use what such a question says beside its thing: who spoke, and that all sessions are
-asked for (``covering.py``), and are those of ``ask_themes``, whose statements count in place of
-whole turns. Their settings are chosen on the other half of the questions.
+The last rows are those of ``ask_themes``, whose statements count in place of whole turns. Their
+settings are chosen on the other half of the questions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from turngraph.benchmarks.memory_graph.covering import NUM_TURNS, PARTS, covering_orders
 from turngraph.benchmarks.memory_graph.memory_retrieval import halves
 from turngraph.benchmarks.memory_graph.retrieval_data import Collection, read
 from turngraph.benchmarks.memory_graph.retrievers import fill
@@ -41,6 +39,7 @@ from turngraph.data.scoring.score import bootstrap
 from turngraph.data.types import Evidence
 
 NUM_WORDS = 400
+NUM_TURNS = 60
 MMR = 0.7
 SPREAD, SPREAD_FROM = 0.05, 10
 SESSIONS, TURNS = (3, 10), (4, 20)
@@ -88,7 +87,7 @@ def measure_spoken(folder: Path, embed: Embed, seed: int) -> str:
     items = json.loads(path.read_text(encoding="utf-8"))
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     tried: dict[str, list[list[tuple[float, float]]]] = {
-        row: [[] for _ in settings] for row, settings in (PARTS | ASKED).items()
+        row: [[] for _ in settings] for row, settings in ASKED.items()
     }
     ids = []
     for item, collection in zip(items, read("locomo", folder), strict=True):
@@ -104,11 +103,6 @@ def measure_spoken(folder: Path, embed: Embed, seed: int) -> str:
             for row, asked_with in ASKED.items():
                 for number, one in enumerate(asked_with):
                     tried[row][number] += _of_statements(graph, asked, one)
-        orders = covering_orders(collection, embed, [one.text for one in asked])
-        for row, settings in orders.items():
-            for number, ranked in enumerate(settings):
-                pairs = zip(ranked, asked, strict=True)
-                tried[row][number] += [_recalls(order, texts, one) for order, one in pairs]
         ids += [f"{collection.name} {number}" for number in range(len(asked))]
     base = [row for row in found if not row.startswith("eigen")]
     half = halves(len(ids), seed)
@@ -131,8 +125,7 @@ def measure_spoken(folder: Path, embed: Embed, seed: int) -> str:
         shown = [f"{mean:.3f} ({low:.3f} to {high:.3f})" for mean, low, high in cells[:2]]
         mean, low, high = cells[2]
         lines.append(f"| {row} | {' | '.join(shown)} | {mean:+.3f} ({low:+.3f} to {high:+.3f}) |")
-    each = PARTS | ASKED
-    lines += ["", *(f"{row}: {[each[row][i] for i in which]}" for row, which in chosen.items())]
+    lines += ["", *(f"{row}: {[ASKED[row][i] for i in which]}" for row, which in chosen.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -2,8 +2,7 @@
 
 python -m turngraph.benchmarks.quality.evidence_recall --input runs/data/sqa/tune.jsonl \
     --depths 5 10 20 --history_weights 1 0.5 0.4 \
-    --retrievers bm25 bm25_stem dense rrf rrf_stem --memory bm25 rrf \
-    --vectors runs/vectors_tune.npz
+    --retrievers bm25 bm25_stem dense rrf rrf_stem --vectors runs/vectors_tune.npz
 
 The first table has a row for each retriever and ``evidence.history_weight``: the share of the
 single-answer questions whose answer is in the top passages, and in the prompt, which holds the
@@ -11,30 +10,18 @@ first passages of the top ``--top_k`` within ``--max_nodes`` tokens. Differences
 retriever with the same weight, with 95 % bootstrap intervals over conversations. ``bm25_stem``
 is BM25+ over Snowball's English stems, ``rrf`` reciprocal-rank fusion with the sentence encoder,
 ``links`` BM25+ whose passages bring those that share an entity with them.
-
-``--memory`` adds the tables of the evidence memory (``memory_recall.py``), for each weight and each
-of its retrievers of E_t. ``--hits`` adds H@1 of a study's rows, by whether the answer is in the
-prompt without memory and with it: ``docs/study/sqa_cpu/hits.csv`` belongs to 600 questions of the
-dev tables, BM25+ and the weight 1.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from itertools import product
+from dataclasses import dataclass
 
 import numpy as np
 from tqdm import tqdm
 from transformers import AutoTokenizer
 
-from turngraph.benchmarks.quality.memory_recall import (
-    ROWS,
-    Asked,
-    print_hits,
-    print_memory,
-    remember,
-)
 from turngraph.benchmarks.quality.pool_rankings import RETRIEVERS, PoolRankings, kept_vectors
 from turngraph.configs.models import resolve_model, sentence_encoder
 from turngraph.configs.schema import EvidenceConfig
@@ -47,13 +34,24 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import cut_query
 from turngraph.data.scoring.score import bootstrap
 from turngraph.data.types import (
+    Answer,
     Conversation,
+    Evidence,
     Interaction,
     Query,
     gold_interaction,
     query,
     weighted_query,
 )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question: what it may retrieve, by which query, and what it should find."""
+
+    pool: Sequence[Evidence]
+    q_t: Query
+    answers: Sequence[Answer]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -65,32 +63,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     prompt = Prompt(AutoTokenizer.from_pretrained(resolve_model(args.base_model)))
     builder = ExampleBuilder(prompt, EvidenceConfig(max_nodes=args.max_nodes))
     rankings = PoolRankings(encoder.embed, builder, args.top_k, args.max_nodes)
-    questions: dict[float, list[list[Asked]]] = {weight: [] for weight in args.history_weights}
     found: dict[tuple[str, float], list[list[float]]] = {}
     for index, turns in tqdm(chosen.items(), desc="conversations"):
         for weight in args.history_weights:
-            asked = ask_turns(conversations[index], max(turns), weight, args.max_query_words)
-            questions[weight].append(asked)
-            for one in (asked[turn] for turn in turns):
+            for turn in turns:
+                asked = ask_turn(conversations[index], turn, weight, args.max_query_words)
                 for name in args.retrievers:
-                    hits = hits_of(rankings, one, name, args.depths)
+                    hits = hits_of(rankings, asked, name, args.depths)
                     found.setdefault((name, weight), []).append(hits)
     clusters = [conversations[c].id for c, turns in chosen.items() for _ in turns]
     print_recall(found, clusters, args)
-    encoder.save()
-    for weight, name in product(args.history_weights, args.memory):
-        print(f"\nThe evidence memory, E_t by {name} with history_weight {weight:g}:\n")
-        of_rows = {
-            row.name: [
-                one
-                for asked, turns in zip(questions[weight], chosen.values(), strict=True)
-                for one in remember(row, asked, set(turns), rankings, name)
-            ]
-            for row in tqdm(ROWS, desc="memories")
-        }
-        print_memory(of_rows, clusters)
-        if args.hits:
-            print_hits(of_rows, args.hits)
     encoder.save()
 
 
@@ -111,32 +93,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base_model", default="HuggingFaceTB/SmolLM2-135M-Instruct")
     parser.add_argument("--embedder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--vectors", help="file (.npz) that keeps the vectors of texts")
-    parser.add_argument("--memory", nargs="+", default=[], choices=list(RETRIEVERS))
-    parser.add_argument("--hits", help="hits.csv of a study on the same questions")
     return parser
 
 
-def ask_turns(
-    conversation: Conversation, last: int, weight: float, max_query_words: int
-) -> list[Asked]:
-    """Return the questions of a conversation up to the turn at index ``last``, with their Q_t."""
-    asked = []
-    for turn, current in enumerate(conversation.turns[: last + 1]):
-        interaction = gold_interaction(conversation, turn)
-        asked.append(
-            Asked(
-                conversation=conversation.id,
-                turn=turn,
-                turn_id=current.id,
-                pool=join_pools(conversation.evidence, current.evidence),
-                question=current.question,
-                answers=current.answers,
-                earlier=tuple(a for t in conversation.turns[:turn] for a in t.answers),
-                interaction=tuple(interaction),
-                q_t=make_query(interaction, current.question, weight, max_query_words),
-            )
-        )
-    return asked
+def ask_turn(conversation: Conversation, turn: int, weight: float, max_query_words: int) -> Asked:
+    """Return the question at index ``turn``, with its pool and its Q_t after gold answers."""
+    current = conversation.turns[turn]
+    interaction = gold_interaction(conversation, turn)
+    return Asked(
+        pool=join_pools(conversation.evidence, current.evidence),
+        q_t=make_query(interaction, current.question, weight, max_query_words),
+        answers=current.answers,
+    )
 
 
 def make_query(interaction: Interaction, text: str, weight: float, max_query_words: int) -> Query:

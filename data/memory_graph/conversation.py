@@ -51,7 +51,7 @@ NUM_FACTS = 50
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """State of a ``ConversationGraph`` between two turns; of what only grows, the number."""
+    """State of a ``ConversationGraph`` between two turns; lists that only grow are lengths here."""
 
     num_turns: int
     topic: tuple[str, ...]

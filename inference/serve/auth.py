@@ -68,7 +68,7 @@ Served = Annotated[Service, Depends(service_of)]
 
 
 async def place_of(service: Served, user: User) -> AsyncIterator[None]:
-    """Hold one of the places for what is asked beside answers, until the reply is sent.
+    """Hold one of the places for requests that ask for no answer, until the reply is sent.
 
     Raises:
         Busy: the user, or all together, have too many.

@@ -21,7 +21,7 @@ logger = logging.getLogger("serve")
 HEAD_SECONDS = 10.0
 """Seconds from a connection, or the first byte of a further request, to the end of its head."""
 WRITE_SECONDS = 30.0
-"""Seconds in which a client has to read something of what waits for it."""
+"""Seconds in which a client has to read some of the bytes that wait for it."""
 IDLE_SECONDS = 30
 """Seconds between two requests of a connection."""
 LOG_SECONDS = 60.0
@@ -43,7 +43,7 @@ class Connection(H11Protocol):
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a new connection, in the place of another one if there are too many."""
+        """Take a new connection; if there are too many, close another one for it."""
         self._late: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self.since = self.loop.time()
@@ -66,7 +66,7 @@ class Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered, be it that half a head has come."""
+        """Whether no request is being answered; half a head that has come does not count."""
         return self.cycle is None or self.cycle.response_complete
 
     def _await_head(self) -> None:
@@ -87,7 +87,7 @@ class Connection(H11Protocol):
             self._late = None
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, but for no long rest of one that was answered without it."""
+        """Wait for the next request; the rest of an answered request's body has to come in time."""
         self.since = self.loop.time()
         super().on_response_complete()
         if self.is_idle and self.cycle.more_body:

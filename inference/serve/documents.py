@@ -29,14 +29,14 @@ MAX_DOCUMENTS = 1000
 """Documents of a user; each question looks whether they have changed."""
 MAX_POOLS = 32
 """Users whose documents are kept in memory, as passages and as an index beside the shared evidence;
-those of the user who asked longest ago are read again when they are needed."""
+the documents of the user who asked longest ago are dropped, and read again when needed."""
 LEFT_SECONDS = 3600.0
-"""Age at which what an upload writes first was left by a kill; servers may share a folder."""
+"""Age from which an upload's unfinished file was left by a kill, as servers may share a folder."""
 ENDINGS = (".jsonl", *SUFFIXES)
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a document may have a name: that of a visible file in one folder."""
+    """Tell whether a document may have this name: a visible file's, without a folder."""
     is_plain = text.isprintable() and not re.search(r'[/\\:*?"<>|]', text)
     return is_plain and text[:1] not in ("", ".", " ") and len(text.encode()) <= MAX_NAME
 
@@ -91,7 +91,7 @@ class _OfUser:
 
 
 class Documents:
-    """What users have uploaded; nothing that is done for one user holds another.
+    """Documents that users have uploaded; work for one user never makes another one wait.
 
     Args:
         user_folder: returns the folder of a user, which is there.

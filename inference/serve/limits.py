@@ -60,7 +60,7 @@ class Places:
 
 
 class Turns:
-    """A lock that waiting users get in turn, however often each of them waits."""
+    """A lock that users get in turn: many waiting requests of one user give no precedence."""
 
     def __init__(self) -> None:
         self._changing = Lock()
@@ -206,7 +206,7 @@ class OwnPages:
 
 
 class RefusalLog:
-    """Logs which routes refuse or fail, and nothing of what was sent to them.
+    """Logs which routes refuse or fail, and nothing of their requests.
 
     Args:
         app: the application.

@@ -90,7 +90,7 @@ class OpenConversation:
         return done
 
     def release_memory(self) -> None:
-        """Free what its memory graph reads again, after all that was asked of it."""
+        """Free what the memory graph can read again, once all earlier requests are answered."""
         if self.holds_memory:
             self._pool.submit(lambda: self._session.result().release())
             self.holds_memory = False

@@ -94,7 +94,7 @@ def parse_tokens(content: bytes, path: Path) -> tuple[dict[str, str], list[str]]
 
 
 def add_user(path: str | Path, name: str) -> str:
-    """Give a user a new token, in place of one that they have; other lines stay as they are.
+    """Give a user a new token, which replaces an old one; lines of other users stay as they are.
 
     Returns:
         The token, which is kept nowhere.

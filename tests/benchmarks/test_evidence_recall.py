@@ -1,4 +1,4 @@
-"""The recall of retrievers and of evidence memories, on small pools."""
+"""The recall of retrievers, on small pools."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from turngraph.benchmarks.quality import evidence_recall
-from turngraph.benchmarks.quality.evidence_recall import ask_turns
-from turngraph.benchmarks.quality.memory_recall import ROWS, MemoryRow, Remembered, remember
+from turngraph.benchmarks.quality.evidence_recall import ask_turn, hits_of
 from turngraph.benchmarks.quality.pool_rankings import PoolRankings, kept_vectors
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.data.examples import ExampleBuilder
@@ -21,10 +20,8 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.dense import FusedIndex
 from turngraph.data.retrieval.links import LinkedIndex
-from turngraph.data.types import Answer, Conversation, Evidence, Turn
+from turngraph.data.types import Evidence
 from turngraph.tests.tiny import tiny_conversation, tiny_tokenizer
-
-ROW = {row.name: row for row in ROWS}
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:
@@ -72,54 +69,14 @@ def test_the_orders_are_those_of_the_product() -> None:
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.4])
-@pytest.mark.parametrize("mode", ["none", "rerank"])
-def test_prompts_and_memories_are_those_of_the_product(mode: str, weight: float) -> None:
+def test_prompts_are_those_of_the_product(weight: float) -> None:
     conversation = tiny_conversation(2)
-    examples = builder_of(memory=mode, max_nodes=60, top_k=5, history_weight=weight).conversation(
+    examples = builder_of(memory="none", max_nodes=60, top_k=5, history_weight=weight).conversation(
         conversation
     )
-    row = MemoryRow("third", share=1 / 3 if mode == "rerank" else 0.0)
-    asked = ask_turns(conversation, 2, weight, 128)
-    found = remember(row, asked, {0, 1, 2}, rankings_of())
-    expected = [bool(example.answer_sources) for example in examples]
-    assert [bool(one.values[0]) for one in found] == expected
-
-
-def two_turns() -> list[Remembered]:
-    """What memories make of a second question whose answer only the first turn retrieved."""
-    pool = (
-        Evidence("0", "alpha beta delta Oslo", "text"),
-        Evidence("1", "alpha beta gamma Rome", "text"),
-        Evidence("2", "delta epsilon one", "text"),
-        Evidence("3", "delta epsilon two", "text"),
-    )
-    turns = (
-        Turn("0", "alpha beta", (Answer("Rome"),)),
-        Turn("1", "delta epsilon", (Answer("Oslo"),)),
-    )
-    asked = ask_turns(Conversation("d", "", turns, pool), 1, 0.0, 128)
-    rankings = rankings_of(top_k=2, max_nodes=200)
-    rows = ("none", "rerank", "rerank, of answers", "random")
-    return [
-        remember(
-            MemoryRow(n, ROW[n].order, share=ROW[n].share * 1.5, remembers=ROW[n].remembers),
-            asked,
-            {1},
-            rankings,
-        )[0]
-        for n in rows
-    ]
-
-
-def test_what_a_memory_brings_and_displaces_is_counted() -> None:
-    none, rerank, answers, random = two_turns()
-    assert none.values.tolist() == [0, 1, 0, 0, 0, 0, 0, 0]  # M_t holds it, whose share is 0
-    # one passage of E_t gives way to "alpha beta delta Oslo", which M_t and then the prompt hold
-    assert rerank.values.tolist() == [1, 1, 1, 1, 0, 1, 0, 0]
-    # the first turn's own answer is all that is remembered, and it is not this turn's
-    assert answers.values.tolist() == [0, 0, 1, 0, 1, 1, 0, 0]
-    assert 0 < random.values[0] <= 1
-    assert random.values[2] == 1
+    asked = [ask_turn(conversation, turn, weight, 128) for turn in range(3)]
+    found = [hits_of(rankings_of(), one, "bm25", [1])[-1] for one in asked]
+    assert found == [float(bool(example.answer_sources)) for example in examples]
 
 
 def test_the_command_prints_every_table_and_keeps_vectors(
@@ -128,13 +85,8 @@ def test_the_command_prints_every_table_and_keeps_vectors(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path, vectors, hits = (tmp_path / name for name in ("tune.jsonl", "kept/v.npz", "hits.csv"))
+    path, vectors = (tmp_path / name for name in ("tune.jsonl", "kept/v.npz"))
     write_conversations(path, [tiny_conversation(number) for number in range(3)])
-    rows = ["text", "text_memory", "graph", "graph_memory"]
-    rows += ["text_random_memory", "graph_random_memory"]
-    lines = [",".join(["conversation", "turn", *(f"{row}/0" for row in rows)])]
-    lines += [f"c{c},{t}{',1' * len(rows)}" for c in range(3) for t in range(3)]
-    hits.write_text("\n".join(lines) + "\n")
     computed: list[str] = []
 
     def counted(texts: Sequence[str]) -> np.ndarray:
@@ -145,7 +97,6 @@ def test_the_command_prints_every_table_and_keeps_vectors(
     argv = ["--input", str(path), "--base_model", tiny_folder, "--vectors", str(vectors)]
     argv += ["--depths", "1", "2", "--top_k", "5", "--max_nodes", "60"]
     argv += ["--history_weights", "1", "0.4", "--retrievers", "bm25", "dense", "rrf_stem"]
-    argv += ["--memory", "bm25", "--hits", str(hits)]
     evidence_recall.main(argv)
     printed = capsys.readouterr().out
     first, heads, _, *lines = printed.splitlines()
@@ -156,11 +107,6 @@ def test_the_command_prints_every_table_and_keeps_vectors(
         shares = [float(cell) for cell in line.split(" | ")[2:5]]
         assert shares == sorted(shares)
         assert shares[-1] == 100.0
-    for row in ROWS:
-        assert printed.count(f"| {row.name} | ") == (4 if row.name == "none" else 6)
-    assert "The evidence memory, E_t by bm25 with history_weight 0.4:" in printed
-    assert "turn 3, 3 questions" in printed
-    assert "| text_memory / text, 1 seed | the same passages | " in printed
     assert len(computed) == len(set(computed)) > 0
     computed.clear()
     evidence_recall.main(argv)

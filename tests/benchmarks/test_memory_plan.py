@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turngraph.benchmarks.memory_graph import memory_plan
-from turngraph.benchmarks.memory_graph.fused_ways import Row, choose, fused
+from turngraph.benchmarks.memory_graph.memory_plan import Row, choose
 from turngraph.benchmarks.memory_graph.planted_hops import COMPARISONS, planted_hops
 from turngraph.benchmarks.memory_graph.retrieval_data import Question, given_steps
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
@@ -59,18 +59,6 @@ def test_settings_are_those_of_the_other_half() -> None:
     assert row.calls == []
 
 
-def test_what_two_of_three_ways_have_in_front_comes_first() -> None:
-    ways = {
-        "a": Row(passages=[["3", "1"]], recalls=[2]),
-        "b": Row(passages=[["1", "2"]], recalls=[1]),
-        "c": Row(passages=[["1"]]),
-    }
-    found = fused(ways)
-    assert list(found) == ["RRF: a + b", "RRF: a + c", "RRF: b + c", "RRF: a + b + c"]
-    assert found["RRF: a + b + c"].passages == [["1", "3", "2"]]
-    assert found["RRF: a + b"].recalls == [3]
-
-
 def test_planted_questions_are_the_same_for_a_seed_and_their_passages_answer_them() -> None:
     planted = planted_hops(1)
     assert planted == planted_hops(1) != planted_hops(2)
@@ -109,8 +97,6 @@ def test_the_whole_benchmark_runs(
     printed = capsys.readouterr().out
     assert "| oracle (a ceiling)" in printed
     episodes, facts = json.loads(output.read_text("utf-8"))["reports"]
-    assert "RRF: episodes + plan + themes" in episodes["rows"]
-    assert "Best fusion minus best single way, each by the other half: " in printed
     for report in (episodes, facts):
         assert report["rows"]["revised by rules"]["recall"]["10"][0] == 1.0
         assert report["rows"]["revised by rules"]["calls"] == 0

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from turngraph.benchmarks.memory_graph import theme_scale
-from turngraph.benchmarks.memory_graph.covering import Cover, CoverIndex
-from turngraph.benchmarks.memory_graph.retrieval_data import Collection
 from turngraph.benchmarks.memory_graph.spoken_themes import measure_spoken, questions_of
 from turngraph.benchmarks.memory_graph.theme_retrieval import BESIDE, measure_passages, parse
 from turngraph.benchmarks.memory_graph.theme_scale import build, measure_more, measure_planted, nmi
-from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
 TOPICS = ["harbour ship captain sails", "oven flour baker dough", "judge court trial verdict"]
@@ -51,7 +48,7 @@ def test_spoken_questions_have_gold_turns_of_several_sessions() -> None:
 def test_spoken_themes_and_passages_are_measured(tmp_path: Path) -> None:
     (tmp_path / "locomo_3.json").write_text(json.dumps([conversation()]))
     table = measure_spoken(tmp_path, word_vectors, 0)
-    for row in ("eigen, whole themes", "ask_episodes", "RRF, the thing alone", "+ all three"):
+    for row in ("eigen, whole themes", "ask_episodes"):
         assert f"| {row} | 1.000" in table  # all turns fit into the words
     assert "| ask_themes, words and speaker | 1.000" in table
     table = measure_passages("locomo", tmp_path, word_vectors, [0, 2], 0)
@@ -60,16 +57,6 @@ def test_spoken_themes_and_passages_are_measured(tmp_path: Path) -> None:
     assert "| eigen, m = 0 | 1.000" in table
     assert "eigen, shared names, too: [(0.2, 0.1, 0.0)]" in table
     assert f"| {BESIDE} | 1.000" in table
-
-
-def test_covering_uses_speaker_and_sessions() -> None:
-    said = [("Ann", 1, "roses"), ("Ann", 1, "roses"), ("Bob", 1, "roses"), ("Ann", 2, "roses too")]
-    episodes = [Episode(f"{who}: {text}", source=str(n), speaker=who) for who, n, text in said]
-    index = CoverIndex(Collection("c", episodes, []), word_vectors)
-    asked = "What has Ann said about roses over time?"
-    assert sorted(index.rank(asked, Cover())) == [0, 1, 2, 3]
-    assert index.rank(asked, Cover(others=0.1))[-1] == 2
-    assert index.rank(asked, Cover(others=0.1, again=0.5))[:2] == [0, 3]
 
 
 def test_planted_pages_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,13 +67,13 @@ _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
 PLACES = frozenset("in at on near under behind above below outside inside beside between".split())
 _SHOWS = frozenset("show depict portray represent".split())
-"""Verbs whose "her" is of what is shown: "the figure shows a girl tying her shoe"."""
+"""Verbs after which "her" means a person shown: "the figure shows a girl tying her shoe"."""
 _PHRASE_ENDS = ("word", "number", "date")
 _TELLS = frozenset("tell ask remind".split())
 _NEW_CLAUSES = frozenset("because while whereas where so but when whom".split())
 _MAX_SUBJECT = 9  # tokens of the longest subject
 _MEASURES = frozenset("cost weigh last take contain measure require need hold seat".split())
-"""Verbs that say what is so of anything of a kind: "a ticket costs"."""
+"""Verbs whose subject with "a" means its whole kind: "a ticket costs"."""
 
 
 class ClauseReader:

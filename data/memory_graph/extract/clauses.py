@@ -234,7 +234,7 @@ def with_year(words: Sequence[Token]) -> Sequence[Token]:
 
 
 def split_roles(nouns: Sequence[Noun]) -> tuple[list[Noun], list[Statement]]:
-    """Return subjects, and what one of them is: "Leo, an engineer, and Nils founded"."""
+    """Return subjects, and the role that one of them has: "Leo, an engineer, and Nils founded"."""
     subjects: list[Noun] = []
     roles: list[Statement] = []
     for noun in nouns:

@@ -85,7 +85,7 @@ def _means(base: Sequence[Decimal], more: Sequence[Decimal]) -> list[Decimal]:
 
 
 def extreme(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
-    """Return the least or the greatest amount, or the name of what has it."""
+    """Return the least or the greatest amount, or the name of the thing that has this amount."""
     known, maybe, unit, notes = _measured(plan, selected[0])
     if not known:
         raise NoPlan("the dates are too coarse to tell which were in that time")

@@ -358,9 +358,10 @@ class Adjacency:
         return held
 
     def facts_allowed(self, keys: np.ndarray, moment: Moment) -> np.ndarray:
-        """Return whether each fact is one, holds and is not forbidden; bool [k].
+        """Return whether each key is that of a fact which holds and may be recalled; bool [k].
 
-        If objects are forbidden, so are simple triplets.
+        A fact may be recalled if its kind is not forbidden. Where objects are forbidden, simple
+        triplets are, too.
         """
         ids = keys // 2
         allowed = np.zeros(len(keys), dtype=bool)

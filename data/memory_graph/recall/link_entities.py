@@ -63,9 +63,9 @@ def link_entities(
 ) -> tuple[QuestionEntity, ...]:
     """Link each name to the object that it means; leave out names without a close object.
 
-    If the name is an alias of objects, it is linked to these, at most ``top_k`` of them (two people
-    may be named Anna), or 50 of what has no name ("bridge"): every text may tell of another one.
-    Otherwise it is linked to the best candidate.
+    A name that objects have as an alias is linked to these objects: at most ``top_k`` of them, as
+    two people may be called Anna, or at most 50 where it is a common noun ("bridge"), as every text
+    may tell of another bridge. Any other name is linked to the object whose name is closest.
 
     Args:
         db: the record, in a read transaction.

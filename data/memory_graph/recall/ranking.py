@@ -42,7 +42,7 @@ def cost_of(cosines: np.ndarray) -> np.ndarray:
 
 
 def least(costs: np.ndarray, k: int) -> np.ndarray:
-    """Return the sorted index of the ``k`` smallest costs and of all that equal the last of these.
+    """Return the sorted index of the ``k`` smallest costs and of all costs equal to the k-th.
 
     For many costs, a sample gives a bound that is certainly large enough, which is several times
     faster than partitioning all of them.

@@ -60,8 +60,9 @@ TEXTS = {
     FACTS: Texts(changed_facts, {0: (2, 0), 1: (2, 1)}),
     QUESTIONS: Texts(changed_questions, {2: (2, 0), 3: (2, 1)}),
 }
-"""By name of the matrix. In ``questions`` a question has twice its id, a part of a text that is a
-chunk has one more than twice its id; a chunk that is a whole text is among the facts."""
+"""The texts of each matrix, by the matrix's name. In ``questions`` the key of a utility question is
+twice its id. A chunk that is a part of a text has twice its id plus one; a chunk that is a whole
+text has no row there, as its text is one of ``facts``."""
 
 
 def removed_keys(db: Database, name: str, since: int) -> np.ndarray:

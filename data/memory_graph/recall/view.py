@@ -58,7 +58,7 @@ class View(Protocol):
         """
 
     def around_all(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the same of many nodes: triplets, their ends in ``nodes``, their other ends.
+        """Return ``around`` of many nodes: triplets, their ends in ``nodes``, their other ends.
 
         In the order of ``nodes``, then of triplet ids. A triplet between two of the nodes appears
         once for each. Much faster than one call per node.

@@ -117,8 +117,8 @@ def around_thesis(
 ) -> Iterator[int]:
     """Yield keys of the theses around a new one's entities that hold at a moment.
 
-    First those of the sentences whose triplets this sentence's triplets replace, then those that
-    share most entities, then the newest.
+    Theses come first whose sentence has a triplet that one of this sentence's triplets replaces,
+    then the theses that share most entities with the new one, then the newest.
 
     Args:
         db: the record.

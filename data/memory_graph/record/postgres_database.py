@@ -36,12 +36,13 @@ IDLE_TIMEOUT = "600s"
 SCANNED = 5000
 """Rows that a scan reads at a time."""
 Kind = Literal["read", "write", "plain"]
-"""A transaction that sees one revision, one that makes the next, one that sees each last commit."""
+"""A transaction that reads one revision, one that writes the next, or one that reads each last
+commit."""
 READ = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL ROLE {role};"
     " SET LOCAL idle_in_transaction_session_timeout = 0"
 )
-"""A reader may embed all texts of a large tenant between two statements."""
+"""Without an idle timeout: a reader may embed all texts of a large tenant between statements."""
 WRITE = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL ROLE {role};"
     " SET LOCAL lock_timeout = {wait};"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "turngraph"
 LOCK = 0x54474D47
-"""Advisory lock of those that change the schema or the tenants."""
+"""Advisory lock that a command holds while it changes the schema or the tenants."""
 TENANT = f"tenant integer NOT NULL DEFAULT {SCHEMA}.tenant()"
 WITH_IDS = ("nodes", "edges", "aliases", "journal", "chunks", "questions", "themes")
 COUNTERS = (*WITH_IDS, *(f"{t} {what}" for t in ("fact_words", "name_words")
@@ -196,7 +196,7 @@ def _drop(tables: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """Statements that make a version of the one below, and those that go back."""
+    """Statements that make a version from the version below, and statements that go back."""
 
     up: tuple[str, ...]
     down: tuple[str, ...]
@@ -321,7 +321,7 @@ def grant(db: Connection, role: str) -> str:
 def migrate(db: Connection, to: int = VERSION) -> int:
     """Migrate the schema to a version, up or down, each step whole; return where it was.
 
-    Down from a version deletes what it brought: from 1 all memories, and the roles of the tenants.
+    Going down from a version deletes what it added: from 1 all memories and tenants' roles.
 
     Args:
         db: of a role that may create schemas and roles, outside of a transaction.

@@ -1,4 +1,4 @@
-"""SQLite as the database of a record: what is its own SQL."""
+"""SQLite as the database of a record: the SQL that PostgreSQL does not share."""
 
 from __future__ import annotations
 

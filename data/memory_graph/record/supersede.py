@@ -33,7 +33,7 @@ CLOSED_BY = """SELECT s.boundary FROM supersessions s
     JOIN provenance o ON o.fact = s.old JOIN provenance u ON u.fact = ?1 AND u.episode = o.episode
     WHERE s.old % 2 = 1 AND n.start >= t.start AND n.stop <= t.stop
         AND o.start >= u.start AND o.stop <= u.stop"""
-"""Selects the times at which triplets of one thesis's sentence closed those of another's."""
+"""Selects when triplets of the second thesis's sentence ended triplets of the first thesis's."""
 
 
 def supersede(db: Database, old: int, new: int, now: str, revision: int) -> list[int]:
@@ -74,7 +74,7 @@ def supersede(db: Database, old: int, new: int, now: str, revision: int) -> list
 
 
 def _begin_of_thesis(db: Database, old: int, new: int) -> str | None:
-    """Return when the last part of a thesis ended by a triplet of another one; None: no part."""
+    """Return the latest time at which ``new``'s triplets ended a part of ``old``; None: no part."""
     times = [time for (time,) in db.execute(CLOSED_BY, (old, new))]
     return max(times, key=lambda time: (start(time), time), default=None)
 

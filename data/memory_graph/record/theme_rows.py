@@ -1,4 +1,4 @@
-"""Chunks, questions and themes in the record: what is out of date, and reading.
+"""Chunks, questions and themes in the record: finds those that are out of date, and reads them.
 
 A chunk is an episode, or a part of a long one. A source's chunks, questions and themes are made
 from its own episodes and facts alone, so only sources that have changed are made anew. A chat's
@@ -18,8 +18,9 @@ from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.meta import read_meta
 
 GROUPED, PROBE = "themes grouped", "themes probe"
-"""Names in ``meta``: of a row that is there while level 2 shows level 1, and of the vector of a
-known text by the encoder that made the themes."""
+"""Names of two rows of ``meta``. The first one exists while the themes of themes (level 2) are made
+from the themes (level 1) that are stored. The second one holds the vector of a known text, by the
+encoder that made the themes."""
 EVIDENCE = """coalesce(json_extract(e.properties, '$.kind'), '') NOT IN ('question', 'answer')"""
 """Condition on episodes that are no history of a chat."""
 _SOURCES = f"""
@@ -185,7 +186,7 @@ def theses_of(db: Database, source: str | None) -> list[ThesisRow]:
 def triplets_of(db: Database, source: str | None) -> Iterator[tuple[Any, ...]]:
     """Yield episode, start, stop, subject, relation, object and begin of a source's triplets.
 
-    Names are spelled as that episode spells them: what another one says is not in its questions.
+    Names are spelled as that episode spells them, so that its questions show no other episode.
     """
     for row in db.execute(_TRIPLETS, (source,)):
         if None not in row[3:6]:

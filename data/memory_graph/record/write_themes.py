@@ -83,7 +83,7 @@ def delete_questions(db: Database, ids: Sequence[int], revision: int) -> None:
 
 
 def keep_questions(db: Database, chunks: Iterable[ChunkRow], kept: Iterable[int]) -> None:
-    """Mark the questions with which the themes of these chunks are made, and no others of them."""
+    """Mark the questions that the themes of these chunks are made with, and unmark the others."""
     ids = json.dumps([chunk.id for chunk in chunks])
     sql = (
         "UPDATE questions SET kept = 0 WHERE chunk IN (SELECT value FROM json_each(?)) AND kept = 1"
@@ -101,7 +101,7 @@ def replace_themes(
 ) -> None:
     """Replace the themes of a source, or with level 2 those of level 2.
 
-    With level 1, themes of themes that have a replaced one go, too: a run that stops here leaves
+    With level 1, themes of themes that have a replaced theme go, too: a run that stops here leaves
     no member that is not there.
     """
     sql = "SELECT id FROM themes WHERE source IS ? AND level = ?"
@@ -143,7 +143,7 @@ def set_themed(db: Database, source: str | None, revision: int, maker: str) -> N
 
 
 def set_grouped(db: Database, revision: int) -> None:
-    """Note that the themes of level 2 show those of level 1, and all of them a revision."""
+    """Note that level 2 is made from the themes of level 1, and all themes from a revision."""
     db.execute("UPDATE themed SET revision = ?", (revision,))
     write_meta(db, GROUPED, 1)
 

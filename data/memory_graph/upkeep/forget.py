@@ -80,12 +80,12 @@ def forget(
 ) -> Forgotten:
     """Delete episodes, an entity or a source, and everything that only they said.
 
-    An entity is deleted with every whole episode that mentions it: those joined to it, those whose
-    text has one of its names as words (unless another object has that name too), and those whose
-    speaker it is; with ``wide`` also those that ``other_mentions`` lists, and if no object has the
-    name, those alone. What other episodes say
-    too stays. A fact that only deleted facts superseded is open again. The journal is emptied: no
-    earlier edit can be undone.
+    An entity is deleted with every episode that mentions it, whole: an episode that is joined to
+    the entity, whose text has one of its names as words (unless another object has that name, too),
+    or whose speaker it is. With ``wide`` the episodes that ``other_mentions`` lists are deleted as
+    well; where no object has the name, these alone. A statement that another episode makes, too,
+    stays. A fact that only deleted facts superseded is open again. The journal is emptied, so that
+    no earlier edit can be undone.
 
     The whole database is rewritten, so deleting one episode takes as long as deleting many: delete
     them together.

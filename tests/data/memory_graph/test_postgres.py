@@ -722,36 +722,3 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
     ):
         with pytest.raises(ValueError, match=message):
             memory.main(words)
-
-
-def test_bulk_filling_goes_on_and_gives_the_graph_of_the_file(
-    postgres: Server, tmp_path: Path
-) -> None:
-    from turngraph.benchmarks.memory_graph.postgres_filling import (
-        OutOfTimeError,
-        copy_tenant,
-        fill,
-        made_graph,
-    )
-    from turngraph.data.memory_graph.record import postgres_schema as schema
-    from turngraph.data.memory_graph.record.postgres_store import administering
-
-    path = made_graph(tmp_path, nodes=100, seed=0)
-    with administering(postgres.url) as db:
-        schema.migrate(db)
-        with pytest.raises(OutOfTimeError):
-            fill(db, "bulk", path, until=0.0)
-        for _ in range(2):  # the second finds all there
-            fill(db, "bulk", path, until=float("inf"))
-        copy_tenant(db, "bulk", "copied")
-    with MemoryGraph.open(path, word_vectors) as lite:
-        # a synthetic graph lacks some provenance
-        expected = [(problem.what, problem.count) for problem in lite.check()]
-        question = f"What about {lite.show(5).name}?"
-        facts = lite.ask(question).facts
-        assert facts
-        for tenant in ("bulk", "copied"):
-            with MemoryGraph.open(postgres.url, word_vectors, tenant=tenant) as graph:
-                assert [(found.what, found.count) for found in graph.check()] == expected
-                assert graph.ask(question).facts == facts
-                assert lines(graph, tmp_path) == lines(lite, tmp_path)
