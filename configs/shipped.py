@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-RUNS = ("demo.yaml", "sqa/*.yaml", "convmix/*.yaml")
+RUNS = (
+    "demo.yaml",
+    *(f"{name}/*.yaml" for name in ("worldfacts", "mixture", "sqa", "hybridqa", "convmix")),
+)
 """Files under ``configs/`` that configure a whole training run."""
 
 
