@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from turngraph.configs.shipped import READER, find_checkpoint_folder
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.scoring.score import GROUPINGS, score_files
@@ -40,6 +41,8 @@ def check_paths(args: argparse.Namespace) -> None:
     Raises:
         UserError: a checkpoint, an input or evidence does not exist.
     """
+    if getattr(args, "checkpoint", None) is not None:
+        args.checkpoint = str(find_checkpoint_folder(args.checkpoint))
     names = (
         ("checkpoint", "folder"),
         ("input", "file"),
@@ -187,7 +190,7 @@ def add_chat_command(commands: Commands) -> None:
 def add_serve_command(commands: Commands) -> None:
     """Add the options of ``infer.py serve``."""
     serve = commands.add_parser("serve", help="answer many people over HTTP and in a browser")
-    add_model_options(serve, required=False)
+    add_model_options(serve)
     add_abstain_option(serve)
     serve.add_argument(
         "--evidence",
@@ -257,13 +260,14 @@ def add_abstain_option(parser: argparse.ArgumentParser) -> None:
         "--abstain_below",
         type=weight,
         metavar="P",
-        help='answer "not in the evidence" where the calibrated confidence is below P',
+        help='answer "not in the evidence" where the calibrated confidence is below P (the '
+        "packaged reader has a threshold of its own; 0: answer always)",
     )
 
 
-def add_model_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
+def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that answers with a checkpoint."""
-    add_checkpoint_options(parser, required)
+    add_checkpoint_options(parser)
     parser.add_argument(
         "--quantization",
         choices=("none", "4bit"),
@@ -274,9 +278,13 @@ def add_model_options(parser: argparse.ArgumentParser, required: bool = True) ->
     )
 
 
-def add_checkpoint_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
+def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that loads a checkpoint."""
-    parser.add_argument("--checkpoint", required=required, help="folder that train.py wrote")
+    parser.add_argument(
+        "--checkpoint",
+        default=READER,
+        help="folder that training wrote (the reader that comes with the package)",
+    )
     parser.add_argument(
         "--corpus",
         metavar="DIR",
@@ -390,8 +398,6 @@ def serve_command(args: argparse.Namespace) -> None:
             raise UserError("--add_user needs --tokens")
         new_token(args.tokens, args.add_user)
         return
-    if args.checkpoint is None:
-        raise UserError("--checkpoint: missing")
     values = {f.name: getattr(args, f.name) for f in fields(ServeOptions)}
     options = ServeOptions(**values | {"evidence": tuple(args.evidence)})
     host, port = read_address(args.host, args.port, args.address)

@@ -27,6 +27,7 @@ from rich.text import Text
 
 import turngraph
 from turngraph.configs.parse import read_config, write_config
+from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import EXIT_GO_ON, run_cli
@@ -181,12 +182,23 @@ def answers_of(output: Path, row: Row) -> Path:
 def write_untrained(folder: Path, options: Sequence[str]) -> None:
     """Write a checkpoint of the untrained LM: the same prompt and passages as text, no graph."""
     config = read_config(find_config("worldfacts/text"), *options)
-    config = dataclasses.replace(
-        config,
-        model=dataclasses.replace(config.model, lora=None),
-        training=dataclasses.replace(config.training, max_steps=0, max_new_tokens=MAX_NEW_TOKENS),
-    )
-    save_checkpoint(make_model(config.model), config, {}, folder)
+    training = dataclasses.replace(config.training, max_new_tokens=MAX_NEW_TOKENS)
+    save_untrained(dataclasses.replace(config, training=training), folder)
+
+
+def save_untrained(config: Config, folder: Path, base_model: str | None = None) -> None:
+    """Write a checkpoint of a config's untrained LM, which reads the evidence as text.
+
+    Args:
+        config: its base model, its retrieval and its answers' length are kept.
+        folder: to write to.
+        base_model: where the base model is now; None: where the config says.
+    """
+    text = dataclasses.replace(config.model, evidence="text", answers="text", layer=0, lora=None)
+    training = dataclasses.replace(config.training, max_steps=0)
+    config = dataclasses.replace(config, model=text, memory_graph=None, training=training)
+    loaded = dataclasses.replace(text, base_model=base_model or text.base_model)
+    save_checkpoint(make_model(loaded), config, {}, folder)
 
 
 def run_rows(

@@ -305,7 +305,8 @@ class TrainingConfig:
     wandb_project: str | None = None
     """Project of Weights & Biases. Change it to log there as well as to TensorBoard."""
     start_from: str | None = None
-    """Checkpoint of the same model whose trained weights the run starts with; null: new ones.
+    """Checkpoint of the same model whose trained weights the run starts with, reader for the
+    packaged one; null: new ones.
     Change it to train a checkpoint further on other data."""
     seed: int = 0
     """Random seed for initial weights, batches and dropout, and for drawing questions unless

@@ -1,4 +1,4 @@
-"""Finds the shipped configs by name."""
+"""Finds the shipped configs, and the shipped reader, by name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ RUNS = (
     *(f"{name}/*.yaml" for name in ("worldfacts", "mixture", "sqa", "hybridqa", "convmix")),
 )
 """Files under ``configs/`` that configure a whole training run."""
+READER = "reader"
+"""Name of the checkpoint that comes with the package."""
+READER_FOLDER = FOLDER.parent / "model" / "packaged_reader"
+
+
+def find_checkpoint_folder(name: str | Path) -> Path:
+    """Return a checkpoint's folder; ``reader`` is the packaged one where no folder has the name."""
+    folder = Path(name).expanduser()
+    return READER_FOLDER if str(name) == READER and not folder.exists() else folder
 
 
 def find_config(name: str | Path, folder: Path = FOLDER) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
 from turngraph.configs.schema import Config
+from turngraph.configs.shipped import READER
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.json_fields import Json
@@ -45,7 +46,7 @@ class AnswerSettings(TypedDict, total=False):
 
 
 def load(
-    checkpoint: str | Path,
+    checkpoint: str | Path = READER,
     *,
     revision: str | None = None,
     base_model: str | None = None,
@@ -58,7 +59,8 @@ def load(
     """Load a trained checkpoint to answer with.
 
     Args:
-        checkpoint: a folder that training wrote, or a repository's name on the Hugging Face hub.
+        checkpoint: a folder that training wrote, or a repository's name on the Hugging Face hub;
+            by default the reader that comes with the package.
         revision: branch, tag or commit on the hub.
         base_model: where the base model is now; None: where the checkpoint's config says.
         device: cpu, cuda, ...; None: the first GPU, else the CPU.

@@ -9,6 +9,8 @@ from turngraph.data.scoring.confidence import Calibration, Confidence
 from turngraph.model.checkpoint import METRICS, Checkpoint
 
 logger = logging.getLogger(__name__)
+THRESHOLD = "abstain_below"
+"""Field of a checkpoint's metrics with the threshold of its own."""
 NEEDED = "training fits it on data.tune, from 10 right and 10 wrong answers on"
 
 
@@ -19,7 +21,8 @@ def read_confidence(
 
     Args:
         checkpoint: its metrics have the calibration.
-        abstain_below: probability below which answers are withheld; None: never.
+        abstain_below: probability below which answers are withheld; None: that of the checkpoint's
+            metrics, as the packaged reader has one, else never.
 
     Raises:
         UserError: answers are to be withheld, and there is no calibration for them.
@@ -27,6 +30,8 @@ def read_confidence(
     where = str(checkpoint.folder / METRICS)
     calibration = Calibration.from_json(checkpoint.metrics.get("confidence"), where)
     if calibration is not None:
+        if abstain_below is None:
+            abstain_below = checkpoint.metrics.get(THRESHOLD)
         return Confidence(calibration, abstain_below)
     if abstain_below is not None:
         raise UserError(

@@ -12,6 +12,7 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from turngraph.configs.parse import write_config
+from turngraph.configs.shipped import find_checkpoint_folder
 from turngraph.configs.user_error import UserError
 from turngraph.model.checkpoint import CARD, CONFIG, MANIFEST, METRICS, Checkpoint, hashes
 
@@ -38,14 +39,14 @@ def find_checkpoint(
     """Return the folder of a checkpoint: a local one, or a download from the hub.
 
     Args:
-        name: a folder, or a repository's name on the hub.
+        name: a folder; ``reader``, the packaged one; or a repository's name on the hub.
         revision: branch, tag or commit on the hub.
         token: None: the one of ``hf auth login``.
 
     Raises:
         UserError: there is no such folder, and the hub has no such repository or is out of reach.
     """
-    folder = Path(name).expanduser()
+    folder = find_checkpoint_folder(name)
     if folder.is_dir():
         if revision is not None:
             raise UserError(f"revision {revision!r}: {folder} is a local folder and has none")

@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
 from turngraph.configs.schema import Config
+from turngraph.configs.shipped import find_checkpoint_folder
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.batches.prefetch import Step
@@ -104,7 +105,7 @@ class Run:
             if self.optimizer is not None:
                 load_resumable(folder, self.progress, self.model, self.optimizer, self.accelerator)
         elif (start := self.config.training.start_from) is not None:
-            load_start(Path(start), self.model)
+            load_start(find_checkpoint_folder(start), self.model)
         self.progress.data = data
 
     def open_log(self) -> None:
