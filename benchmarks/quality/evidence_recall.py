@@ -49,9 +49,9 @@ from turngraph.data.types import (
 class Asked:
     """One question: what it may retrieve, by which query, and what it should find."""
 
-    pool: Sequence[Evidence]
+    pool: tuple[Evidence, ...]
     q_t: Query
-    answers: Sequence[Answer]
+    answers: tuple[Answer, ...]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
