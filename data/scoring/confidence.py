@@ -96,7 +96,8 @@ class Confidence:
 
     Args:
         calibration: of the checkpoint.
-        abstain_below: probability below which an answer is withheld; None: never.
+        abstain_below: probability below which an answer is withheld; None: never. An answer from no
+            passage that matches the question at all is withheld in any case but None.
     """
 
     calibration: Calibration
@@ -106,7 +107,8 @@ class Confidence:
         """Return a record with its ``confidence``; a withheld answer stands in ``withheld``."""
         probability = self.calibration.probability(record)
         record = record | {"confidence": round(probability, 4)}
-        if self.abstain_below is None or probability >= self.abstain_below:
+        is_found = any(float(item["score"]) > 0 for item in record["evidence"])
+        if self.abstain_below is None or (is_found and probability >= self.abstain_below):
             return record
         hits = {name: False for name in ("hit_at_1", "hit_at_5") if name in record}
         withheld = {"answer": NOT_IN_EVIDENCE, "withheld": record["answer"], "candidates": []}

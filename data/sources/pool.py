@@ -63,7 +63,8 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
         passages += with_ids(found.passages, name)
         encodings += [] if found.encoding is None else [f"{name} ({found.encoding})"]
     _warn_others(others, folder)
-    _log_skipped(skipped)
+    if files or len(skipped) > 1:  # else the error says it
+        _log_skipped(skipped)
     if not files:
         raise UserError(f"{shown(folder)}: none of its files can be read; first: {skipped[0]}")
     _log_counts(files, encodings, passages)

@@ -87,6 +87,14 @@ def test_an_answer_that_is_not_sure_enough_is_withheld() -> None:
     assert "withheld" not in Confidence(SURE).applied(record(-40.0))
 
 
+@pytest.mark.parametrize("evidence", [[], [{"score": 0.0}, {"score": 0.0}]])
+def test_an_answer_from_nothing_that_matches_the_question_is_withheld(evidence: list[Any]) -> None:
+    asked = record(-0.1) | {"evidence": evidence}
+    withheld = Confidence(SURE, 0.0).applied(asked)
+    assert (withheld["answer"], withheld["withheld"]) == (NOT_IN_EVIDENCE, "Lima")
+    assert Confidence(SURE).applied(asked)["answer"] == "Lima"
+
+
 def test_measures_of_confidence() -> None:
     assert expected_error([0.9, 0.9, 0.1, 0.1], [True, True, False, False]) == pytest.approx(0.1)
     assert expected_error([1.0, 1.0], [False, False]) == 1

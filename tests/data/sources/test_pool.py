@@ -348,6 +348,14 @@ def test_a_folder_with_nothing_to_read_is_an_error(tmp_path: Path) -> None:
         read_folder(save(tmp_path, a_csv=""))
 
 
+def test_a_single_file_that_cannot_be_read_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ValueError, match=r"first: .*a\.csv: empty"):
+        read_folder(save(tmp_path, a_csv=""))
+    assert not caplog.messages
+
+
 def test_command_line(tmp_path: Path) -> None:
     folder = save(tmp_path / "in", a_md=MARKDOWN)
     main(["--input", str(folder), "--output", str(tmp_path / "pool.jsonl")])
