@@ -22,7 +22,7 @@ from turngraph.data.prediction_records import error_record, prediction_record
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.scoring.proposals import Proposal
-from turngraph.data.types import Conversation
+from turngraph.data.types import NOT_IN_EVIDENCE, Conversation
 from turngraph.inference.candidates import decided, ranked
 from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS
 from turngraph.model.device_memory import (
@@ -41,7 +41,7 @@ SHORTER = "a smaller evidence.max_nodes or evidence.top_k"
 GRAPH_WEIGHT = 1.0
 """Weight of the graph's log-probability of an answer beside the LM's."""
 NO_ENTITY = -100.0
-"""Log-probability of an empty answer where the passages name no entity; JSON has no infinity."""
+"""Log-probability of an answer where the passages name none; JSON has no infinity."""
 
 
 @dataclass(frozen=True)
@@ -324,12 +324,13 @@ def answer_batch(
     elif isinstance(model, NodeRanker):
         with torch.no_grad():
             found = ranked(model, prompt, batch, examples, model.node_scores(batch))
+    nothing = NOT_IN_EVIDENCE if isinstance(model, Reader) else ""
     if found is not None:
         milliseconds = 1000 * (time.monotonic() - began) / len(examples)
         records = [
             prediction_record(
                 example,
-                best[0].entity.label if best else "",
+                best[0].entity.label if best else nothing,
                 best[0].logprob if best else NO_ENTITY,
                 milliseconds,
                 best,

@@ -294,6 +294,10 @@ def test_stopped_at_the_graph_it_has_no_layers_above() -> None:
     prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
     records = answer_together(ranks, prompt, examples)
     assert all(record["answer"] for record in records)
+    builder = replace(tiny_builder(**EVIDENCE), prompt=prompt, mentions=True)
+    [example] = builder.conversation(replace(tiny_conversation(0), evidence=()), [0])
+    [record] = answer_together(ranks, prompt, [example])
+    assert (record["answer"], record["candidates"]) == (NOT_IN_EVIDENCE, [])
 
 
 @pytest.mark.parametrize("answers", ["text", "nodes"])
