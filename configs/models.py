@@ -157,7 +157,7 @@ def find_on_hub(name: str) -> None:
     # HTTP errors inherit from those of the HTTP library that this version of the client uses
     failures: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
     try:
-        HfApi().model_info(name, timeout=HUB_SECONDS)
+        found = HfApi().model_info(name, timeout=HUB_SECONDS, files_metadata=True)
     except HFValidationError:
         reason = "not a name on the hub"
     except HfHubHTTPError as error:
@@ -165,6 +165,11 @@ def find_on_hub(name: str) -> None:
     except failures as error:
         reason = f"the hub cannot be reached ({type(error).__name__}: {error})"
     else:
+        sizes = {f.rfilename: f.size or 0 for f in found.siblings or ()}
+        kinds = (".safetensors", ".bin")  # a repository may hold both; the first kind is fetched
+        weights = next((w for k in kinds if (w := [n for n in sizes if n.endswith(k)])), [])
+        size = sum(sizes[name] for name in weights) / 1e6
+        logger.info("fetching %s from the hub: %.0f MB", name, size)
         return
     raise UserError(f"model {name!r}: {where_looked(name)}: {reason}")
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import typing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
@@ -589,22 +590,30 @@ def test_the_help_of_training_has_every_field_with_default_and_meaning() -> None
     ],
 )
 def test_a_model_on_the_hub_is_looked_for_once(
-    monkeypatch: pytest.MonkeyPatch, failure: Exception | None, reason: str | None
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception | None,
+    reason: str | None,
 ) -> None:
     """A name in the cache, and every name offline, is left to transformers."""
     asked: list[str] = []
 
-    def model_info(_: Any, name: str, **__: Any) -> None:
+    def model_info(_: Any, name: str, **__: Any) -> Any:
         asked.append(name)
         if failure is not None:
             raise failure
+        sizes = {"a.safetensors": 2_000_000, "b.safetensors": 1_000_000, "a.bin": 7, "x.py": None}
+        files = [SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()]
+        return SimpleNamespace(siblings=files)
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
     models.find_on_hub("nobody/no-such-model")
     assert asked == []
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     if reason is None:
-        models.find_on_hub("nobody/no-such-model")
+        with caplog.at_level(logging.INFO):
+            models.find_on_hub("nobody/no-such-model")
+        assert "fetching nobody/no-such-model from the hub: 3 MB" in caplog.text
     else:
         with pytest.raises(ValueError, match=f"'nobody/no-such-model'.*{reason}"):
             models.find_on_hub("nobody/no-such-model")
@@ -617,8 +626,9 @@ def test_before_the_hub_is_asked_a_line_says_so(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     asked = []
 
-    def model_info(*_: Any, **__: Any) -> None:
+    def model_info(*_: Any, **__: Any) -> Any:
         asked.append("looking for nobody/new on the hub, https://huggingface.co" in caplog.text)
+        return SimpleNamespace(siblings=None)
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
     with caplog.at_level(logging.INFO):
