@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json, well_formed
 from turngraph.data.jsonlines import BadLine, unique_ids
@@ -33,7 +35,15 @@ def prediction_record(
         margin: smallest lead of a token over the next likely one; with proposals, of the first
             over the second, in log-probability.
         held: probability that the passages hold the answer; None: the model says nothing of it.
+
+    Raises:
+        UserError: the answer has no finite log-probability, as the model's numbers overflow.
     """
+    if not math.isfinite(logprob) or any(math.isnan(one.logprob) for one in proposals or ()):
+        raise UserError(
+            "conversation {}, turn {}: the model's answer has no finite probability: the weights "
+            "of the checkpoint or of its base model are too large".format(*example.key)
+        )
     turn = example.conversation.turns[example.turn]
     found = _proposed(proposals) if proposals is not None else _nearest(answer, example)
     candidates = [entity for entity, _ in found]

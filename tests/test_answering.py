@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import turngraph.inference.answer
 import turngraph.inference.answer_batches
+import turngraph.inference.load
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import BadLine, dump, write_conversations
 from turngraph.data.prediction_records import bad_line_records
@@ -367,6 +368,23 @@ def test_out_of_memory(command: list[str], tmp_path: Path, monkeypatch: pytest.M
     assert [r["turn"] for r in found if "error" in r] == ["1"]
     for record, other in zip(found, expected, strict=True):
         assert "error" in record or record["answer"] == other["answer"]
+
+
+def test_weights_that_overflow_are_told_without_the_question(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_checkpoint = turngraph.inference.load.load_checkpoint
+
+    def load_large(*given: Any) -> EvidenceModel:
+        model = load_checkpoint(*given)
+        for weights in model.parameters():
+            weights.data.fill_(1e20)
+        return model
+
+    monkeypatch.setattr(turngraph.inference.load, "load_checkpoint", load_large)
+    with pytest.raises(ValueError, match=r"turn 0: the model's answer has no finite") as caught:
+        main(command)
+    assert tiny_conversation(0).turns[0].question not in str(caught.value)
 
 
 @given(

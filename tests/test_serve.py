@@ -30,6 +30,7 @@ from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.scoring.confidence import Calibration, Confidence
 from turngraph.data.types import NOT_IN_EVIDENCE
 from turngraph.inference.api import QA, load
+from turngraph.inference.serve import limited_reading
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late
 from turngraph.inference.serve.limits import BodyLimit
@@ -938,12 +939,20 @@ def test_the_command_serves_until_it_is_stopped(
 
     def run(server: uvicorn.Server, sockets: list[Any]) -> None:
         assert [one.getsockname() for one in sockets] == [("127.0.0.1", port)]
+        assert begun.pop() == "readers of documents"
         with TestClient(server.config.app, base_url=f"http://localhost:{port}") as client:
             id_ = client.post("/api/conversations").json()["id"]
             found.append(ask(client, id_, QUESTIONS[0]))
             assert server.config.timeout_graceful_shutdown > ServeOptions().deadline
 
     found: list[Json] = []
+    begun: list[str] = []
+    start = limited_reading.forkserver.ensure_running
+    monkeypatch.setattr(
+        limited_reading.forkserver,
+        "ensure_running",
+        lambda: (begun.append("readers of documents"), start()),
+    )
     _, port = free_address()
     monkeypatch.setattr(uvicorn.Server, "run", run)
     command = ["serve", "--checkpoint", graph_checkpoint, "--evidence", pool, "--device", "cpu"]

@@ -10,6 +10,7 @@ whose name is its id. Other cells, and their values in sentences, are entities a
 from __future__ import annotations
 
 import argparse
+import hashlib
 import logging
 import re
 from collections import Counter
@@ -40,6 +41,9 @@ from turngraph.data.types import Answer, Conversation, Evidence, Turn
 
 logger = logging.getLogger(__name__)
 
+PARTS = ("train", "tune", "dev")
+ENDS = {"dev": 0.2, "tune": 0.3}
+"""Where the parts of the pages end, as ``part_of`` says; all others are train."""
 WIKI = "/wiki/"
 SOURCES = {"table": "table", "passage": "text"}
 """Where an answer was found, in HybridQA's words and in ours."""
@@ -164,13 +168,29 @@ def _cell(value: Any, location: Location) -> Cell:
     raise location.error(f"must be a text and a list of links, not {shown(value)}")
 
 
-def convert(questions: Path, tables: Path, links: Path) -> list[Conversation]:
+def part_of(table: str) -> str:
+    """Return the part of a table, "train", "tune" or "dev", which all tables of its page have.
+
+    The SHA-256 of the page's name, as a number from 0 to 1, is below 0.2 in dev, below 0.3 in tune.
+
+    Args:
+        table: its id: the page's name with underscores, and the table's number on the page.
+    """
+    page = table.rpartition("_")[0].encode("utf-8")
+    place = int.from_bytes(hashlib.sha256(page).digest()[:8]) / 2**64
+    return next((part for part, end in ENDS.items() if place < end), "train")
+
+
+def convert(
+    questions: Path, tables: Path, links: Path, part: str | None = None
+) -> list[Conversation]:
     """Return the questions of a file, each as a conversation, in the file's order.
 
     Args:
         questions: JSON list, or JSON Lines, of questions.
         tables: folder of the tables, ``ID.json`` each.
         links: folder of the linked paragraphs, ``ID.json`` each.
+        part: part whose questions are returned, see ``part_of``; None: all.
 
     Raises:
         UserError: a file is missing, or a field is wrong; the message names file and field.
@@ -187,12 +207,16 @@ def convert(questions: Path, tables: Path, links: Path) -> list[Conversation]:
         table = field(record, "table_id", str, location)
         if Path(table).name != table:
             raise (location / "table_id").error(f"not the name of a table: {shown(table)}")
+        if part is not None and part_of(table) != part:
+            continue
         if table not in pools:
             name = f"{table}.json"
             if not (tables / name).is_file():
                 raise (location / "table_id").error(f"no such table: {tables / name}")
             pools[table] = read_pool(tables / name, links / name)
         conversations.append(_conversation(record, location, pools[table]))
+    if not conversations:
+        raise Location(questions).error(f"no question on a table of {part}")
     return conversations
 
 
@@ -234,7 +258,7 @@ def _answer_id(label: str, nodes: Sequence[Node], pool: TablePool) -> str | None
 def main(argv: Sequence[str] | None = None) -> None:
     """Convert HybridQA or OTT-QA to conversations in the project's format."""
     args = _parser().parse_args(argv)
-    conversations = convert(args.questions, args.tables, args.links)
+    conversations = convert(args.questions, args.tables, args.links, args.part)
     write_conversations(args.output, conversations)
     log_counts(conversations, Counter())
 
@@ -248,6 +272,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tables", type=Path, required=True, help="folder of the tables (tables_tok)")
     add("--links", type=Path, required=True, help="folder of the linked texts (request_tok)")
     add("--output", type=Path, required=True, help="JSON Lines file to write")
+    add("--part", choices=PARTS, help="part to convert: a fifth of the pages is dev, a tenth tune")
     return parser
 
 

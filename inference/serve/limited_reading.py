@@ -11,7 +11,7 @@ import signal
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import BoundedSemaphore
@@ -34,6 +34,11 @@ _NICENESS = 5  # answers go first
 _places = BoundedSemaphore(AT_ONCE)
 _forks = get_context("forkserver")
 _forks.set_forkserver_preload([__name__])
+
+
+def start_ahead() -> None:
+    """Start the process that imports the readers, so that the first document needs not wait."""
+    forkserver.ensure_running()
 
 
 @dataclass(frozen=True)

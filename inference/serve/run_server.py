@@ -68,11 +68,13 @@ def serve(
     with ExitStack() as stack:
         sockets = [stack.enter_context(one) for one in listening(host, port)]  # before the model
         from turngraph.inference.api import load  # torch, which takes seconds
+        from turngraph.inference.serve import limited_reading
         from turngraph.inference.serve.app import make_app
         from turngraph.inference.serve.service import Service
         from turngraph.model.device_memory import share_one_arena
 
         share_one_arena()  # before there are threads
+        limited_reading.start_ahead()  # while the model is loaded
         qa = load(checkpoint, **asdict(loading))
         service = Service(qa, options, stack.enter_context(_folder(options.memory_dir)))
         app = make_app(service, users, host)

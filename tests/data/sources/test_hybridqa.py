@@ -8,7 +8,7 @@ import pytest
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.jsonlines import read_conversations
-from turngraph.data.sources.hybridqa import main, undo_tokenisation
+from turngraph.data.sources.hybridqa import main, part_of, undo_tokenisation
 from turngraph.data.types import Answer, Conversation
 
 TABLE = {
@@ -43,7 +43,11 @@ UNKNOWN = {"question_id": "3", "question": "Who ?", "table_id": "T_0"}
 
 
 def convert(
-    folder: Path, questions: Any = (QUESTION, BORN, UNKNOWN), table: Any = TABLE, links: Any = LINKS
+    folder: Path,
+    questions: Any = (QUESTION, BORN, UNKNOWN),
+    table: Any = TABLE,
+    links: Any = LINKS,
+    part: str | None = None,
 ) -> list[Conversation]:
     """Write the files, convert them, and read what was written."""
     for name, value in (
@@ -55,7 +59,7 @@ def convert(
         (folder / name).write_text(json.dumps(value), encoding="utf-8")
     given = ("--questions", "q.json", "--tables", "tables", "--links", "links")
     files = [one if one.startswith("--") else str(folder / one) for one in given]
-    main([*files, "--output", str(folder / "out.jsonl")])
+    main([*files, "--output", str(folder / "out.jsonl"), *(["--part", part] if part else [])])
     return read_conversations(folder / "out.jsonl")
 
 
@@ -99,6 +103,26 @@ def test_questions_are_conversations_of_one_turn(tmp_path: Path) -> None:
 )
 def test_spaces_of_tokens_are_removed(text: str, expected: str) -> None:
     assert undo_tokenisation(text) == expected
+
+
+def test_the_parts_share_no_page(tmp_path: Path) -> None:
+    pages = [f"Page {number}" for number in range(2000)]
+    parts = [part_of(f"{page}_0") for page in pages]
+    assert parts == [part_of(f"{page}_17") for page in pages]
+    num = [parts.count(part) for part in ("train", "tune", "dev")]
+    assert num == [1382, 200, 418]
+    questions = [QUESTION | {"table_id": f"{page}_0", "question_id": page} for page in pages[:30]]
+    for page in pages[:30]:
+        for folder, value in (("tables", TABLE), ("links", LINKS)):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / f"{page}_0.json").write_text(json.dumps(value), encoding="utf-8")
+    for part in ("train", "tune", "dev"):
+        found = convert(tmp_path, questions, part=part)
+        expected = [page for page, its in zip(pages[:30], parts[:30], strict=True) if its == part]
+        assert [one.id for one in found] == [f"ottqa-{page}" for page in expected]
+    alone = next(q for q, part in zip(questions, parts, strict=False) if part == "train")
+    with pytest.raises(UserError, match=r"q\.json: no question on a table of tune"):
+        convert(tmp_path, [alone], part="tune")
 
 
 ROW = TABLE["data"][0]
