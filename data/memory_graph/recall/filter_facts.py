@@ -54,8 +54,8 @@ def bm25(word_index: WordIndex, question: str, texts: Sequence[str]) -> np.ndarr
     Robertson and Zaragoza 2009 with k1 1.5, b 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)).
     """
     bags = [Counter(words(text)) for text in texts]
-    terms = set(words(question)) - STOPWORDS
-    terms &= set().union(*bags)
+    of_question = set(words(question)) - STOPWORDS
+    terms = {term for bag in bags for term in bag if term in of_question}
     num_facts, num_words = word_index.counts()
     if not terms or not num_facts:
         return np.zeros(len(texts))
