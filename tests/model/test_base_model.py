@@ -111,14 +111,6 @@ def test_bfloat16_on_a_gpu_without_it_is_an_error(
     check_device(config, torch.device("cpu"))
 
 
-def test_training_asks_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr("turngraph.model.graph_lm.check_device", lambda *given: asked.append(given))
-    lm = tiny_model()
-    lm(collate(tiny_examples(1), "right", with_target=True))
-    assert asked == [(lm.config, torch.device("cpu"))]
-
-
 def pretend(monkeypatch: pytest.MonkeyPatch, package: bool, cuda: bool) -> None:
     find = importlib.util.find_spec
     spec = object() if package else None
