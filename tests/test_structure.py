@@ -185,11 +185,12 @@ DISTRIBUTIONS = {
     "rank_bm25": "rank-bm25",
     "sentence_transformers": "sentence-transformers",
     "sklearn": "scikit-learn",
+    "tokenizers": "transformers",
     "torch_geometric": "torch-geometric",
     "axe_playwright_python": "axe-playwright-python",
     "yaml": "pyyaml",
 }
-"""The packages whose names are not those of their modules."""
+"""The packages whose names are not those of their modules, or that always bring them."""
 
 PICKLES = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve"}
 MAX_FUNCTION_LINES = 80
