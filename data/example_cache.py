@@ -50,13 +50,13 @@ DATA = Path(__file__).parent
 CODE = (
     "eigen/eigen_index eigen/question_wording eigen/search eigen/shared_names"
     " eigen/similarity_graph eigen/spectrum eigen/summaries eigen/themes eigen/utility_questions"
-    " amounts embedding entities example_cache example_rows examples"
+    " amounts embedding entities evidence_graph example_cache example_rows examples"
     " graph/chain_graph graph/entity_spans"
     " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise name_finder"
     " normalise prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory"
     " retrieval/links retrieval/numpy_bm25s retrieval/reciprocal_ranks retrieval/similar_terms"
     " scoring/metrics sources/table_questions"
-    " table_structure token_cache types"
+    " table_structure token_cache turn_retrieval types"
 ).split()
 """Modules of ``data/`` that determine an example; a change in any of them changes the key."""
 PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")

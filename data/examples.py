@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,28 +15,16 @@ from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.configs.words import plural
 from turngraph.data.embedding import Embed
-from turngraph.data.graph.chain_graph import (
-    ChainGraph,
-    CutEdges,
-    TokenisedPassage,
-    chain_graph,
-    cut_edges,
-    node_starts,
-    span_nodes,
-)
-from turngraph.data.graph.entity_spans import entity_spans
-from turngraph.data.graph.graph_edges import more_edges
-from turngraph.data.graph.mentions import find_answers, find_mentions
-from turngraph.data.graph.rewire import shuffle_entity_edges
+from turngraph.data.evidence_graph import evidence_graph
+from turngraph.data.graph.chain_graph import ChainGraph, CutEdges, TokenisedPassage
+from turngraph.data.graph.mentions import find_answers
 from turngraph.data.jsonlines import join_pools
 from turngraph.data.prompt import Prompt
-from turngraph.data.retrieval.bm25 import EvidenceIndex, cut_query
-from turngraph.data.retrieval.dense import DenseIndex, FusedIndex, Index
+from turngraph.data.retrieval.bm25 import cut_query
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
-from turngraph.data.retrieval.links import LinkedIndex
-from turngraph.data.retrieval.reciprocal_ranks import fuse_retrieved
 from turngraph.data.scoring.metrics import answer_in_evidence
 from turngraph.data.token_cache import TokenCache
+from turngraph.data.turn_retrieval import Pool, TurnRetrieval, needs_embed, turn_query
 from turngraph.data.types import (
     COMPUTED_ID,
     Conversation,
@@ -47,17 +35,14 @@ from turngraph.data.types import (
     gold_interaction,
     query,
     target_answer,
-    weighted_query,
 )
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from turngraph.data.corpus.corpus import Corpus, CorpusIndex
+    from turngraph.data.corpus.corpus import CorpusIndex
 
 logger = logging.getLogger(__name__)
-MAX_INDEXES = 256
-"""Indexes of pools that are cached, mostly of finished conversations; the oldest is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +117,7 @@ class Example:
 
 @dataclass
 class ExampleBuilder:
-    """Builds examples; caches the indexes of pools and the tokens of passages.
+    """Builds examples from what ``turn_retrieval`` finds, with the graph of ``evidence_graph``.
 
     Args:
         prompt: prompt assembly for the model's tokenizer.
@@ -145,6 +130,7 @@ class ExampleBuilder:
 
     Attributes:
         counts: totals over the examples built, for the log.
+        retrieval: with the indexes of the pools that were asked.
     """
 
     prompt: Prompt
@@ -154,21 +140,19 @@ class ExampleBuilder:
     memory_graph: MemoryGraphConfig | None = None
     mentions: bool = False
     counts: Counter[str] = field(default_factory=Counter)
-    _indexes: dict[int, tuple[Any, Index]] = field(default_factory=dict)
+    retrieval: TurnRetrieval = field(default_factory=TurnRetrieval)
     _tokens: TokenCache = field(default_factory=TokenCache)
-    _corpus: Corpus | None = None
 
     @property
     def needs_embed(self) -> bool:
         """Whether building examples needs a sentence encoder."""
         graph = self.memory_graph
-        is_used = self.config.memory == "rerank" or self.config.retriever not in ("bm25", "links")
-        return is_used or (graph is not None and graph.vectors == "encoder")
+        return needs_embed(self.config) or (graph is not None and graph.vectors == "encoder")
 
     @property
     def num_cached(self) -> dict[str, int]:
         """Number of cached indexes of pools and of cached tokens of passages."""
-        return {"indexes": len(self._indexes), "passage_tokens": self._tokens.num_tokens}
+        return {"indexes": len(self.retrieval.indexes), "passage_tokens": self._tokens.num_tokens}
 
     def memory(self, conversation: Conversation) -> EvidenceMemory:
         """Make an empty evidence memory for a conversation, with a memory graph if it has one."""
@@ -184,7 +168,7 @@ class ExampleBuilder:
         self,
         conversation: Conversation,
         turns: Collection[int] | None = None,
-        pool: tuple[Evidence, ...] | None = None,
+        pool: Pool | None = None,
     ) -> list[Example]:
         """Build the examples of a conversation, with gold history.
 
@@ -210,25 +194,14 @@ class ExampleBuilder:
         conversation: Conversation,
         turn: int,
         interaction: Interaction,
-        pool: tuple[Evidence, ...] | None = None,
+        pool: Pool | None = None,
     ) -> tuple[Query, list[Retrieved]]:
         """Return Q_t, as one text or as turns with weights, and the best passages."""
         current = conversation.turns[turn]
         if pool is None:
             pool = join_pools(conversation.evidence, current.evidence)
-        config, question = self.config, current.question
-        q_t: Query
-        if config.history_weight == 1:
-            q_t = cut_query(query(interaction, question), config.max_query_words)
-        else:
-            q_t = weighted_query(interaction, question, config.history_weight)
-        if (corpus := self.corpus) is None:
-            return q_t, self._index(pool).rank(q_t, config.top_k, turn)
-        found = corpus.rank(q_t, config.top_k, turn)
-        if pool:
-            of_pool = self._index(pool).rank(q_t, config.top_k, turn)
-            found = fuse_retrieved([of_pool, found], config.top_k)
-        return q_t, found
+        q_t = turn_query(interaction, current.question, self.config)
+        return q_t, self.retrieval.search(pool, q_t, turn, self.config, self.embed)
 
     @property
     def corpus(self) -> CorpusIndex | None:
@@ -237,17 +210,7 @@ class ExampleBuilder:
         Raises:
             UserError: the corpus cannot be opened, or its vectors are of another encoder.
         """
-        config = self.config
-        if config.corpus is None:
-            return None
-        if self._corpus is None:
-            from turngraph.data.corpus.corpus import Corpus  # few need it
-
-            self._corpus = Corpus(config.corpus)
-        retriever = config.retriever
-        assert retriever != "links", "the config is checked"
-        assert retriever != "eigen", "the config is checked"
-        return self._corpus.index(retriever, self.embed, config.embedder)
+        return self.retrieval.corpus(self.config, self.embed)
 
     def turn(
         self,
@@ -255,7 +218,7 @@ class ExampleBuilder:
         turn: int,
         interaction: Interaction,
         memory: EvidenceMemory,
-        pool: tuple[Evidence, ...] | None = None,
+        pool: Pool | None = None,
         num_left_out: int = 0,
     ) -> Example:
         """Build the example of one turn, and add what was retrieved for it to the memory.
@@ -334,30 +297,19 @@ class ExampleBuilder:
             passages: the evidence, best first.
             question: text whose tokens become question nodes; "" for none.
         """
-        safe_passages, tokens = self.tokenise(passages)
-        config, num_hidden = self.config, 0
+        texts, tokens = self.tokenise(passages)
+        asked = None
         if question:
             plain = question if self.prompt.question_first else self.prompt.plain(question)
-            own = Evidence("question", plain, "text")
-            safe_passages.append(own)
-            tokens.append(self.prompt.tokenise_question(own.text))
-            num_hidden = len(tokens[-1].ids)
-        spans = entity_spans(safe_passages)
-        more = more_edges(safe_passages, tokens, spans, config.structure_edges, bool(question))
-        if question:
-            spans[-1] = []  # ``more`` has the question's edges
-        kinds = config.chain, config.entity_edges
-        graph = chain_graph(tokens, spans, *kinds, more_edges=more, num_hidden=num_hidden)
-        if config.edges == "none":
-            graph = cut_edges(graph, "all")
-        elif "shuffle" in (self.cut, config.edges.removesuffix("d")):
-            graph = shuffle_entity_edges(graph, node_starts(tokens))
-        else:
-            graph = cut_edges(graph, self.cut)
-        if self.mentions:
-            nodes = span_nodes(tokens, spans, node_starts(tokens))
-            sizes = [len(passage.ids) for passage in tokens] + [0] * (not question)
-            graph = replace(graph, mentions=find_mentions(passages, nodes, sizes))
+            asked = plain, self.prompt.tokenise_question(plain)
+        graph = evidence_graph(
+            texts,
+            tokens,
+            self.config,
+            question=asked,
+            cut=self.cut,
+            entities_of=passages if self.mentions else None,
+        )
         self.counts["entity edges"] += graph.num_entity_edges
         self.counts["nodes"] += len(graph.node_ids)
         self.counts["graphs"] += 1
@@ -365,38 +317,9 @@ class ExampleBuilder:
         self.counts["tokens truncated"] += sum(passage.num_cut for passage in tokens)
         return graph
 
-    def _index(self, pool: tuple[Evidence, ...]) -> Index:
-        """Return the pool's index, which is built once for each pool object."""
-        known = self._indexes.get(id(pool))
-        if known is None or known[0] is not pool:
-            if len(self._indexes) >= MAX_INDEXES:
-                self._indexes.pop(next(iter(self._indexes)), None)
-            known = pool, self._new_index(pool)
-            self._indexes[id(pool)] = known
-        return known[1]
-
-    def prepare(self, pool: tuple[Evidence, ...]) -> None:
+    def prepare(self, pool: Pool) -> None:
         """Make the index of a pool that is going to be asked, in any thread."""
-        self._index(pool)
-
-    def drop_index(self, pool: tuple[Evidence, ...]) -> None:
-        """Drop the index of a pool that is asked no more."""
-        self._indexes.pop(id(pool), None)
-
-    def _new_index(self, pool: tuple[Evidence, ...]) -> Index:
-        retriever, ranker = self.config.retriever, self.config.ranker
-        if retriever == "bm25":
-            return EvidenceIndex(pool, ranker, self.config.stemmer)
-        if retriever == "links":
-            return LinkedIndex(pool, ranker, self.config.stemmer)
-        assert self.embed is not None, f"evidence.retriever {retriever} needs a sentence encoder"
-        if retriever == "dense":
-            return DenseIndex(pool, self.embed)
-        if retriever == "rrf":
-            return FusedIndex(pool, self.embed, ranker, self.config.stemmer)
-        from turngraph.data.eigen.eigen_index import EigenIndex  # few need it
-
-        return EigenIndex(pool, self.embed)
+        self.retrieval.index(pool, self.config, self.embed)
 
     def tokenise(
         self, passages: Sequence[Evidence]

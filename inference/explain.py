@@ -55,8 +55,6 @@ class Parts(NamedTuple):
         passages: magnitude of gradient x input of each passage, [P]: absolute values summed over
             its nodes. They measure a passage's influence far better than the signed sum, in which
             values cancel (docs/results.md).
-        signed: the signed sum, [P], in units of log-probability; measured beside the magnitude, and
-            shown nowhere.
         attention: attention that other passages pay to each, [P]: weights of the entity edges that
             leave its nodes, averaged over layers and heads, summed.
         edge_ends: source and target passage of each entity edge, [2, E].
@@ -67,7 +65,6 @@ class Parts(NamedTuple):
 
     logprob: float
     passages: np.ndarray
-    signed: np.ndarray
     attention: np.ndarray
     edge_ends: np.ndarray
     edge_nodes: np.ndarray
@@ -122,7 +119,6 @@ def evidence_parts(
     return Parts(
         logprob=found.logprob,
         passages=np.array([np.abs(values).sum() for values in per_passage]),
-        signed=np.array([values.sum() for values in per_passage]),
         attention=np.bincount(ends[0], attention, minlength=len(per_passage)),
         edge_ends=ends,
         edge_nodes=edge_index[0],
@@ -134,7 +130,7 @@ def evidence_parts(
 def _no_parts(num_passages: int) -> Parts:
     """Return what an empty answer owes to passages that name no entity: nothing."""
     none, ends, edges = np.zeros(num_passages), np.zeros((2, 0), int), np.zeros(0)
-    return Parts(NO_ENTITY, none, none, none, ends, ends[0], edges, edges)
+    return Parts(NO_ENTITY, none, none, ends, ends[0], edges, edges)
 
 
 def why(

@@ -389,13 +389,13 @@ def test_new_begins_another_conversation_over_the_same_evidence(graph_model: Loa
     session = Session(*graph_model, CONVERSATION.evidence, max_new_tokens=8)
     screen = Screen(session)
     screen(QUESTIONS[0], QUESTIONS[1])
-    first, indexes = session.turns[0], dict(session.builder._indexes)
+    first, indexes = session.turns[0], dict(session.builder.retrieval.indexes)
     said = screen("/new", QUESTIONS[0])
     assert "a new conversation" in said
     assert len(session.turns) == 1
     assert session.turns[0].text == first.text
     assert evidence_of(session.turns[0].example) == evidence_of(first.example)
-    assert session.builder._indexes == indexes
+    assert session.builder.retrieval.indexes == indexes
     assert "error: no question was answered yet" in screen("/new", "/why")
 
 

@@ -372,7 +372,7 @@ def test_documents_are_evidence_from_the_next_question_on(start: Start, qa: QA) 
     client = start(evidence=())
     id_ = client.post("/api/conversations").json()["id"]
     assert ask(client, id_, "Who wrote Dune?")["evidence"] == []
-    kept = list(qa.builder._indexes)
+    kept = list(qa.builder.retrieval.indexes)
     added = client.put("/api/documents/notes.md", content=b"# Dune\n\nFrank Herbert wrote Dune.\n")
     assert added.json() == {"name": "notes.md", "num_passages": 1, "warnings": []}
     [passage] = ask(client, id_, "Who wrote Dune?")["evidence"]
@@ -380,7 +380,7 @@ def test_documents_are_evidence_from_the_next_question_on(start: Start, qa: QA) 
     assert client.get("/api/documents").json()[0]["name"] == "notes.md"
     assert client.delete("/api/documents/notes.md").status_code == 204
     assert ask(client, id_, "Who wrote Dune, again?")["evidence"] == []
-    assert list(qa.builder._indexes) == kept  # the index of the removed document is gone
+    assert list(qa.builder.retrieval.indexes) == kept  # the index of the removed document is gone
     for name, content in (
         ("..%2Fx.txt", b"x"), (".txt", b"x"), ("a.exe", b"x"), ("a.jsonl", b"{"), ("a.pdf", b"%"),
         ("a.docx", b"PK\x03\x04"), ("e.txt", b""), (".hidden.txt", b"x"), ("a%00.txt", b"x"),

@@ -56,7 +56,7 @@ DATA_LAYERS: tuple[set[str], ...] = (
     {"sources", "retrieval", "graph"},
     {"eigen", "corpus", "scoring"},
     {"prompt", "memory_graph"},
-    {"chooser", "token_cache"},
+    {"evidence_graph", "token_cache", "turn_retrieval"},
     {"examples"},
     {"batches", "example_rows", "prediction_records"},
     {"example_cache"},

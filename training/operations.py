@@ -8,9 +8,6 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
-"""Attention that skips pairs between packed examples and above the diagonal."""
-
 
 @dataclass(frozen=True)
 class LmShape:
@@ -54,31 +51,6 @@ def lm_shape(lm: Any) -> LmShape:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     body = sum(linear.values()) - lora - head
     return LmShape(config.num_hidden_layers, heads * head_dim, body, head, lora)
-
-
-def executed(
-    lengths: Sequence[int], answer_tokens: int, packed: bool = False, attention: str = "sdpa"
-) -> Work:
-    """Return the work of one batch as the device executes it, padding included.
-
-    Args:
-        lengths: number of tokens of each example.
-        answer_tokens: number of answer tokens of all examples.
-        packed: one row without padding; else one row per example, padded to the longest.
-        attention: transformers' name of the attention. Half of the T x T pairs are skipped if no
-            mask is needed: by SDPA without padding, and by flex and flash attention, which also
-            skip pairs between packed examples.
-    """
-    longest, total = max(lengths), sum(lengths)
-    padded = longest * len(lengths)
-    tokens = total if packed else padded
-    if attention in VARLEN_ATTENTION:
-        pairs = sum(length**2 for length in lengths) / 2
-    elif packed:
-        pairs = total**2 / (1 if len(lengths) > 1 else 2)
-    else:
-        pairs = padded * longest / (1 if padded > total else 2)
-    return Work(tokens, pairs, answer_tokens)
 
 
 def useful(lengths: Sequence[int], answer_tokens: int) -> Work:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json, iter_lines
-from turngraph.data.scoring.confidence import expected_error, risk_coverage
+from turngraph.data.scoring.confidence import expected_error
 
 BINS = 10
 MEASURES: dict[str, Callable[[Json], float]] = {
@@ -49,6 +49,22 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"| {name} | {' | '.join(f'{cell:.3f}' for cell in cells)} |")
     if args.figure:
         draw(records, right, args.figure)
+
+
+def risk_coverage(
+    probabilities: Sequence[float], right: Sequence[bool]
+) -> list[tuple[float, float]]:
+    """Return the share of wrong answers among the surest, for each number of them.
+
+    Returns:
+        Coverage and risk after each question, the surest first (El-Yaniv and Wiener, 2010).
+    """
+    order = sorted(range(len(right)), key=lambda i: -probabilities[i])
+    wrong, found = 0, list[tuple[float, float]]()
+    for num, index in enumerate(order, 1):
+        wrong += not right[index]
+        found.append((num / len(order), wrong / num))
+    return found
 
 
 def read_records(path: str) -> list[Json]:

@@ -68,11 +68,13 @@ from turngraph.data.types import Conversation
 from turngraph.infer import positive
 from turngraph.model.checkpoint import commit
 from turngraph.model.graph_lm import GraphLM, make_model
-from turngraph.training.operations import LmShape, executed, operations, useful
+from turngraph.training.operations import LmShape, Work, operations, useful
 
 logger = logging.getLogger("train_speed")
 MODULE = "turngraph.benchmarks.speed.train_speed"
 Batches = list[list[Example]]
+VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
+"""Attention that skips pairs between packed examples and above the diagonal."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -222,6 +224,31 @@ def lm_operations(
         for kind in total:
             total[kind] += operations(shape, work[kind], model.gradient_checkpointing)
     return total
+
+
+def executed(
+    lengths: Sequence[int], answer_tokens: int, packed: bool = False, attention: str = "sdpa"
+) -> Work:
+    """Return the work of one batch as the device executes it, padding included.
+
+    Args:
+        lengths: number of tokens of each example.
+        answer_tokens: number of answer tokens of all examples.
+        packed: one row without padding; else one row per example, padded to the longest.
+        attention: transformers' name of the attention. Half of the T x T pairs are skipped if no
+            mask is needed: by SDPA without padding, and by flex and flash attention, which also
+            skip pairs between packed examples.
+    """
+    longest, total = max(lengths), sum(lengths)
+    padded = longest * len(lengths)
+    tokens = total if packed else padded
+    if attention in VARLEN_ATTENTION:
+        pairs = sum(length**2 for length in lengths) / 2
+    elif packed:
+        pairs = total**2 / (1 if len(lengths) > 1 else 2)
+    else:
+        pairs = padded * longest / (1 if padded > total else 2)
+    return Work(tokens, pairs, answer_tokens)
 
 
 class Run:

@@ -66,12 +66,10 @@ class Hit:
     Args:
         node: number of the chunk; a theme's is the number of chunks plus its own.
         score: f = max(own score, gamma * w * f of the neighbour that led to it).
-        found_from: the node that led to it; None for a start or by its own score.
     """
 
     node: int
     score: float
-    found_from: int | None
 
 
 def best_first(
@@ -100,38 +98,37 @@ def best_first(
     """
     own = np.round(np.asarray(scores, np.float64), DECIMALS)
     num_chunks = len(own) - len(quoted)
-    best: dict[int, tuple[float, int | None]] = {}
+    best: dict[int, float] = {}
     heap: list[tuple[float, int]] = []
     for node in starts:
-        best[node] = (float(own[node]), None)
-        heapq.heappush(heap, (-best[node][0], node))
+        best[node] = float(own[node])
+        heapq.heappush(heap, (-best[node], node))
     taken: set[int] = set()
     hits: list[Hit] = []
     left = float("inf") if settings.max_tokens is None else settings.max_tokens
     pops = 0
     while heap and pops < settings.max_pops and left > 0:
         negative, node = heapq.heappop(heap)
-        if node in taken or -negative < best[node][0]:
+        if node in taken or -negative < best[node]:
             continue
         pops += 1
         taken.add(node)
-        score, before = best[node]
         is_known = node >= num_chunks and taken.issuperset(quoted[node - num_chunks])
         if not is_known and sizes[node] <= left:
-            hits.append(Hit(node, score, before))
+            hits.append(Hit(node, best[node]))
             left -= sizes[node]
         others, weights = graph.of(node)
-        inherited = np.round(settings.gamma * weights.astype(np.float64) * max(score, 0), DECIMALS)
+        inherited = np.round(
+            settings.gamma * weights.astype(np.float64) * max(best[node], 0), DECIMALS
+        )
         found = np.where(inherited > 0, np.maximum(own[others], inherited), own[others])
         if len(others) > settings.max_pops:  # of a large theme: no others can have their turn
             fresh = np.flatnonzero(~np.isin(others, list(taken)))
             first = fresh[np.lexsort((others[fresh], -found[fresh]))[: settings.max_pops]]
             others, found = others[first], found[first]
-        for other, own_score, value in zip(
-            others.tolist(), own[others].tolist(), found.tolist(), strict=True
-        ):
-            if other not in taken and value > best.get(other, (-np.inf, None))[0]:
-                best[other] = (value, node if value > own_score else None)
+        for other, value in zip(others.tolist(), found.tolist(), strict=True):
+            if other not in taken and value > best.get(other, -np.inf):
+                best[other] = value
                 heapq.heappush(heap, (-value, other))
     return hits
 

@@ -123,19 +123,3 @@ def expected_error(probabilities: Sequence[float], right: Sequence[bool], bins: 
         sure = sum(probabilities[i] for i in inside)
         total += abs(sure - sum(bool(right[i]) for i in inside))
     return total / max(len(probabilities), 1)
-
-
-def risk_coverage(
-    probabilities: Sequence[float], right: Sequence[bool]
-) -> list[tuple[float, float]]:
-    """Return the share of wrong answers among the surest, for each number of them.
-
-    Returns:
-        Coverage and risk after each question, the surest first (El-Yaniv and Wiener, 2010).
-    """
-    order = sorted(range(len(right)), key=lambda i: -probabilities[i])
-    wrong, found = 0, list[tuple[float, float]]()
-    for num, index in enumerate(order, 1):
-        wrong += not right[index]
-        found.append((num / len(order), wrong / num))
-    return found

@@ -66,7 +66,7 @@ class Service:
         self.qa, self.options, self.folder = qa, options, folder
         self.remembers = options.memory is not None or options.memory_dir is not None
         shared = read_evidence(map(Path, options.evidence))
-        of_pools = qa.builder.prepare, qa.builder.drop_index
+        of_pools = qa.builder.prepare, qa.builder.retrieval.drop_index
         self.documents = Documents(self.user_folder, shared, *of_pools)
         resolved = AnswerOptions(max_new_tokens=options.max_new_tokens).resolved(qa.config)
         assert resolved.max_new_tokens is not None

@@ -11,6 +11,11 @@ import pytest
 from turngraph.benchmarks.quality import reliability
 
 
+def test_risk_by_coverage() -> None:
+    curve = reliability.risk_coverage([0.2, 0.9, 0.5], [False, True, False])
+    assert curve == [(1 / 3, 0.0), (2 / 3, 1 / 2), (1.0, 2 / 3)]
+
+
 def test_the_table_and_the_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "test.jsonl"
     records = [

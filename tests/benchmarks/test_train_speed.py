@@ -192,7 +192,7 @@ def test_operations_are_those_that_torch_counts(run: train_speed.Run) -> None:
 def test_executed_work(
     lengths: list[int], packed: bool, attention: str, tokens: float, pairs: float
 ) -> None:
-    assert operations.executed(lengths, 7, packed, attention) == (tokens, pairs, 7)
+    assert train_speed.executed(lengths, 7, packed, attention) == (tokens, pairs, 7)
     total = sum(lengths)
     assert operations.useful(lengths, 7) == (total, sum(n * n for n in lengths) / 2, 7)
 

@@ -19,7 +19,6 @@ from turngraph.data.scoring.confidence import (
     Confidence,
     expected_error,
     features,
-    risk_coverage,
 )
 from turngraph.data.types import NOT_IN_EVIDENCE
 from turngraph.model.checkpoint import MANIFEST, METRICS, file_hash
@@ -98,9 +97,6 @@ def test_an_answer_from_nothing_that_matches_the_question_is_withheld(evidence: 
 def test_measures_of_confidence() -> None:
     assert expected_error([0.9, 0.9, 0.1, 0.1], [True, True, False, False]) == pytest.approx(0.1)
     assert expected_error([1.0, 1.0], [False, False]) == 1
-    assert risk_coverage([0.2, 0.9, 0.5], [False, True, False]) == [
-        (1 / 3, 0.0), (2 / 3, 1 / 2), (1.0, 2 / 3),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -200,22 +200,21 @@ class Lens:
         """Number of facts by each relation that the ontology does not have."""
         return Counter(one.unknown for one in self.facts.values() if one.unknown is not None)
 
-    def snapshot(self, moment: int, hypotheses: bool = False) -> QuadStore:
+    def snapshot(self, moment: int) -> QuadStore:
         """Return a store of all quads whose default graph also has the triples that hold.
 
         Args:
             moment: seconds from 1970.
-            hypotheses: whether what was said only as a possibility holds too.
         """
         found = QuadStore()
         found.bulk_extend(iter(self.rdf))
-        found.bulk_extend(self.held(moment, hypotheses))
+        found.bulk_extend(self.held(moment))
         return found
 
-    def held(self, moment: int, hypotheses: bool = False) -> Iterator[Quad]:
-        """Yield the triples of the facts that hold, in the default graph."""
+    def held(self, moment: int) -> Iterator[Quad]:
+        """Yield the triples of the facts that hold, not as a possibility, in the default graph."""
         for one in self.facts.values():
-            if one.holds(moment) and (hypotheses or not one.hypothesis):
+            if one.holds(moment) and not one.hypothesis:
                 for quad in one.own:
                     if not isinstance(quad.graph_name, DefaultGraph):
                         yield Quad(quad.subject, quad.predicate, quad.object)

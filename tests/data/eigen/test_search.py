@@ -57,7 +57,7 @@ def chain(*weights: float) -> Neighbours:
 def test_neighbours_inherit_a_share_of_the_score() -> None:
     graph, own = chain(1.0, 0.5, 1.0), np.array([0.8, 0.1, 0.1, 0.3])
     hits = best_first(own, [0], graph, np.zeros(4), SearchSettings(gamma=0.5))
-    assert hits == [Hit(0, 0.8, None), Hit(1, 0.4, 0), Hit(2, 0.1, None), Hit(3, 0.3, None)]
+    assert hits == [Hit(0, 0.8), Hit(1, 0.4), Hit(2, 0.1), Hit(3, 0.3)]
 
 
 @given(st.integers(0, 10**6), st.integers(1, 12))

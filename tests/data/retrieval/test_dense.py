@@ -93,6 +93,6 @@ def test_the_config_chooses_the_retriever(
         Prompt(inst_tokenizer), EvidenceConfig(retriever=name, memory="none"), letters
     )
     assert builder.needs_embed == (name not in ("bm25", "links"))
-    index = builder._index(make_pool(TEXTS))
+    index = builder.retrieval.index(make_pool(TEXTS), builder.config, builder.embed)
     assert type(index) is kind
     assert index.rank("lima in peru", 1)[0].evidence.text == TEXTS[0]

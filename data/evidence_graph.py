@@ -1,0 +1,67 @@
+"""Builds the evidence graph of a turn: token chains, entity edges and question nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from turngraph.configs.schema import EvidenceConfig
+from turngraph.data.graph.chain_graph import (
+    ChainGraph,
+    CutEdges,
+    TokenisedPassage,
+    chain_graph,
+    cut_edges,
+    node_starts,
+    span_nodes,
+)
+from turngraph.data.graph.entity_spans import entity_spans
+from turngraph.data.graph.graph_edges import more_edges
+from turngraph.data.graph.mentions import find_mentions
+from turngraph.data.graph.rewire import shuffle_entity_edges
+from turngraph.data.types import Evidence
+
+
+def evidence_graph(
+    passages: Sequence[Evidence],
+    tokens: Sequence[TokenisedPassage],
+    config: EvidenceConfig,
+    *,
+    question: tuple[str, TokenisedPassage] | None = None,
+    cut: CutEdges = "nothing",
+    entities_of: Sequence[Evidence] | None = None,
+) -> ChainGraph:
+    """Build the graph of passages.
+
+    Args:
+        passages: the evidence, best first, as its tokens read.
+        tokens: of each passage.
+        config: which chains and edges the graph has.
+        question: text and tokens of question nodes; None: the graph has none.
+        cut: edges to remove, or ``shuffle`` to rewire them, as a control.
+        entities_of: the passages with their own texts, to record which nodes mention which entity;
+            None: it is not recorded.
+    """
+    texts, tokens, num_hidden = list(passages), list(tokens), 0
+    if question is not None:
+        texts.append(Evidence("question", question[0], "text"))
+        tokens.append(question[1])
+        num_hidden = len(question[1].ids)
+    spans = entity_spans(texts)
+    has_question = question is not None
+    more = more_edges(texts, tokens, spans, config.structure_edges, has_question)
+    if has_question:
+        spans[-1] = []  # ``more`` has the question's edges
+    kinds = config.chain, config.entity_edges
+    graph = chain_graph(tokens, spans, *kinds, more_edges=more, num_hidden=num_hidden)
+    if config.edges == "none":
+        graph = cut_edges(graph, "all")
+    elif "shuffle" in (cut, config.edges.removesuffix("d")):
+        graph = shuffle_entity_edges(graph, node_starts(tokens))
+    else:
+        graph = cut_edges(graph, cut)
+    if entities_of is None:
+        return graph
+    nodes = span_nodes(tokens, spans, node_starts(tokens))
+    sizes = [len(passage.ids) for passage in tokens] + [0] * (not has_question)
+    return replace(graph, mentions=find_mentions(entities_of, nodes, sizes))
