@@ -43,11 +43,13 @@ from turngraph.data.embedding import Embed
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
 from turngraph.model.graph_lm import EvidenceModel, GraphLM, node_ids_of
-from turngraph.training.operations import VARLEN_ATTENTION, LmShape, lm_shape
+from turngraph.training.operations import LmShape, lm_shape
 from turngraph.training.optimizer import make_optimizer
 
 LORA = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=("q_proj", "v_proj"))
 """GRetriever fixes these settings, so all systems use them."""
+VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
+"""Attention that skips pairs between packed examples and above the diagonal."""
 GNN_WIDTH, GNN_LAYERS, GNN_HEADS = 1024, 4, 4  # as in PyG's own G-Retriever example
 
 

@@ -40,7 +40,7 @@ from turngraph.benchmarks.speed.measures import (
     peak_bytes,
     resident_bytes,
 )
-from turngraph.benchmarks.speed.peers import LORA, Ours, Pyg, System, Trl
+from turngraph.benchmarks.speed.peers import LORA, VARLEN_ATTENTION, Ours, Pyg, System, Trl
 from turngraph.benchmarks.speed.train_table import (
     SYSTEMS,
     Cell,
@@ -73,8 +73,6 @@ from turngraph.training.operations import LmShape, Work, operations, useful
 logger = logging.getLogger("train_speed")
 MODULE = "turngraph.benchmarks.speed.train_speed"
 Batches = list[list[Example]]
-VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
-"""Attention that skips pairs between packed examples and above the diagonal."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

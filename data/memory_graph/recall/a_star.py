@@ -1,23 +1,15 @@
 """A* search for a path between every two linked objects.
 
-After PersonalAI (arXiv 2506.17001), section 3, "A*": every triplet costs 1, walked undirected. With
-
-    ip(u, v)      = 1 - u . v, of the two nodes' unit embeddings (a time has none: 1)
-    hops(v)       = triplets between v and the goal, by breadth-first search
-    weighted(v)   = hops(v) * ip(v, goal)
-    averaged(v)   = hops(v) * mean(ip of every step from the start to v, ip(v, goal))
-
-None of these is admissible (ip reaches 2 on edges of cost 1), so a path need not be a shortest one:
-it leads through nodes that resemble the goal. Where the paper leaves it open:
+After PersonalAI (arXiv 2506.17001), section 3, "A*": every triplet costs 1, walked undirected, and
+from a node v the goal is estimated to cost 1 - u . v of their unit embeddings (a time has none: 1).
+The paper's estimates by hops are left out. This one is not admissible (it reaches 2 on edges of
+cost 1), so a path need not be a shortest one: it leads through nodes that resemble the goal. Where
+the paper leaves it open:
 
 - A pair is searched from the object that the question names first to the other.
 - A node that is reached later by a shorter path is expanded again, and counts again.
 - Ties are broken by the nodes' names. Between two nodes of the path, the triplet closest to the
   question is taken; ties are broken by its text.
-- The breadth-first search starts at the goal and grows one circle at a time, only as far as the
-  nodes at hand need it: at most ``max_depth`` hops and ``max_walked`` nodes. Beyond ``max_walked``,
-  every node counts as one hop farther than the last whole circle, which is a lower bound. So a
-  graph with hubs is not walked completely.
 """
 
 from __future__ import annotations
@@ -73,7 +65,7 @@ def a_star(view: View, settings: AStar | None = None) -> Routes:
 
     Args:
         view: the graph as the question sees it.
-        settings: the heuristic and the bounds; None: the defaults.
+        settings: the bounds; None: the defaults.
     """
     settings = settings or AStar()
     pairs = list(combinations(view.question_nodes.tolist(), 2))
@@ -107,14 +99,12 @@ class _Search:
         self.view, self.start, self.goal, self.settings = view, start, goal, settings
         self.num_expanded = 0
         self.aim = view.node_vectors(np.array([goal]))[0]
-        self.hops = None if settings.heuristic == "ip" else _Hops(view, goal, settings)
 
     def run(self) -> tuple[int, ...] | None:
         """Return the nodes of the path; None if there is none within the bounds."""
         size = len(self.view.node_types)
         self.steps = np.zeros(size, np.int64)  # steps from the start plus 1; 0: not reached
         self.came_from = np.empty(size, np.int64)
-        self.walked_ip = np.zeros(size)  # sum of ip over the steps from the start
         self.steps[self.start] = 1
         self.heap: list[tuple[float, str, int, int, Iterator[int], _Offer]] = []
         self._offer(np.array([self.start]), np.zeros(1))
@@ -154,27 +144,14 @@ class _Search:
         steps = self.steps[node] + 1
         _, others = self.view.around(node)
         new, _ = distinct(others[(self.steps[others] == 0) | (self.steps[others] > steps)])
-        if self.hops is not None:
-            new = new[np.isfinite(self.hops(new))]
         self.steps[new] = steps
         self.came_from[new] = node
-        self._offer(new, steps - 1 + self._estimate(node, new))
+        self._offer(new, steps - 1 + self._estimate(new))
 
-    def _estimate(self, node: int, new: np.ndarray) -> np.ndarray:
-        """Return the heuristic: the estimated cost from each new node to the goal."""
-        direct = self._ip(new, self.aim)
-        if self.hops is None:
-            return direct
-        hops = self.hops(new)
-        if self.settings.heuristic == "weighted":
-            return np.asarray(hops * direct)
-        step = self._ip(new, self.view.node_vectors(np.array([node]))[0])
-        self.walked_ip[new] = self.walked_ip[node] + step
-        return np.asarray(hops * (self.walked_ip[new] + direct) / self.steps[new])
-
-    def _ip(self, nodes: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    def _estimate(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the estimated cost from each node to the goal."""
         blocks = [nodes[i : i + BLOCK] for i in range(0, len(nodes), BLOCK)]
-        dots = [self.view.node_vectors(block) @ vector for block in blocks]
+        dots = [self.view.node_vectors(block) @ self.aim for block in blocks]
         return np.asarray(1 - rounded(np.concatenate([np.empty(0), *dots])))
 
     def _path(self) -> tuple[int, ...]:
@@ -182,32 +159,3 @@ class _Search:
         while nodes[-1] != self.start:
             nodes.append(int(self.came_from[nodes[-1]]))
         return tuple(reversed(nodes))
-
-
-class _Hops:
-    """Hop distances to a goal, by a breadth-first search that grows only as far as needed."""
-
-    def __init__(self, view: View, goal: int, settings: AStar) -> None:
-        self.view, self.settings = view, settings
-        self.hops = np.full(len(view.node_types), np.inf)
-        self.hops[goal] = 0
-        self.circle, self.radius, self.num_walked = np.array([goal]), 0, 0
-
-    def __call__(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the hops from each node to the goal, float; infinite beyond the bounds."""
-        while np.isinf(self.hops[nodes]).any() and self._may_grow():
-            self._grow()
-        hops = self.hops[nodes]
-        unknown = len(self.circle) > 0 and self.radius < self.settings.max_depth
-        return np.where(np.isinf(hops), self.radius + 1, hops) if unknown else hops
-
-    def _may_grow(self) -> bool:
-        inside = self.num_walked + len(self.circle) <= self.settings.max_walked
-        return len(self.circle) > 0 and self.radius < self.settings.max_depth and inside
-
-    def _grow(self) -> None:
-        self.num_walked += len(self.circle)
-        self.radius += 1
-        others = self.view.around_all(self.circle)[2]
-        self.circle, _ = distinct(others[np.isinf(self.hops[others])])
-        self.hops[self.circle] = self.radius

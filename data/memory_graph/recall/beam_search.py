@@ -3,12 +3,12 @@
 After PersonalAI (arXiv 2506.17001), section 3, "BeamSearch". Where the paper leaves it open:
 
 - The extensions of one depth are taken best first until ``max_paths`` have survived. An extension
-  that meets a node or triplet of a better extension of this depth is discarded (``fallen``). All
+  that meets a node of a better extension of this depth is discarded (``fallen``). All
   extensions after the last survivor are dropped by the beam, whether they would have met anything
   or not.
 - A path has ended if it has no allowed extension, or if all its extensions were discarded. A path
   whose extensions were dropped is no result: better paths replaced it.
-- Only live paths occupy their nodes and triplets; those of ended and dropped paths are free again.
+- Only live paths occupy their nodes; those of ended and dropped paths are free again.
 - Ties are broken by the texts of the paths, hop by hop: the triplet, then the name of the node
   behind it. Only paths with the same texts are ordered by id.
 - Of parallel triplets between two nodes the closest is taken; the others then meet its node.
@@ -30,6 +30,8 @@ from turngraph.data.memory_graph.recall.view import View, apart
 
 NEAR = 256
 """Number of a hub's triplets, the closest ones, that are considered first."""
+MEAN_ALPHA = 0.75
+"""A path's score is its cost / hops ** MEAN_ALPHA; with 0 it would be the sum, with 1 the mean."""
 
 
 class Path(NamedTuple):
@@ -45,9 +47,10 @@ class Path(NamedTuple):
     triplets: tuple[int, ...] = ()
     cost: float = 0.0
 
-    def score(self, mean_alpha: float) -> float:
-        """Return cost / hops ** mean_alpha, 0 without a hop; smaller is better."""
-        return self.cost / math.pow(max(len(self.triplets), 1), mean_alpha)
+    @property
+    def score(self) -> float:
+        """cost / hops ** MEAN_ALPHA, 0 without a hop; smaller is better."""
+        return self.cost / math.pow(max(len(self.triplets), 1), MEAN_ALPHA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class PathCounts:
         extended: paths that were replaced by their extensions.
         ended: paths that could not be extended.
         continuous: paths that reached ``max_depth``.
-        fallen: paths that met a node or triplet of a better path at the same depth.
+        fallen: paths that met a node of a better path at the same depth.
         dropped: paths that were not among the ``max_paths`` best of their depth.
         cut: ended and continuous paths that the final sorting left out.
     """
@@ -98,7 +101,7 @@ def beam_search(view: View, settings: BeamSearch | None = None) -> Beams:
 
     Args:
         view: the graph as the question sees it.
-        settings: depth, width, and whether paths may cross; None: the defaults.
+        settings: depth and width; None: the defaults.
     """
     settings = settings or BeamSearch()
     known = _Neighbourhoods(view)
@@ -203,10 +206,12 @@ class _Search:
             return
         live, view = self.live, self.known.view
         around = self.known.of([path.nodes[-1] for path in live])
-        free = _free(self.known, live, around, self.settings)
-        taken = _take(view, live, around, free, self.settings)
+        # no node of a live path is taken twice, and so none of their triplets is either
+        met = set(chain.from_iterable(path.nodes for path in live))
+        free, most = self.known.elsewhere(around, met), self.settings.max_paths
+        taken = _take(view, live, around, free, most)
         if taken is None:  # the near triplets were too few
-            taken = _take(view, live, [a.whole(view) for a in around], free, self.settings)
+            taken = _take(view, live, [a.whole(view) for a in around], free, most)
             assert taken is not None
         survivors, fallen = taken
         offered = [int(np.count_nonzero(allowed)) for allowed in free]
@@ -223,33 +228,9 @@ class _Search:
     def finish(self) -> tuple[list[Path], PathCounts]:
         """Return the paths that are kept, and the counts."""
         ended, live = self.ended, self.live
-        kept = _final(self.known.view, ended, live, self.settings)
+        kept = _ranked(self.known.view, [*ended, *live])[: self.settings.max_paths]
         cut = len(ended) + len(live) - len(kept)
         return kept, self.counts + PathCounts(ended=len(ended), continuous=len(live), cut=cut)
-
-
-def _free(
-    known: _Neighbourhoods,
-    live: Sequence[Path],
-    around: Sequence[_Neighbourhood],
-    settings: BeamSearch,
-) -> list[np.ndarray]:
-    """Return, for each path, which of the triplets at its end it may take."""
-    again = settings.same_path_intersection_by_node
-    if not (again or settings.diff_paths_intersection_by_node):
-        # no node of a live path is taken twice, and so none of their triplets is either
-        return known.elsewhere(around, set(chain.from_iterable(path.nodes for path in live)))
-    found = []
-    for path, a in zip(live, around, strict=True):
-        others = [other for other in live if other is not path]
-        nodes, triplets = set(path.nodes[-2:-1] if again else path.nodes), set(path.triplets)
-        if not settings.diff_paths_intersection_by_node:
-            nodes.update(*(other.nodes for other in others))
-        if not settings.diff_paths_intersection_by_rel:
-            triplets.update(*(other.triplets for other in others))
-        (free,) = known.elsewhere([a], nodes)
-        found.append(free & ~np.isin(a.triplets, list(triplets)))
-    return found
 
 
 def _take(
@@ -257,7 +238,7 @@ def _take(
     live: Sequence[Path],
     around: Sequence[_Neighbourhood],
     free: Sequence[np.ndarray],
-    settings: BeamSearch,
+    max_paths: int,
 ) -> tuple[list[Path], list[int]] | None:
     """Take the best extensions that do not meet each other.
 
@@ -274,7 +255,7 @@ def _take(
     limit = min(path.cost + a.limit for path, a in zip(live, around, strict=True))
     survivors: list[Path] = []
     fallen = [0] * len(live)
-    met, used = set[int](), set[int]()
+    met = set[int]()
 
     def extended(i: int) -> Path:
         path = live[whose[i]]
@@ -291,20 +272,17 @@ def _take(
         return _read(view, [extended(i) for i in tied])
 
     for i in best_first(costs, read):
-        if len(survivors) == settings.max_paths:
+        if len(survivors) == max_paths:
             return survivors, fallen
         if costs[i] >= limit:
             return None
         new = extended(i)
-        node, triplet = new.nodes[-1], new.triplets[-1]
-        by_node = node in met and not settings.diff_paths_intersection_by_node
-        if by_node or (triplet in used and not settings.diff_paths_intersection_by_rel):
+        if new.nodes[-1] in met:
             fallen[whose[i]] += 1
             continue
-        met.add(node)
-        used.add(triplet)
+        met.add(new.nodes[-1])
         survivors.append(new)
-    done = limit == math.inf or len(survivors) == settings.max_paths
+    done = limit == math.inf or len(survivors) == max_paths
     return (survivors, fallen) if done else None
 
 
@@ -314,22 +292,7 @@ def _read(view: View, paths: Sequence[Path]) -> list[list[tuple[str, str]]]:
     return [[(view.text(triplet), next(names)) for triplet in path.triplets] for path in paths]
 
 
-def _final(
-    view: View, ended: list[Path], continuous: list[Path], settings: BeamSearch
-) -> list[Path]:
-    """Return the ``max_paths`` best of both kinds, or of one kind before the other."""
-    kinds = [[*ended, *continuous]]
-    if settings.final_sorting_mode == "ended_first":
-        kinds = [ended, continuous]
-    elif settings.final_sorting_mode == "continuous_first":
-        kinds = [continuous, ended]
-    ranked: list[Path] = []
-    for paths in kinds:
-        ranked += _ranked(view, paths, settings.mean_alpha)
-    return ranked[: settings.max_paths]
-
-
-def _ranked(view: View, paths: Sequence[Path], mean_alpha: float) -> list[Path]:
-    scores = np.array([path.score(mean_alpha) for path in paths])
+def _ranked(view: View, paths: Sequence[Path]) -> list[Path]:
+    scores = np.array([path.score for path in paths])
     order = best_first(scores, lambda tied: _read(view, [paths[i] for i in tied]))
     return [paths[i] for i in order]

@@ -121,7 +121,7 @@ def spread(view: View, settings: PPR) -> Spread:
         waiting[active] = 0
         scores[active] += (1 - settings.damping) * amounts
         passed[active] += settings.damping * amounts
-        others, parts = _pass_on(view, active, settings.damping * amounts, starts, settings)
+        others, parts = _pass_on(view, active, settings.damping * amounts, starts)
         np.add.at(waiting, others, parts)
         reached, _ = distinct(others)
         num_walked += len(others)
@@ -136,11 +136,9 @@ def _starts(view: View, settings: PPR) -> Shares:
     return nodes, np.full(len(nodes), 1 / max(len(nodes), 1))
 
 
-def _pass_on(
-    view: View, active: np.ndarray, amounts: np.ndarray, starts: Shares, settings: PPR
-) -> Shares:
+def _pass_on(view: View, active: np.ndarray, amounts: np.ndarray, starts: Shares) -> Shares:
     """Return the nodes, with repeats, that get score from the sorted active nodes, and how much."""
-    _, rows, others, shares = _shares(view, active, settings)
+    _, rows, others, shares = _shares(view, active)
     stuck = np.bincount(rows, minlength=len(active)) == 0
     if not stuck.any():
         return others, amounts[rows] * shares
@@ -149,18 +147,13 @@ def _pass_on(
     return np.concatenate([others, nodes]), np.concatenate([amounts[rows] * shares, back])
 
 
-def _shares(
-    view: View, nodes: np.ndarray, settings: PPR
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _shares(view: View, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the triplets at sorted nodes: id, index of the node, other end, share of its score."""
     triplets, here, others = view.around_all(nodes)
     walked = np.flatnonzero(view.node_types[others] != TIME)
     triplets, here, others = triplets[walked], here[walked], others[walked]
     rows = np.searchsorted(nodes, here)
-    weights = np.ones(len(triplets))
-    if settings.weights == "similarity":
-        weights = np.maximum((1 + rounded(view.similarity(triplets))) / 2, 1e-6)
-    return triplets, rows, others, weights / np.bincount(rows, weights, len(nodes))[rows]
+    return triplets, rows, others, 1 / np.bincount(rows, minlength=len(nodes))[rows]
 
 
 def _scored(view: View, flow: Spread, settings: PPR) -> tuple[np.ndarray, np.ndarray]:
@@ -169,7 +162,7 @@ def _scored(view: View, flow: Spread, settings: PPR) -> tuple[np.ndarray, np.nda
     types = view.node_types[nodes]
     texts = nodes[(types == THESIS) | (types == EPISODIC)]
     nodes = np.flatnonzero(flow.passed)
-    triplets, rows, _, shares = _shares(view, nodes, settings)
+    triplets, rows, _, shares = _shares(view, nodes)
     simple = np.flatnonzero(view.types(triplets) == SIMPLE)
     each, which = distinct(triplets[simple])
     amounts = (flow.passed[nodes][rows] * shares)[simple]

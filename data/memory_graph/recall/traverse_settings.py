@@ -6,7 +6,6 @@ The defaults are those of PersonalAI (arXiv 2506.17001, section 4) where it stat
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 from turngraph.configs.memory_schema import TRAVERSALS
 from turngraph.configs.user_error import UserError
@@ -24,13 +23,6 @@ def _at_least(settings: object, least: int, *names: str) -> None:
         _check(settings, name, getattr(settings, name) >= least, f"must be at least {least}")
 
 
-def _one_of(settings: object, name: str, known: tuple[str, ...]) -> None:
-    _check(settings, name, getattr(settings, name) in known, f"must be one of {', '.join(known)}")
-
-
-Sorting = Literal["mixed", "ended_first", "continuous_first"]
-
-
 @dataclass(frozen=True, slots=True)
 class BeamSearch:
     """Settings of ``beam_search.beam_search``."""
@@ -39,43 +31,22 @@ class BeamSearch:
     """Most triplets in a path."""
     max_paths: int = 10
     """Number of paths that survive each depth, and that are kept at the end, for every object."""
-    same_path_intersection_by_node: bool = False
-    """A path may revisit one of its nodes (but never go straight back)."""
-    diff_paths_intersection_by_node: bool = False
-    """A path may visit a node of another live path."""
-    diff_paths_intersection_by_rel: bool = False
-    """A path may use a triplet of another live path."""
-    mean_alpha: float = 0.75
-    """A path's score is its cost / hops ** mean_alpha; 0: the sum, 1: the mean."""
-    final_sorting_mode: Sorting = "mixed"
-    """Order in which paths are kept: the best of all, or those of one kind before the other."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "max_depth", "max_paths")
-        _check(self, "mean_alpha", 0 <= self.mean_alpha <= 1, "must lie between 0 and 1")
-        _one_of(self, "final_sorting_mode", get_args(Sorting))
-
-
-Heuristic = Literal["ip", "weighted", "averaged"]
 
 
 @dataclass(frozen=True, slots=True)
 class AStar:
     """Settings of ``a_star.a_star``."""
 
-    heuristic: Heuristic = "ip"
-    """Estimate of the cost to the goal; none of the three is admissible."""
     max_depth: int = 10
     """Most triplets in a path."""
     max_expanded: int = 150
     """Most nodes that are expanded for each pair of linked objects."""
-    max_walked: int = 10_000
-    """Most nodes that the breadth-first search from one goal expands (weighted, averaged). Nodes
-    that it has not reached count as one hop farther than its last complete circle."""
 
     def __post_init__(self) -> None:
-        _one_of(self, "heuristic", get_args(Heuristic))
-        _at_least(self, 1, "max_depth", "max_expanded", "max_walked")
+        _at_least(self, 1, "max_depth", "max_expanded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +134,6 @@ class PPR:
     threshold: float = 1e-5
     """Smallest score that a node passes on; 0: any. Large graphs are then walked only around the
     linked objects, and scores have about this error."""
-    weights: Literal["one", "similarity"] = "one"
-    """Weights of a node's triplets: all equal, or (1 + cosine to the question) / 2."""
     restart: Restart | None = None
     """Restart distribution; None: uniform over the linked objects, and in ``ask_episodes`` the
     default for the record's kind of texts (``PASSAGES`` or ``TURNS``). With a ``Restart``, texts
@@ -174,7 +143,6 @@ class PPR:
         _at_least(self, 1, "top_k", "num_rounds")
         _check(self, "damping", 0 < self.damping < 1, "must lie between 0 and 1, both excluded")
         _at_least(self, 0, "threshold")
-        _one_of(self, "weights", ("one", "similarity"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,22 @@
-"""A*: paths worked by hand for each heuristic, the fast search beside a plain one, the bounds."""
+"""A*: a path worked by hand, the fast search beside a plain one, the bounds."""
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any
 
 import networkx as nx
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngraph.data.memory_graph.recall.a_star import Routes, _Hops, a_star
+from turngraph.data.memory_graph.recall.a_star import Routes, a_star
 from turngraph.data.memory_graph.recall.traverse_settings import AStar
 from turngraph.tests.data.memory_graph.tiny_graphs import graphs, networkx_of, shuffled
 from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
 SETTINGS = st.builds(
     AStar,
-    heuristic=st.sampled_from(("ip", "weighted", "averaged")),
     max_depth=st.integers(1, 6),
     max_expanded=st.sampled_from((2, 5, 150)),
 )
@@ -33,26 +31,13 @@ def named(view: TinyView, found: Routes) -> list[str]:
     return ["".join(view.names(route.nodes)) for route in found.routes]
 
 
-def test_by_hand_inner_product_takes_the_longer_path() -> None:
+def test_by_hand_the_longer_path_is_taken() -> None:
     # open: x 1 + 2 = 3, y 1 + 0 = 1; of y: z 2 + 0 = 2; of z: g 3 + 0 = 3, which ties with x and
     # reads before it, so that three nodes are expanded: s, y, z
     found = a_star(HAND)
     assert named(HAND, found) == ["syzg"]
     assert found.num_expanded == 3
     assert HAND.texts(found.triplets) == ["s to y", "y to z", "g of z"]
-
-
-def test_by_hand_weighted_by_hops() -> None:
-    # hops to g: x 1, z 1, y 2. x 1 + 1 * 2 = 3, y 1 + 2 * 0 = 1, z 2 + 1 * 0 = 2, g 3: as above
-    found = a_star(HAND, AStar("weighted"))
-    assert (named(HAND, found), found.num_expanded) == (["syzg"], 3)
-
-
-def test_by_hand_averaged_over_the_steps() -> None:
-    # of s: x 1 + 1 * mean(1, 2) = 2.5; y 1 + 2 * mean(1, 0) = 2
-    # of y: z 2 + 1 * mean(1, 0, 0) = 2.3333; of z: g 3 + 0; then x at 2.5: g in 2 steps, 2 + 0
-    found = a_star(HAND, AStar("averaged"))
-    assert (named(HAND, found), found.num_expanded) == (["sxg"], 4)
 
 
 def test_of_parallel_triplets_the_closest_is_taken() -> None:
@@ -79,26 +64,9 @@ def test_no_path_is_found_beyond_the_bounds(bound: dict[str, int]) -> None:
     assert named(chain, a_star(chain, AStar(**bound))) == []
 
 
-def test_hop_distances_grow_only_as_far_as_needed_and_bounded() -> None:
-    names = [f"n{i}" for i in range(8)]
-    chain = [(a, "to", b) for a, b in pairwise(names)]
-    view = TinyView(chain, lone=["away"])
-    ids = np.array([view.ids[name] for name in names])
-    hops = _Hops(view, ids[0], AStar())
-    assert hops(ids[:3]).tolist() == [0, 1, 2]
-    assert (hops.radius, hops.num_walked) == (2, 2)
-    assert hops(ids).tolist() == list(range(8))
-    assert hops(np.array([view.ids["away"]])).tolist() == [np.inf]
-    few = _Hops(view, ids[0], AStar(max_walked=3))  # three circles, and at least one hop more
-    assert few(ids).tolist() == [0, 1, 2, 3, 4, 4, 4, 4]
-    near = _Hops(view, ids[0], AStar(max_depth=3))  # beyond the longest path
-    assert near(ids).tolist() == [0, 1, 2, 3, *[np.inf] * 4]
-
-
 def plain_search(view: TinyView, start: int, goal: int, chosen: AStar) -> list[int] | None:
     """Search by the definition with a list of open nodes: (estimate, name), steps, path."""
     graph = networkx_of(view)
-    hops = nx.single_source_shortest_path_length(graph.reverse(), goal, chosen.max_depth)
     vector = lambda node: view.node_vectors([node])[0].astype(float)  # noqa: E731
     ip = lambda u, v: 1 - float(vector(u) @ vector(v))  # noqa: E731
     opened: list[tuple[float, str, list[int]]] = [(0.0, "", [start])]
@@ -115,16 +83,10 @@ def plain_search(view: TinyView, start: int, goal: int, chosen: AStar) -> list[i
             return None
         expanded += 1
         for other in sorted(set(graph.successors(node))):
-            known = chosen.heuristic == "ip" or other in hops
-            if best.get(other, 99) > steps + 1 and known:
+            if best.get(other, 99) > steps + 1:
                 best[other] = steps + 1
-                left = ip(other, goal)
-                if chosen.heuristic == "weighted":
-                    left *= hops[other]
-                if chosen.heuristic == "averaged":
-                    walked = [ip(u, v) for u, v in zip(way, [*way[1:], other], strict=True)]
-                    left = hops[other] * float(np.mean([*walked, left]))
-                opened.append((steps + 1 + left, view.names([other])[0], [*way, other]))
+                estimate = steps + 1 + ip(other, goal)
+                opened.append((estimate, view.names([other])[0], [*way, other]))
     return None
 
 
