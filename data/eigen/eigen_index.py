@@ -198,7 +198,6 @@ class EigenIndex:
             scores,
             starts.tolist(),
             self.graph,
-            np.zeros(len(scores)),
             self.settings,
             self.quoted,
         )

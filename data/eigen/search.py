@@ -29,13 +29,11 @@ class SearchSettings:
         gamma: how much of a chunk's score its neighbours inherit, times the edge's weight, from 0.
         num_starts: chunks or themes that the search starts at.
         max_pops: most nodes that are taken from the heap.
-        max_tokens: token budget of what is returned; None: no limit.
     """
 
     gamma: float = 0.7
     num_starts: int = 5
     max_pops: int = 64
-    max_tokens: int | None = None
 
     def __post_init__(self) -> None:
         """Check the settings.
@@ -43,9 +41,9 @@ class SearchSettings:
         Raises:
             UserError: a setting is out of range.
         """
-        for name, least in (("gamma", 0), ("num_starts", 1), ("max_pops", 1), ("max_tokens", 1)):
+        for name, least in (("gamma", 0), ("num_starts", 1), ("max_pops", 1)):
             value = getattr(self, name)
-            if value is not None and not least <= value < float("inf"):
+            if not least <= value < float("inf"):
                 raise UserError(f"search: {name} {value!r} given, must be at least {least}")
 
 
@@ -76,25 +74,22 @@ def best_first(
     scores: np.ndarray,
     starts: Sequence[int],
     graph: Graph,
-    sizes: Sequence[int] | np.ndarray,
     settings: SearchSettings = SEARCH,
     quoted: Sequence[Sequence[int]] = (),
 ) -> list[Hit]:
-    """Return nodes best first, within the token budget.
+    """Return nodes best first.
 
     Args:
         scores: [N] own score of every node: the largest cosine of the prompt with its text and its
             questions.
         starts: nodes that the heap begins with.
         graph: neighbours of every node.
-        sizes: [N] tokens of every node's text.
         settings: of the search.
         quoted: for every theme, the chunks that its summary quotes; a theme whose quoted chunks are
             all found already is skipped.
 
     Returns:
-        The nodes in the order in which they were taken; one that does not fit into what is left of
-        the budget is left out, and the search goes on.
+        The nodes in the order in which they were taken.
     """
     own = np.round(np.asarray(scores, np.float64), DECIMALS)
     num_chunks = len(own) - len(quoted)
@@ -105,18 +100,16 @@ def best_first(
         heapq.heappush(heap, (-best[node], node))
     taken: set[int] = set()
     hits: list[Hit] = []
-    left = float("inf") if settings.max_tokens is None else settings.max_tokens
     pops = 0
-    while heap and pops < settings.max_pops and left > 0:
+    while heap and pops < settings.max_pops:
         negative, node = heapq.heappop(heap)
         if node in taken or -negative < best[node]:
             continue
         pops += 1
         taken.add(node)
         is_known = node >= num_chunks and taken.issuperset(quoted[node - num_chunks])
-        if not is_known and sizes[node] <= left:
+        if not is_known:
             hits.append(Hit(node, best[node]))
-            left -= sizes[node]
         others, weights = graph.of(node)
         inherited = np.round(
             settings.gamma * weights.astype(np.float64) * max(best[node], 0), DECIMALS

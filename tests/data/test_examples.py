@@ -256,7 +256,7 @@ def test_a_pool_is_indexed_once(prompt: Prompt, monkeypatch: pytest.MonkeyPatch)
         made.append(pool)
         return EvidenceIndex(pool, ranker, stemmer)
 
-    monkeypatch.setattr("turngraph.data.examples.EvidenceIndex", index)
+    monkeypatch.setattr("turngraph.data.turn_retrieval.EvidenceIndex", index)
     builder, conversation = builder_of(prompt), golden.conversation()
     builder.conversation(conversation)
     builder.conversation(replace(conversation, id="another over the same page"))

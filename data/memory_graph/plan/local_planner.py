@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.plan import stages
-from turngraph.data.memory_graph.plan.model_planner import ModelPlanner, StageSettings
+from turngraph.data.memory_graph.plan.model_planner import ModelPlanner
 from turngraph.data.memory_graph.plan.model_replies import ModelReplies
 from turngraph.data.memory_graph.plan.rules_planner import rules_clues
 from turngraph.data.memory_graph.plan.steps import (
@@ -36,13 +36,10 @@ class LocalPlanner(ModelPlanner):
     Args:
         replies: the language model; its ``max_calls`` should be ``MAX_CALLS``.
         limits: as in ``ModelPlanner``; four steps take at most eight calls.
-        num_read: most facts of a prompt, the closest ones.
     """
 
-    def __init__(
-        self, replies: ModelReplies, limits: PlanSettings | None = None, num_read: int = NUM_READ
-    ) -> None:
-        super().__init__(replies, limits, StageSettings(num_read=num_read), "lm")
+    def __init__(self, replies: ModelReplies, limits: PlanSettings | None = None) -> None:
+        super().__init__(replies, limits, "lm", NUM_READ)
         self._reader = RulesExtractor()
 
     def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.replies import unique
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan import stages
@@ -35,22 +33,8 @@ from turngraph.data.memory_graph.recall.link_entities import Matched
 from turngraph.data.memory_graph.recall.plan_trace import Clue, SubTrace
 from turngraph.data.normalise import fold
 
-
-@dataclass(frozen=True, slots=True)
-class StageSettings:
-    """Settings of the stages that a language model decides."""
-
-    rewrite: bool = False
-    """Correct, shorten and complete the question first, by five calls one after the other; the
-    paper finds no use in it. The question itself is asked too."""
-    strict: bool = True
-    """A sub-question's answer may be that there is none; False: it says what the steps allow."""
-    num_read: int = 20
-    """Most facts of a prompt, the closest ones."""
-
-    def __post_init__(self) -> None:
-        if self.num_read < 1:
-            raise UserError(f"num_read: {self.num_read!r} given, must be at least 1")
+NUM_READ = 20
+"""Most facts of a prompt, the closest ones."""
 
 
 class _Finding(NamedTuple):
@@ -70,8 +54,8 @@ class ModelPlanner:
     Args:
         replies: the language model.
         limits: settings of the plan.
-        settings: settings of the stages.
         name: of the planner.
+        num_read: most facts of a prompt, the closest ones.
 
     Attributes:
         counts: replies of which something was left out, by reason.
@@ -81,11 +65,11 @@ class ModelPlanner:
         self,
         replies: ModelReplies,
         limits: PlanSettings | None = None,
-        settings: StageSettings | None = None,
         name: str = "model",
+        num_read: int = NUM_READ,
     ) -> None:
-        self.replies, self.name = replies, name
-        self.limits, self.settings = limits or PlanSettings(), settings or StageSettings()
+        self.replies, self.name, self.num_read = replies, name, num_read
+        self.limits = limits or PlanSettings()
         self.counts: Counter[str] = Counter()
 
     @property
@@ -94,17 +78,12 @@ class ModelPlanner:
         return self.replies.calls
 
     def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the independent parts of each question, reworded first if that is set."""
+        """Return the independent parts of each question."""
         self.replies.begin()
-        texts = list(questions)
-        for stage in stages.REWRITINGS if self.settings.rewrite else ():
-            values = self.replies([stages.rewriting_prompt(stage, text) for text in texts])
-            new = [read_text(value["question"]) for value in values]
-            texts = [text or old for text, old in zip(new, texts, strict=True)]
-        values = self.replies([stages.decompose_prompt(text) for text in texts])
+        values = self.replies([stages.decompose_prompt(text) for text in questions])
         return [
             read_parts(text, value, stages.MAX_PARTS)
-            for text, value in zip(texts, values, strict=True)
+            for text, value in zip(questions, values, strict=True)
         ]
 
     def plan(self, progress: Sequence[Progress]) -> list[tuple[str, ...]]:
@@ -181,7 +160,7 @@ class ModelPlanner:
         for fact in best:
             text = fold(" ".join(fact.ends or (fact.text,))).rstrip(".")
             different.setdefault((text, fact.valid_from, fact.valid_to), fact)
-        return list(different.values())[: self.settings.num_read]
+        return list(different.values())[: self.num_read]
 
     def answered(self, value: Any, facts: Sequence[Fact]) -> _Finding:
         """Return the answer of a reply about facts; none if it names no fact.
@@ -240,8 +219,7 @@ class ModelPlanner:
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
         """Return the answer of each sub-question; None without any answer of a step."""
         values = self.replies.some(
-            stages.answer_prompt(each, self.settings.strict) if _has_answer(each) else None
-            for each in progress
+            stages.answer_prompt(each) if _has_answer(each) else None for each in progress
         )
         return [None if value is None else read_answer(value) or None for value in values]
 

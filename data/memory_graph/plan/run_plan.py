@@ -195,7 +195,7 @@ class _Run:
             clues = [each[: self.settings.max_clues] for each in clues]
         with self._timed("recall"):
             wave = [clue for each in clues for clue in each]
-            wave += [Clue(live[0].root)] if self.settings.whole and not self.recalls else []
+            wave += [Clue(live[0].root)] if not self.recalls else []
             found = iter(self.cache.search(self.recall, wave, self.as_of, self.settings))
             searched = [
                 Searched(step, tuple(next(found) for _ in each))
@@ -261,7 +261,6 @@ class _Run:
             names,
             settings.num_candidates,
             min_similarity=settings.recall.min_name_similarity,
-            exact_first=settings.exact_first,
         )
 
     @contextmanager

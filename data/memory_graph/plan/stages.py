@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Literal
 
 from turngraph.data.memory_graph.extract.model_extractor import Prompt, known_line
 from turngraph.data.memory_graph.extract.replies import (
@@ -26,10 +25,6 @@ from turngraph.data.memory_graph.extract.replies import (
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import Progress, Ready
 from turngraph.data.memory_graph.recall.plan_trace import SubTrace
-
-Rewriting = Literal["mistakes", "surplus", "grammar", "terms", "expand"]
-REWRITINGS: tuple[Rewriting, ...] = ("mistakes", "surplus", "grammar", "terms", "expand")
-"""Two calls that remove what disturbs, three that complete (stages 1a and 1b)."""
 
 MAX_QUESTION, MAX_REASON, MAX_ANSWER, MAX_STEP = 500, 200, 200, 200
 """Longest texts of a reply, in characters."""
@@ -94,11 +89,6 @@ def _prompt(stage: str, schema: Schema, subject: str, values: Mapping[str, objec
     return Prompt(text, schema, f"stage {stage}, {subject}")
 
 
-def rewriting_prompt(stage: Rewriting, question: str) -> Prompt:
-    """Return the prompt for one of the rewordings of a question."""
-    return _prompt(stage, QUESTION, "the question", {"question": one_line(question)})
-
-
 def decompose_prompt(question: str) -> Prompt:
     """Return the prompt for the independent parts of a question."""
     return _prompt("decompose", PARTS, "the question", {"question": one_line(question)})
@@ -156,10 +146,9 @@ def next_prompt(progress: Progress, most: int) -> Prompt:
     return _prompt("next", next_schema(most), _after(progress), values)
 
 
-def answer_prompt(progress: Progress, strict: bool) -> Prompt:
-    """Return the prompt for a sub-question's answer; a strict one may have none."""
-    stage = "strict" if strict else "casual"
-    return _prompt(stage, ANSWER, "the sub-question", _done(progress))
+def answer_prompt(progress: Progress) -> Prompt:
+    """Return the prompt for a sub-question's answer, which may be that there is none."""
+    return _prompt("strict", ANSWER, "the sub-question", _done(progress))
 
 
 def aggregate_prompt(question: str, subs: Sequence[SubTrace]) -> Prompt:

@@ -55,12 +55,8 @@ class PlanSettings:
     """Most objects that a name of a step may mean (V_m)."""
     num_facts: int = 50
     """Most facts of a clue query (F_m)."""
-    exact_first: bool = True
-    """A name that is an alias of objects means these only."""
     num_fillings: int = 1
     """Most answers of a step that fill a reference to it, each of which makes a text of its own."""
-    whole: bool = True
-    """Ask the question itself, too, beside the first steps; its ranking counts as a step's."""
     recall: RecallSettings = field(default_factory=RecallSettings)
     """Settings of each recall; its ``num_facts`` gives way to that of the plan."""
 

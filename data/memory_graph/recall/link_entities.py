@@ -94,19 +94,17 @@ def match_names(
     matrix: VectorMatrix,
     top_k: int,
     min_similarity: float,
-    exact_first: bool,
 ) -> list[tuple[Matched, ...]]:
-    """Return for each name the objects that it may mean, best first: exact ones, then candidates.
+    """Return for each name the objects that it may mean, best first: exact ones, else candidates.
 
     Args:
         db, names, matrix: as in ``link_entities``.
         embed: returns unit vectors of names; is called once, with those that need candidates.
         top_k: maximum number of objects for each name.
         min_similarity: smallest cosine of a candidate.
-        exact_first: whether a name that is an alias of objects means these only.
     """
     exact = [exact_objects(db, name) for name in names]
-    unsure = [name for name, nodes in zip(names, exact, strict=True) if not (nodes and exact_first)]
+    unsure = [name for name, nodes in zip(names, exact, strict=True) if not nodes]
     vectors = dict(zip(unsure, embed(unsure), strict=True)) if unsure else {}
     found = []
     for name, sure in zip(names, exact, strict=True):

@@ -354,7 +354,6 @@ class Recall:
         names: Sequence[str],
         top_k: int,
         min_similarity: float = 0.5,
-        exact_first: bool = True,
     ) -> list[tuple[Matched, ...]]:
         """Return for each name the objects that it may mean, best first; see ``match_names``.
 
@@ -362,7 +361,6 @@ class Recall:
             names: names, as a question spells them.
             top_k: maximum number of objects for each.
             min_similarity: smallest cosine between a name and that of an object.
-            exact_first: whether a name that is an alias of objects means these only.
         """
         with self.store.reading():
             self.adjacency.refresh()
@@ -374,7 +372,6 @@ class Recall:
                 self.vectors.names,
                 top_k=top_k,
                 min_similarity=min_similarity,
-                exact_first=exact_first,
             )
 
     def closeness_of_names(self, text: str, names: Sequence[str]) -> np.ndarray:

@@ -240,8 +240,7 @@ class ThemeIndex:
             largest(themes, numbers[: len(themes)], RANKED) + count,
         ]
         starts = fuse(rankings, len(own))[: settings.num_starts].tolist()
-        sizes = np.concatenate([self.ends - self.begins, np.zeros(len(themes), np.int64)]) // 4
-        hits = best_first(own, starts, self, sizes, settings, self._quoted)
+        hits = best_first(own, starts, self, settings, self._quoted)
         return themes, [(hit.node, hit.score) for hit in hits]
 
     def _cosines(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

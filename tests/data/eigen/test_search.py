@@ -39,8 +39,8 @@ def test_gamma_zero_on_the_complete_graph_is_algorithm_1(seed: int, budget: int)
     scores = np.array([(vectors @ prompt).max() for vectors in nodes])
     own = np.array([vectors[0] for vectors in nodes], np.float32)
     graph = nearest_neighbours(own, own, 13)
-    chosen = SearchSettings(gamma=0, num_starts=1, max_tokens=100 * budget)
-    hits = best_first(scores, [int(scores.argmax())], graph, np.full(14, 100), chosen)
+    chosen = SearchSettings(gamma=0, num_starts=1, max_pops=budget)
+    hits = best_first(scores, [int(scores.argmax())], graph, chosen)
     assert [hit.node for hit in hits] == algorithm_1(prompt, nodes, budget)
 
 
@@ -56,7 +56,7 @@ def chain(*weights: float) -> Neighbours:
 
 def test_neighbours_inherit_a_share_of_the_score() -> None:
     graph, own = chain(1.0, 0.5, 1.0), np.array([0.8, 0.1, 0.1, 0.3])
-    hits = best_first(own, [0], graph, np.zeros(4), SearchSettings(gamma=0.5))
+    hits = best_first(own, [0], graph, SearchSettings(gamma=0.5))
     assert hits == [Hit(0, 0.8), Hit(1, 0.4), Hit(2, 0.1), Hit(3, 0.3)]
 
 
@@ -71,27 +71,22 @@ def test_fewer_pops_find_the_first_of_what_more_find(seed: int, pops: int) -> No
     own = rng.integers(-3, 10, 63) / 10  # many are equal
     graph = NodeGraph(60, [(np.arange(4), chain(1.0, 0.5, 1.0))], themes)
     few, many = SearchSettings(max_pops=pops), SearchSettings(max_pops=1000)
-    sizes = np.ones(63)
-    assert (
-        best_first(own, [0], graph, sizes, few) == best_first(own, [0], graph, sizes, many)[:pops]
-    )
+    assert best_first(own, [0], graph, few) == best_first(own, [0], graph, many)[:pops]
 
 
-def test_what_is_too_long_is_left_out_and_the_search_goes_on() -> None:
+def test_the_search_ends_after_its_pops() -> None:
     graph, own = chain(1.0, 1.0), np.array([0.9, 0.5, 0.4])
-    chosen = SearchSettings(max_tokens=10)
-    assert [h.node for h in best_first(own, [0], graph, [4, 7, 6], chosen)] == [0, 2]
-    chosen = SearchSettings(max_pops=2)
-    assert [h.node for h in best_first(own, [0], graph, [4, 7, 6], chosen)] == [0, 1]
+    hits = best_first(own, [0], graph, SearchSettings(max_pops=2))
+    assert [hit.node for hit in hits] == [0, 1]
 
 
 def test_a_theme_whose_quotes_are_found_is_skipped() -> None:
     theme = Theme(1.0, np.array([0, 1]), np.ones(2), np.ones(2, np.float32))
     graph = NodeGraph(2, [], [theme])
     own = np.array([0.9, 0.2, 0.5])
-    quoted_later = best_first(own, [0], graph, np.ones(3), quoted=[[1]])
+    quoted_later = best_first(own, [0], graph, quoted=[[1]])
     assert [hit.node for hit in quoted_later] == [0, 2, 1]
-    quoted_before = best_first(own, [0], graph, np.ones(3), quoted=[[0]])
+    quoted_before = best_first(own, [0], graph, quoted=[[0]])
     assert [hit.node for hit in quoted_before] == [0, 1]
 
 

@@ -17,7 +17,7 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.clue_rows import rows
 from turngraph.data.memory_graph.plan.local_planner import MAX_CALLS, LocalPlanner
-from turngraph.data.memory_graph.plan.model_planner import ModelPlanner, StageSettings
+from turngraph.data.memory_graph.plan.model_planner import ModelPlanner
 from turngraph.data.memory_graph.plan.model_replies import ModelReplies, ReplyCache
 from turngraph.data.memory_graph.plan.reply_texts import without_repeats
 from turngraph.data.memory_graph.plan.stages import MAX_FACT, summarise_prompt
@@ -178,21 +178,6 @@ def test_parts_that_are_not_two_are_one_question() -> None:
         assert planner(Double(decompose=reply)).split(["a and b?"]) == [("a and b?",)]
 
 
-def test_a_question_is_reworded_only_if_that_is_set() -> None:
-    names = ("mistakes", "surplus", "grammar", "terms", "expand")
-    stages: dict[str, Any] = {
-        name: lambda p: {"question": f"{question_of(p)} {stage_of(p)}"} for name in names
-    }
-    stages["terms"] = {"question": " "}  # nothing: the earlier text stays
-    double = Double(**stages)
-    [[text]] = planner(double, settings=StageSettings(rewrite=True)).split(["who"])
-    assert text == "who mistakes surplus grammar expand"
-    assert [stage_of(prompt) for prompt in double.prompts] == [*names, "decompose"]
-    plain = Double()
-    assert planner(plain).split(["who"]) == [("who",)]
-    assert len(plain.prompts) == 1
-
-
 # Clue queries
 
 
@@ -313,7 +298,7 @@ def test_statements_of_a_prompt_are_the_closest_short_and_each_once() -> None:
     [*lines, long, _] = inputs(double.prompts[0]).splitlines()
     assert lines == ["Statements:", "1. Erik led Norway. (until 2010)", "2. Olav leads Norway"]
     assert long == f"3. {'x' * 400} ..."
-    planner(double, settings=StageSettings(num_read=1)).digest([searched(found)])
+    planner(double, num_read=1).digest([searched(found)])
     assert inputs(double.prompts[1]).count("\n") == 2
     only = Found(Clue("q"), (fact(6, "An episode.", type="episodic"),))
     planner(double).digest([searched(only)])
@@ -356,18 +341,11 @@ def test_without_an_answer_nothing_can_be_enough() -> None:
     assert not local(Double(next=yes)).revise([progress])[0].enough
 
 
-def test_a_casual_answer_is_asked_for_in_other_words() -> None:
+def test_an_answer_may_be_that_there_is_none() -> None:
     progress = Progress("q", "q", (trace(1, "a", "x"),))
-    double = Double(casual={"answer": "perhaps x"})
-    chosen = planner(double, settings=StageSettings(strict=False))
-    assert chosen.answer([progress]) == ["perhaps x"]
-    assert planner(Double(strict={"answer": "no answer"})).answer([progress]) == [None]
+    double = Double(strict={"answer": "no answer"})
+    assert planner(double).answer([progress]) == [None]
     assert inputs(double.prompts[0]) == "Steps:\n[1] a: x\nQuestion: q"
-
-
-def test_a_setting_out_of_range_is_named() -> None:
-    with pytest.raises(ValueError, match="num_read: 0 given, must be at least 1"):
-        StageSettings(num_read=0)
 
 
 def test_repeats_within_a_plan_are_left_out_and_what_refers_to_them_follows() -> None:
