@@ -42,26 +42,27 @@ def evidence_graph(
         entities_of: the passages with their own texts, to record which nodes mention which entity;
             None: it is not recorded.
     """
-    texts, tokens, num_hidden = list(passages), list(tokens), 0
+    texts, all_tokens, num_hidden = list(passages), list(tokens), 0
     if question is not None:
         texts.append(Evidence("question", question[0], "text"))
-        tokens.append(question[1])
+        all_tokens.append(question[1])
         num_hidden = len(question[1].ids)
     spans = entity_spans(texts)
     has_question = question is not None
-    more = more_edges(texts, tokens, spans, config.structure_edges, has_question)
+    more = more_edges(texts, all_tokens, spans, config.structure_edges, has_question)
     if has_question:
         spans[-1] = []  # ``more`` has the question's edges
     kinds = config.chain, config.entity_edges
-    graph = chain_graph(tokens, spans, *kinds, more_edges=more, num_hidden=num_hidden)
+    graph = chain_graph(all_tokens, spans, *kinds, more_edges=more, num_hidden=num_hidden)
+    starts = node_starts(all_tokens)
     if config.edges == "none":
         graph = cut_edges(graph, "all")
     elif "shuffle" in (cut, config.edges.removesuffix("d")):
-        graph = shuffle_entity_edges(graph, node_starts(tokens))
+        graph = shuffle_entity_edges(graph, starts)
     else:
         graph = cut_edges(graph, cut)
     if entities_of is None:
         return graph
-    nodes = span_nodes(tokens, spans, node_starts(tokens))
-    sizes = [len(passage.ids) for passage in tokens] + [0] * (not has_question)
+    nodes = span_nodes(all_tokens, spans, starts)
+    sizes = [len(passage.ids) for passage in all_tokens] + [0] * (not has_question)
     return replace(graph, mentions=find_mentions(entities_of, nodes, sizes))
