@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turngraph.benchmarks.quality.reliability import risk_coverage
 from turngraph.benchmarks.quality.unseen.questions import Accepted, Asked
 from turngraph.benchmarks.study.row_scores import cell
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools
-from turngraph.data.scoring.confidence import expected_error, risk_coverage
+from turngraph.data.scoring.confidence import expected_error
 from turngraph.data.scoring.metrics import answer_in_evidence, answer_value, hit, token_f1
 from turngraph.data.scoring.score import NUM_RESAMPLES, Estimate, bootstrap, estimate
 from turngraph.data.types import NOT_IN_EVIDENCE, Entity
