@@ -108,25 +108,25 @@ def print_computed(
 
     lens = Lens(graph.store, options.ontology)
     try:
-        found = compute(lens, question, as_of, planner, pushed=options.pushed)
+        result = compute(lens, question, as_of, planner, pushed=options.pushed)
     except NoPlan as reason:
         if not as_json:
             print_line(f"not computed: {reason}")
         return False
     if as_json:
         facts = [
-            fact_json(fact) | {"name": item.name} for item in found.items for fact in item.facts
+            fact_json(fact) | {"name": item.name} for item in result.items for fact in item.facts
         ]
-        computed = {"answer": found.answer, "operation": found.operation, "note": found.note}
-        queries = {"plan": found.plan, "sparql": found.queries} if options.show_sparql else {}
-        asked = {"question": question, "as_of": as_of, "revision": found.revision}
+        computed = {"answer": result.answer, "operation": result.operation, "note": result.note}
+        queries = {"plan": result.plan, "sparql": result.queries} if options.show_sparql else {}
+        asked = {"question": question, "as_of": as_of, "revision": result.revision}
         print_json(asked | {"computed": computed | queries, "facts": facts})
         return True
-    print_line(f"computed: {found.answer} ({found.operation})")
-    if found.note:
-        print_line(f"note: {found.note}")
-    for query in found.queries if options.show_sparql else ():
+    print_line(f"computed: {result.answer} ({result.operation})")
+    if result.note:
+        print_line(f"note: {result.note}")
+    for query in result.queries if options.show_sparql else ():
         for line in query.splitlines():
             print_line(line)
-    print_facts([fact for item in found.items for fact in item.facts])
+    print_facts([fact for item in result.items for fact in item.facts])
     return True

@@ -127,21 +127,21 @@ def ask(db: str, questions: Iterable[str], options: AskOptions) -> None:
             ):
                 continue
             if planned is not None:
-                found = planned(question)
+                recalled = planned(question)
             elif options.mode == "themes":
-                found = graph.ask_themes(question, as_of, theme_settings(options.min_similarity))
+                recalled = graph.ask_themes(question, as_of, theme_settings(options.min_similarity))
             elif options.mode == "both":
-                found = graph.ask_both(question, as_of, settings if as_json else wider)
+                recalled = graph.ask_both(question, as_of, settings if as_json else wider)
             elif options.mode == "episodes":
-                found = graph.ask_episodes(question, as_of, settings)
+                recalled = graph.ask_episodes(question, as_of, settings)
             else:
-                found = graph.ask(question, as_of, settings if as_json else wider)
+                recalled = graph.ask(question, as_of, settings if as_json else wider)
             if as_json:
                 marked = {"computed": None} if computing is not None else {}
-                print_json(recollection_json(found, as_of) | marked)
+                print_json(recollection_json(recalled, as_of) | marked)
             else:
-                print_recollection(found, settings.num_facts)
-            if found.plan is not None and found.plan.stopped == "budget":
+                print_recollection(recalled, settings.num_facts)
+            if recalled.plan is not None and recalled.plan.stopped == "budget":
                 logger.warning("stopped: budget")
                 raise SystemExit(EXIT_BUDGET)
 
@@ -214,12 +214,12 @@ def history(*, db: str, entity: str | None, as_json: bool) -> None:
 def stats(*, db: str, as_json: bool) -> None:
     """Print counts and file sizes."""
     with MemoryGraph.open(db, read_only=True) as graph:
-        found = dataclasses.asdict(graph.stats())
+        counts = dataclasses.asdict(graph.stats())
     if as_json:
-        print_json(found)
+        print_json(counts)
         return
     rows: list[tuple[str, object]] = []
-    for name, value in found.items():
+    for name, value in counts.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
         rows += [(f"{name} {part}".strip(), count) for part, count in parts]
     print_rows(("", ""), rows)
@@ -305,8 +305,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_TEXT_CHARS else f"{text[: MAX_TEXT_CHARS - 3].rstrip()}..."
 
 
-def _counts(found: Forgotten) -> list[tuple[str, int]]:
-    return list(dataclasses.asdict(found).items())
+def _counts(forgotten: Forgotten) -> list[tuple[str, int]]:
+    return list(dataclasses.asdict(forgotten).items())
 
 
 def check(*, db: str, rebuild: bool) -> None:
@@ -337,8 +337,8 @@ def restore(*, db: str, backup: str) -> None:
 
     restore(backup, db)
     with MemoryGraph.open(db, read_only=True) as graph:
-        found = graph.stats()
-    print_line(f"restored {db} from {backup}: {plural(found.nodes['episodic'], 'episode')}")
+        counts = graph.stats()
+    print_line(f"restored {db} from {backup}: {plural(counts.nodes['episodic'], 'episode')}")
 
 
 def backup(*, db: str, output: str) -> None:

@@ -138,30 +138,30 @@ def origin(entry: Provenance) -> str:
 
 def fact_json(fact: Fact) -> Json:
     """Return a fact as a JSON object."""
-    found = dataclasses.asdict(fact)
-    found["entities"] = [{"node": node, "name": name} for node, name in fact.entities]
+    record = dataclasses.asdict(fact)
+    record["entities"] = [{"node": node, "name": name} for node, name in fact.entities]
     if fact.ends is not None:
-        found["ends"] = dict(zip(("subject", "relation", "object"), fact.ends, strict=True))
-    found["score"] = round(fact.score, 6)
-    return found
+        record["ends"] = dict(zip(("subject", "relation", "object"), fact.ends, strict=True))
+    record["score"] = round(fact.score, 6)
+    return record
 
 
-def recollection_json(found: Recollection, as_of: str | None) -> Json:
+def recollection_json(recollection: Recollection, as_of: str | None) -> Json:
     """Return what was recalled as a JSON object; ``plan`` is null without a plan."""
     return {
-        "question": found.question,
+        "question": recollection.question,
         "as_of": as_of,
-        "mode": found.mode,
-        "no_answer": found.no_answer,
-        "by_similarity": found.by_similarity,
-        "without_themes": found.without_themes,
-        "entities": _entities(found.entities),
-        "facts": [fact_json(fact) for fact in found.facts],
-        "themes": [theme_json(theme) for theme in found.themes],
-        "behind": list(found.behind),
-        "plan": None if found.plan is None else _plan_json(found.plan),
-        "revision": found.revision,
-        "milliseconds": {name: round(ms, 2) for name, ms in found.milliseconds.items()},
+        "mode": recollection.mode,
+        "no_answer": recollection.no_answer,
+        "by_similarity": recollection.by_similarity,
+        "without_themes": recollection.without_themes,
+        "entities": _entities(recollection.entities),
+        "facts": [fact_json(fact) for fact in recollection.facts],
+        "themes": [theme_json(theme) for theme in recollection.themes],
+        "behind": list(recollection.behind),
+        "plan": None if recollection.plan is None else _plan_json(recollection.plan),
+        "revision": recollection.revision,
+        "milliseconds": {name: round(ms, 2) for name, ms in recollection.milliseconds.items()},
     }
 
 
@@ -201,8 +201,8 @@ def _step_json(trace: StepTrace) -> Json:
     }
 
 
-def _entities(found: Iterable[QuestionEntity]) -> list[Json]:
-    return [{"name": entity.name, "node": entity.node} for entity in found]
+def _entities(entities: Iterable[QuestionEntity]) -> list[Json]:
+    return [{"name": entity.name, "node": entity.node} for entity in entities]
 
 
 def step_cells(number: str, trace: StepTrace) -> tuple[str, str, str, str]:
@@ -245,28 +245,28 @@ def behind_line(sources: Sequence[str | None]) -> str:
     return f"themes are older than what {named}{more} say; `turngraph memory themes` makes them"
 
 
-def print_recollection(found: Recollection, num_facts: int | None = None) -> None:
+def print_recollection(recollection: Recollection, num_facts: int | None = None) -> None:
     """Print facts or episodes, theme by theme if there are themes, or "no answer".
 
     The steps of a plan are printed as they finish, by ``print_step``; here follows its answer, if
     the last step does not show it.
 
     Args:
-        found: what was recalled.
+        recollection: what was recalled.
         num_facts: most statements that are printed without themes, each once; None: all.
     """
-    _log_remarks(found)
-    if found.no_answer:
+    _log_remarks(recollection)
+    if recollection.no_answer:
         print("no answer")
         return
-    if found.plan is not None:
-        last = [trace.answer for sub in found.plan.subs[-1:] for trace in sub.steps[-1:]]
-        if found.plan.answer is not None and found.plan.answer not in last:
-            print_line(f"answer: {found.plan.answer}")
-    if not found.themes:
-        print_facts(each_once(found.facts)[:num_facts], score=True)
-    by_key = {fact.key: fact for fact in found.facts}
-    for theme in found.themes:
+    if recollection.plan is not None:
+        last = [trace.answer for sub in recollection.plan.subs[-1:] for trace in sub.steps[-1:]]
+        if recollection.plan.answer is not None and recollection.plan.answer not in last:
+            print_line(f"answer: {recollection.plan.answer}")
+    if not recollection.themes:
+        print_facts(each_once(recollection.facts)[:num_facts], score=True)
+    by_key = {fact.key: fact for fact in recollection.facts}
+    for theme in recollection.themes:
         print_line(
             f"theme {theme.id}, level {theme.level}, {theme.score:.3f}: "
             f"{plural(theme.num_chunks, 'chunk')} of {plural(len(theme.sources), 'source')}"
@@ -276,18 +276,18 @@ def print_recollection(found: Recollection, num_facts: int | None = None) -> Non
         print_facts([by_key[key] for key in theme.facts], score=True)
 
 
-def _log_remarks(found: Recollection) -> None:
+def _log_remarks(recollection: Recollection) -> None:
     """Log what a reader must know of how it was found."""
-    if found.behind:
-        logger.info("%s", behind_line(found.behind))
-    dropped = sum(sub.dropped for sub in found.plan.subs) if found.plan else 0
+    if recollection.behind:
+        logger.info("%s", behind_line(recollection.behind))
+    dropped = sum(sub.dropped for sub in recollection.plan.subs) if recollection.plan else 0
     if dropped:
         logger.info("%s left out: they refer to no earlier step", plural(dropped, "step"))
-    if found.no_answer:
+    if recollection.no_answer:
         return
-    if found.without_themes:
+    if recollection.without_themes:
         logger.info("no themes: all facts are searched by similarity in their place")
-    elif found.by_similarity:
+    elif recollection.by_similarity:
         logger.info("the question names nothing known: facts by similarity alone")
 
 

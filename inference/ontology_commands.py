@@ -197,10 +197,10 @@ def chosen_ontology(path: str | None, alone: bool) -> Ontology:
 
 def check_ontology(*, part: str, path: str, alone: bool) -> None:
     """Print what an ontology has; an error names file, line and column."""
-    found = chosen_ontology(path, alone)
-    classes = plural(len(found.classes), "class", "classes")
-    properties = plural(len(found.properties), "property", "properties")
-    print_line(f"{path}: {classes}, {properties}, {plural(found.num_words, 'surface word')}")
+    loaded = chosen_ontology(path, alone)
+    classes = plural(len(loaded.classes), "class", "classes")
+    properties = plural(len(loaded.properties), "property", "properties")
+    print_line(f"{path}: {classes}, {properties}, {plural(loaded.num_words, 'surface word')}")
 
 
 def sparql(
@@ -226,27 +226,27 @@ def sparql(
     chosen_ontology(ontology, alone)  # errors of the file before a process is begun
     pushed = pushed_graph(endpoint, base, seconds)
     if pushed is None:
-        found = ask_sparql(db, query, as_of, ontology, alone, seconds)
+        result = ask_sparql(db, query, as_of, ontology, alone, seconds)
     else:
         if as_of is not None or ontology is not None:
             raise UserError("--as_of and --ontology are not for --endpoint: it has what was pushed")
         from turngraph.data.memory_graph.record.open_store import open_store
 
         with open_store(db, read_only=True) as store:
-            found = pushed.ask(query, store.revision)
+            result = pushed.ask(query, store.revision)
     if as_json:
-        print_json(dataclasses.asdict(found))
-    elif found.answer is not None:
-        print("yes" if found.answer else "no")
-    elif found.columns:
+        print_json(dataclasses.asdict(result))
+    elif result.answer is not None:
+        print("yes" if result.answer else "no")
+    elif result.columns:
         terms = [
             [term and (short(term["value"]) if term["type"] == "uri" else term["value"])
              for term in row]
-            for row in found.rows
+            for row in result.rows
         ]  # fmt: skip
-        print_rows(found.columns, terms)
+        print_rows(result.columns, terms)
     else:
-        for line in found.triples.splitlines():
+        for line in result.triples.splitlines():
             print_line(line)
 
 
@@ -322,13 +322,13 @@ def typed_page(
     lens, added = Lens(store, chosen_ontology(ontology, alone)), dict[str, Any]()
     if question is not None:
         try:
-            found = compute(lens, question)
+            computed = compute(lens, question)
         except NoPlan as reason:
             raise UserError(f"--question: not computed: {reason}") from None
         added["computed"] = {
-            "question": question, "answer": found.answer, "operation": found.operation,
-            "note": found.note, "plan": found.plan, "sparql": found.queries,
-            "facts": [fact.key for fact in found.facts],
+            "question": question, "answer": computed.answer, "operation": computed.operation,
+            "note": computed.note, "plan": computed.plan, "sparql": computed.queries,
+            "facts": [fact.key for fact in computed.facts],
         }  # fmt: skip
     if classes:
         lens.refresh()

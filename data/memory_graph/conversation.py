@@ -138,24 +138,24 @@ class ConversationGraph:
     def _remember(self, turn: int, question: str, answer: str) -> None:
         """Write one episode with a thesis for question and answer, and one for each passage."""
         said = " ".join(f"{question} {answer}".split())
-        found = [(said, self.names.names(question, answer, self._topic))] if answer else []
+        stated = [(said, self.names.names(question, answer, self._topic))] if answer else []
         for item in self._evidence.pop(turn, ()):
             passage = item.evidence
             names = [entity.label for entity in passage.entities] or self.names.entities(
                 passage.text
             )
-            found.append((passage.text, tuple(names)))
-        found = list({text: (text, names) for text, names in found if text.strip()}.values())
-        for text, _ in found:
+            stated.append((passage.text, tuple(names)))
+        stated = list({text: (text, names) for text, names in stated if text.strip()}.values())
+        for text, _ in stated:
             self._first_turn.setdefault(text, turn)
-        if found:
+        if stated:
             theses = [
                 Thesis(text, names, span=span)
                 for (text, names), span in zip(
-                    found, spans([text for text, _ in found]), strict=True
+                    stated, spans([text for text, _ in stated]), strict=True
                 )
             ]
-            episode = Episode("\n".join(text for text, _ in found), origin=self._origins(turn)[0])
+            episode = Episode("\n".join(text for text, _ in stated), origin=self._origins(turn)[0])
             triplets = self._triplets(theses) if self.config.compute == "rules" else ()
             self._given.hold(episode, Extraction(triplets, tuple(theses)))
             self.graph.remember_many([episode])
@@ -221,10 +221,10 @@ class ConversationGraph:
         if not self.graph.store.revision:
             return []
         ask = self._ask_planned if self.config.plan == "rules" else self._ask
-        found = ask(question, interaction)
+        recollection = ask(question, interaction)
         recalled = [
             Retrieved(self._evidence_of(passage), fact.score, self._from_turn(fact, turn))
-            for fact, passage in zip(found.facts, found.evidence(), strict=True)
+            for fact, passage in zip(recollection.facts, recollection.evidence(), strict=True)
         ]
         computed = self._compute(question, turn) if self.config.compute == "rules" else []
         counted = {item.evidence.text for item in computed}
@@ -251,18 +251,18 @@ class ConversationGraph:
         ]
 
     def _ask(self, question: str, interaction: Interaction) -> Recollection:
-        found = self.graph.ask(question, settings=self.settings)
-        if not found.entities and interaction:
-            found = self.graph.ask(query(interaction[-1:], question), settings=self.settings)
-        return found
+        recollection = self.graph.ask(question, settings=self.settings)
+        if not recollection.entities and interaction:
+            recollection = self.graph.ask(query(interaction[-1:], question), settings=self.settings)
+        return recollection
 
     def _ask_planned(self, question: str, interaction: Interaction) -> Recollection:
         """Ask by a plan, with the turn before in front if nothing is found without."""
-        found = self._by_plan(question)
-        if found.no_answer and interaction:
-            found = self._by_plan(query(interaction[-1:], question))
-        self.planned = found.plan
-        return found
+        recollection = self._by_plan(question)
+        if recollection.no_answer and interaction:
+            recollection = self._by_plan(query(interaction[-1:], question))
+        self.planned = recollection.plan
+        return recollection
 
     def _by_plan(self, question: str) -> Recollection:
         return self.graph.ask_planned(
@@ -361,9 +361,9 @@ class ChatGraph(ConversationGraph):
 
 def spans(texts: Sequence[str]) -> list[Span]:
     """Return the spans of texts in their concatenation with line ends."""
-    found: list[Span] = []
+    places: list[Span] = []
     begin = 0
     for text in texts:
-        found.append((begin, begin + len(text)))
+        places.append((begin, begin + len(text)))
         begin += len(text) + 1
-    return found
+    return places

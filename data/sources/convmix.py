@@ -45,7 +45,7 @@ Pool = dict[tuple[str, str], Evidence]
 
 
 @dataclass
-class _Found:
+class _Reading:
     """Passages by question, and the counts for the report."""
 
     pools: dict[str, Pool] = field(default_factory=dict)
@@ -205,8 +205,8 @@ def _retrieved_for(record: Json, location: Location) -> list[tuple[str, str]]:
     """Return the entities (not properties) with a label that the passage was retrieved for."""
     value = record.get("retrieved_for_entity")
     value = [value] if isinstance(value, dict) else value
-    found = _entities({"retrieved_for_entity": value}, "retrieved_for_entity", location)
-    return [(i, label) for i, label in found if i != label and not re.fullmatch(r"P\d+", i)]
+    entities = _entities({"retrieved_for_entity": value}, "retrieved_for_entity", location)
+    return [(i, label) for i, label in entities if i != label and not re.fullmatch(r"P\d+", i)]
 
 
 def read_convmix(questions: str | Path, evidence: Sequence[str | Path] = ()) -> list[Conversation]:
@@ -223,37 +223,37 @@ def read_convmix(questions: str | Path, evidence: Sequence[str | Path] = ()) -> 
         UserError: a record or field is wrong (the message names file, line or record, and field),
             or no question of the evidence occurs among the questions.
     """
-    found = _Found()
-    conversations = [_conversation(r, at, found) for at, r in iter_records(questions)]
+    reading = _Reading()
+    conversations = [_conversation(r, at, reading) for at, r in iter_records(questions)]
     if not conversations:
         raise UserError(f"{questions}: no conversation in it")
     wanted = {turn.id for conversation in conversations for turn in conversation.turns}
     for path in evidence:
-        before, others = found.num_read, len(found.unmatched)
-        _read_evidence(path, wanted, found)
-        if found.num_read == before and (unmatched := found.unmatched[others:]):
+        before, others = reading.num_read, len(reading.unmatched)
+        _read_evidence(path, wanted, reading)
+        if reading.num_read == before and (unmatched := reading.unmatched[others:]):
             raise UserError(f"{path}: none of its questions ({_some(unmatched)}) is in {questions}")
-        if found.num_read == before:
+        if reading.num_read == before:
             known = " or ".join(EVIDENCE_FIELDS)
             raise UserError(f"{path}: no passage in it, in a field {known}")
-    _report(conversations, found)
+    _report(conversations, reading)
     ids = unique_ids([c.id for c in conversations], f"{questions}: conversation")
     return [
-        replace(_with_evidence(conversation, found), id=id_)
+        replace(_with_evidence(conversation, reading), id=id_)
         for conversation, id_ in zip(conversations, ids, strict=True)
     ]
 
 
-def _conversation(record: Json, location: Location, found: _Found) -> Conversation:
+def _conversation(record: Json, location: Location, reading: _Reading) -> Conversation:
     if "questions" not in record:
-        turns = [_turn(record, location, found)]
+        turns = [_turn(record, location, reading)]
         id_ = turns[0].id
     else:
         id_ = _conversation_id(record, location)
         listed = records(record, "questions", location)
         order = [(_position(turn, at, i), at, turn) for i, (at, turn) in enumerate(listed)]
         order.sort(key=lambda item: item[0])
-        turns = [_turn(turn, at, found) for _, at, turn in order]
+        turns = [_turn(turn, at, reading) for _, at, turn in order]
     if not turns:
         raise (location / "questions").error("a conversation needs at least one question")
     return Conversation(id_, get(record, "domain", str, location, ""), tuple(turns))
@@ -271,7 +271,7 @@ def _position(record: Json, location: Location, index: int) -> int:
     return position
 
 
-def _turn(record: Json, location: Location, found: _Found) -> Turn:
+def _turn(record: Json, location: Location, reading: _Reading) -> Turn:
     id_ = get(record, "question_id", str, location)
     question = get(record, "question", str, location)
     if not question.strip():
@@ -281,23 +281,23 @@ def _turn(record: Json, location: Location, found: _Found) -> Turn:
         raw_id = get(answer, "id", str, at, None)
         label = _unquote_label(decode_escapes(get(answer, "label", str, at)), raw_id or "")
         if not label.strip():
-            found.blank.append(id_)
+            reading.blank.append(id_)
             continue
         answers.append(Answer(label, raw_id and _unquote_id(raw_id)))
     source = get(record, "answer_src", str, location, "") or None
-    _add_passages(id_, record, location, found)
+    _add_passages(id_, record, location, reading)
     return Turn(id_, question, tuple(answers), source and SOURCE_NAMES.get(source, source))
 
 
-def _read_evidence(path: str | Path, wanted: Collection[str], found: _Found) -> None:
+def _read_evidence(path: str | Path, wanted: Collection[str], reading: _Reading) -> None:
     lines = track(iter_records(path), Path(path).name, "records", delay=2)
     for location, record in lines:
         for at, turn in _evidence_turns(record, location):
             id_ = get(turn, "question_id", str, at)
             if id_ in wanted:
-                _add_passages(id_, turn, at, found)
+                _add_passages(id_, turn, at, reading)
             else:
-                found.unmatched.append(id_)
+                reading.unmatched.append(id_)
 
 
 def _evidence_turns(record: Json, location: Location) -> Iterator[tuple[Location, Json]]:
@@ -312,22 +312,22 @@ def _evidence_turns(record: Json, location: Location) -> Iterator[tuple[Location
             yield location / id_, {"question_id": id_, EVIDENCE_FIELDS[0]: passages}
 
 
-def _add_passages(question_id: str, record: Json, location: Location, found: _Found) -> None:
+def _add_passages(question_id: str, record: Json, location: Location, reading: _Reading) -> None:
     names = [name for name in EVIDENCE_FIELDS if name in record]
     if not names:
         return
     name = next((name for name in names if record[name]), names[0])
-    pool = found.pools.setdefault(question_id, {})
+    pool = reading.pools.setdefault(question_id, {})
     for at, value in records(record, name, location):
         passage = parse_passage(value, at)
         known = pool.get((passage.source, passage.text))
-        found.num_repeated += known is not None
+        reading.num_repeated += known is not None
         entities = {e.id: e for e in (*(known.entities if known else ()), *passage.entities)}
-        shared = tuple(found.entities.setdefault(e, e) for e in entities.values())
+        shared = tuple(reading.entities.setdefault(e, e) for e in entities.values())
         pool[passage.source, passage.text] = replace(known or passage, entities=shared)
 
 
-def _with_evidence(conversation: Conversation, found: _Found) -> Conversation:
+def _with_evidence(conversation: Conversation, reading: _Reading) -> Conversation:
     """Return the conversation with its pools; equal passages of its turns are one object."""
     what = f"conversation {conversation.id}"
     positions: dict[tuple[str, str], str] = {}
@@ -335,7 +335,7 @@ def _with_evidence(conversation: Conversation, found: _Found) -> Conversation:
     turns = []
     names = unique_ids([turn.id for turn in conversation.turns], f"{what}: turn")
     for turn, name in zip(conversation.turns, names, strict=True):
-        pool = found.pools.get(turn.id, {})
+        pool = reading.pools.get(turn.id, {})
         ids = [p.id or positions.setdefault(k, str(len(positions))) for k, p in pool.items()]
         ids = unique_ids(ids, f"{what}: evidence")
         passages = [replace(p, id=i) for i, p in zip(ids, pool.values(), strict=True)]
@@ -344,9 +344,11 @@ def _with_evidence(conversation: Conversation, found: _Found) -> Conversation:
     return replace(conversation, turns=tuple(turns))
 
 
-def _report(conversations: Sequence[Conversation], found: _Found) -> None:
+def _report(conversations: Sequence[Conversation], reading: _Reading) -> None:
     questions = [turn.id for conversation in conversations for turn in conversation.turns]
-    sources = Counter(passage.source for pool in found.pools.values() for passage in pool.values())
+    sources = Counter(
+        passage.source for pool in reading.pools.values() for passage in pool.values()
+    )
     shares = ", ".join(f"{count} {source}" for source, count in sorted(sources.items()))
     counts = (plural(len(conversations), "conversation"), plural(len(questions), "question"))
     logger.info("%s, %s", *counts)
@@ -354,14 +356,14 @@ def _report(conversations: Sequence[Conversation], found: _Found) -> None:
         "%s (%s); repeated: %d",
         plural(sources.total(), "passage"),
         shares or "none",
-        found.num_repeated,
+        reading.num_repeated,
     )
     twice = [id_ for id_, count in Counter(questions).items() if count > 1]
-    bare = [id_ for id_ in questions if not found.pools.get(id_)]
+    bare = [id_ for id_ in questions if not reading.pools.get(id_)]
     _warn("question ids that occur more than once", twice)
-    _warn("questions without evidence", bare if found.pools else [])
-    _warn("questions with a gold answer of no words, which is left out", found.blank)
-    _warn("questions in the evidence that are not among the questions", found.unmatched)
+    _warn("questions without evidence", bare if reading.pools else [])
+    _warn("questions with a gold answer of no words, which is left out", reading.blank)
+    _warn("questions in the evidence that are not among the questions", reading.unmatched)
 
 
 def _warn(what: str, ids: Sequence[str]) -> None:
