@@ -352,7 +352,9 @@ def check_family(lm: PreTrainedModel) -> None:
         UserError: they cannot.
     """
     config = lm.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    has_window = getattr(config, "sliding_window", None) is not None  # of all layers (Mistral)
+    of_all = "sliding_attention" if has_window else "full_attention"
+    kinds = set(getattr(config, "layer_types", None) or [of_all])
     if config.model_type not in FAMILIES or kinds != {"full_attention"}:
         windows = " with sliding windows" if config.model_type in FAMILIES else ""
         raise UserError(

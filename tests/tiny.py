@@ -41,6 +41,7 @@ ARCHITECTURES: dict[str, tuple[dict[str, Any], str]] = {
     "llama": ({"num_key_value_heads": 1, "tie_word_embeddings": True}, "q_proj"),
     "mistral": ({"num_key_value_heads": 1, "sliding_window": None}, "q_proj"),
     "qwen2": ({"num_key_value_heads": 1}, "q_proj"),
+    "qwen3": ({"num_key_value_heads": 1, "head_dim": 16}, "q_proj"),
     "gpt_neox": ({}, "query_key_value"),
     "gpt2": ({}, "c_attn"),
     "gemma3_text": ({"num_key_value_heads": 1, "head_dim": 16}, "q_proj"),

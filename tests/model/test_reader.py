@@ -19,7 +19,7 @@ from turngraph.data.types import NOT_IN_EVIDENCE, Answer
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.generation import IGNORED_LABEL
 from turngraph.model.graph_lm import Reader
-from turngraph.model.reader import kept_tokens, rows_above
+from turngraph.model.reader import FAMILIES, kept_tokens, rows_above
 from turngraph.tests.nodes import EVIDENCE, read_examples, reloaded
 from turngraph.tests.tiny import (
     ARCHITECTURES,
@@ -32,7 +32,6 @@ from turngraph.tests.tiny import (
 )
 
 SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0, kept_nodes=24)
-FAMILIES = ("llama", "mistral", "qwen2")
 
 
 def reader(architecture: str = "llama", **settings: Any) -> Reader:
@@ -63,7 +62,7 @@ def one_by_one(model: Reader, example: Example) -> list[Tensor]:
     return found
 
 
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("architecture", sorted(FAMILIES))
 def test_passages_in_one_row_are_read_as_one_by_one(architecture: str) -> None:
     model, examples = reader(architecture), read_examples(5)
     batch = batch_of(examples)
@@ -160,7 +159,7 @@ def test_the_likeliest_passages_go_on_up_to_a_number_of_tokens() -> None:
         assert above.is_token[row].tolist() == sorted(above.is_token[row].tolist())
 
 
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("architecture", sorted(FAMILIES))
 def test_answers_do_not_depend_on_the_batch(architecture: str) -> None:
     model, examples = reader(architecture), read_examples(6)
     alone = [model.generate(batch_of([one], False), 6, END_ID) for one in examples]
@@ -314,12 +313,28 @@ def test_a_checkpoint_answers_the_same(
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("architecture", sorted(set(ARCHITECTURES) - set(FAMILIES)))
+@pytest.mark.parametrize("architecture", sorted(set(ARCHITECTURES) - FAMILIES))
 def test_other_families_are_refused(architecture: str) -> None:
     layer = ARCHITECTURES[architecture][1]
     lora = replace(LORA, target_modules=(layer,))
     with pytest.raises(ValueError, match=r"model\.layer: the base model is of the type"):
         tiny_model(architecture, layer=1, scorer=SCORER, lora=lora)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "settings"),
+    [
+        ("mistral", {"sliding_window": 4096}),  # without a type for each layer
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}),
+    ],
+)
+def test_families_with_windows_are_refused(
+    architecture: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, layer = ARCHITECTURES[architecture]
+    monkeypatch.setitem(ARCHITECTURES, architecture, (known | settings, layer))
+    with pytest.raises(ValueError, match=f"type '{architecture}' with sliding windows, must be 0"):
+        reader(architecture)
 
 
 def test_a_layer_beyond_the_lm_is_refused() -> None:
