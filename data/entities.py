@@ -3,8 +3,8 @@
 It finds the title before a statement, cells of rows and values of infoboxes and facts, names
 (spans of capitalised words), quoted titles, dates in any spelling, and numbers and amounts of two
 or more digits. An entity's id is the normal form of its text, so that "2 October 2000" and
-"Oct. 2, 2000" are one entity. In a script without capital letters names are found only as titles,
-cells, values, or in quotes.
+"Oct. 2, 2000" are one entity, as are "$1.5m" and "$1.5 million". In a script without capital
+letters names are found only as titles, cells, values, or in quotes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _NUMBER = re.compile(
     r"(?<!\w)(?<!\d[.,:/])(?:(?<!\d)[+−-])?"
     r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?!\w|[.,:]\d)"
 )
-_AMOUNT = re.compile(rf"(?<!\w)(?<!\d[.,:/]){AMOUNT}")
+_SIZE = r" (?:thousand|million|billion|trillion)(?!\w)"
+_AMOUNT = re.compile(
+    rf"(?<!\w)(?<!\d[.,:/])(?:{AMOUNT}(?:{_SIZE})?|(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?{_SIZE})"
+)
 # bounded where the marks differ: else every opening mark without a closing one costs the whole text
 _QUOTED = re.compile(
     rf'"([^"]+)"|“([^“”]{{1,{MAX_TITLE_CHARS}}})”|„([^„“”]{{1,{MAX_TITLE_CHARS}}})[“”]'
@@ -132,7 +135,14 @@ def find_entities(passages: Sequence[Evidence], extend: bool = False) -> list[Ev
 def entity_of(text: str) -> Entity | None:
     """Make an entity of a title, cell or link; None for chance or long text."""
     text = text.strip()
-    return Entity(normalise_value(text), text) if _is_entity(text) else None
+    return Entity(_id_of(text), text) if _is_entity(text) else None
+
+
+def _id_of(text: str) -> str:
+    amount = read_amount(text) if _AMOUNT.fullmatch(text) else None
+    if amount is None:
+        return normalise_value(text)
+    return f"{amount.number.normalize():f} {amount.unit}".strip()
 
 
 def _titles(passages: Iterable[Evidence]) -> set[str]:
@@ -299,7 +309,7 @@ def _known_entities(passages: Iterable[Evidence]) -> dict[str, Entity]:
     entities = {entity for passage in passages for entity in passage.entities}
     for entity in sorted(entities, key=lambda e: (e.id, e.label, e.mentions)):
         for name in (entity.label, *entity.mentions):
-            known.setdefault(normalise_value(name), replace(entity, mentions=()))
+            known.setdefault(_id_of(name), replace(entity, mentions=()))
     return known
 
 

@@ -57,13 +57,32 @@ def test_what_merely_opens_sentences_is_no_title() -> None:
         ("The offices of Amazon.com are in Rome. then Bo came.", "Amazon.com|Rome|Bo"),
         ("Ann paid €1.5m for it, US$300 for tea and 45 € for both.", "€1.5m|US$300|45 €"),
         ("It weighs 72.5kg, costs $5 and lies 10 km off, at 10:30.", "72.5kg|10"),
-        ("the 5G net, a fee of 1.5 million and 12.34.56 things", "1.5"),
+        ("the 5G net, a fee of 1.5 million and 12.34.56 things", "1.5 million"),
+        ("It cost $1.5 billion and 12 million people came.", "$1.5 billion|12 million"),
     ],
 )
 def test_names_with_dots_and_amounts_with_units_are_whole(text: str, expected: str) -> None:
     assert set(labels(text, others=("He met Ann and Bo.",))) - {"Ann"} == set(
         expected.split("|")
     ) - {"Ann"}
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("$1.5m", "$1.5 million"),
+        ("45 €", "€45"),
+        ("1.5 million", "1,500,000"),
+        ("72.50kg", "72.5kg"),
+    ],
+)
+def test_an_amount_is_one_entity_in_any_spelling(text: str, other: str) -> None:
+    assert ids(f"They gave {text}.")[0] == ids(f"They gave {other}.")[0] != set()
+
+
+def test_amounts_of_different_units_and_sizes_differ() -> None:
+    found = ["$1.5m", "€1.5m", "$1.5", "1.5 million", "1.5kg", "15kg"]
+    assert len({entity.id for entity in map(entity_of, found) if entity}) == len(found)
 
 
 def test_cells_of_a_row() -> None:
