@@ -70,7 +70,8 @@ class Prompt:
     Attributes:
         prefix_ids: token ids before the evidence, or before the dialogue where that comes first;
             equal for all prompts.
-        end_id: token that ends a turn.
+        end_id: token that ends a turn: the template's, or the tokenizer's end token where the
+            template has none that is a token of its own.
         end_text: text of the chat template after the answer.
 
     Raises:
@@ -93,7 +94,9 @@ class Prompt:
         self._gap = middle[len(middle.rstrip(" ")) :]
         self._middle_ids = self._encode(middle.rstrip(" "), special=True)
         self._tail_ids = self._encode(tail, special=True)
-        end_ids = self._encode(self.end_text, special=True)
+        # a marker that the tokenizer does not have as a token, of a foreign template, ends no turn
+        own = set(tokenizer.added_tokens_decoder)
+        end_ids = [id_ for id_ in self._encode(self.end_text, special=True) if id_ in own]
         if not end_ids and tokenizer.eos_token_id is None:
             raise UserError(f"tokenizer of {tokenizer.name_or_path}: no end-of-turn token")
         self.end_id: int = end_ids[0] if end_ids else tokenizer.eos_token_id

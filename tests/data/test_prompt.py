@@ -251,6 +251,15 @@ def test_a_tokenizer_without_any_end_is_refused(inst_tokenizer: Any) -> None:
         Prompt(endless)
 
 
+def test_a_marker_that_the_tokenizer_does_not_have_ends_no_turn(smollm2_tokenizer: Any) -> None:
+    """As of a template that was put on a base model: its first token alone is a plain "<"."""
+    other = copy.deepcopy(smollm2_tokenizer)
+    other.chat_template = other.chat_template.replace("<|im_end|>", "<end_of_turn>")
+    prompt = Prompt(other)
+    assert prompt.end_id == other.eos_token_id
+    assert prompt.answer_text(prompt.target_ids("x < y")) == "x < y"
+
+
 def test_a_turn_may_end_in_another_token_than_the_text(smollm2_tokenizer: Any) -> None:
     other = copy.deepcopy(smollm2_tokenizer)
     other.eos_token = "<|endoftext|>"
