@@ -162,6 +162,14 @@ def add_ask(commands: Subparsers) -> None:
         choices=("E", "T", "O"),
         help="do not walk to episodes, theses or objects; may be repeated",
     )
+    added.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME.NUMBER=VALUE",
+        help="a number of a traversal, such as BeamSearch.max_depth=3; may be repeated",
+    )
     added.add_argument("--min_similarity", type=float, default=0.0, help="least cosine of a fact")
     add_plan_options(added, positive)
     added.add_argument("--embedder", default=EMBEDDER, help="sentence encoder")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import READER
@@ -28,6 +28,9 @@ from turngraph.inference.questions import Questions
 from turngraph.inference.session import Session
 from turngraph.model.checkpoint import Checkpoint, read_checkpoint
 from turngraph.model.graph_lm import EvidenceModel
+
+if TYPE_CHECKING:
+    from turngraph.inference.memory_reader import MemoryReader
 
 
 class AnswerSettings(TypedDict, total=False):
@@ -141,6 +144,25 @@ class QA:
             AnswerOptions(max_new_tokens=max_new_tokens).resolved(self.config).max_new_tokens,
             confidence=read_confidence(self.checkpoint, abstain_below),
         )
+
+    def reader(
+        self, *, max_new_tokens: int | None = None, abstain_below: float | None = None
+    ) -> MemoryReader:
+        """Return what answers questions to a memory graph: ``graph.ask(question, reader=...)``.
+
+        Args:
+            max_new_tokens, abstain_below: as in ``chat``.
+
+        Raises:
+            UserError: answers are to be withheld, and nothing says how sure they are.
+        """
+        check_share("abstain_below", abstain_below)
+        from turngraph.inference.memory_reader import MemoryReader  # needs the memory graph
+
+        limit = AnswerOptions(max_new_tokens=max_new_tokens).resolved(self.config).max_new_tokens
+        assert limit is not None, "resolved"
+        confidence = read_confidence(self.checkpoint, abstain_below)
+        return MemoryReader(self.model, self.builder, limit, confidence)
 
     def answer(
         self, conversations: str | Path | Sequence[Conversation], **settings: Unpack[AnswerSettings]

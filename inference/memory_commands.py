@@ -41,9 +41,10 @@ from turngraph.inference.theme_commands import settings as theme_settings
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
-    from turngraph.data.memory_graph.recall.recollection import Recollection
+    from turngraph.data.memory_graph.recall.recollection import Recollection, RecollectionReader
     from turngraph.data.memory_graph.record.wide_search import Mention
     from turngraph.data.memory_graph.upkeep.forget import Forgotten, Listed
+    from turngraph.inference.api import QA
     from turngraph.inference.memory_options import AskOptions
 
 logger = logging.getLogger(__name__)
@@ -112,9 +113,11 @@ def ask(db: str, questions: Iterable[str], options: AskOptions) -> None:
     """
     as_of, as_json = options.as_of, options.as_json
     settings, computing = options.recall(), computed_by(options)
+    qa = None if options.reader is None else load_reader(options.reader)
+    reader = None if qa is None else qa.reader(abstain_below=options.abstain_below)
     # one statement may be several facts: a triplet, a thesis, an episode
     wider = dataclasses.replace(settings, num_facts=MAX_FORMS * settings.num_facts)
-    ask_plan = None if options.plan is None else plan_asker(options)
+    ask_plan = None if options.plan is None else plan_asker(options, qa, reader)
     embed = make_embed(None if options.no_embed else options.embedder)
     # vectors of words must not replace the encoder's on disk
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=options.no_embed) as graph:
@@ -129,13 +132,14 @@ def ask(db: str, questions: Iterable[str], options: AskOptions) -> None:
             if planned is not None:
                 recalled = planned(question)
             elif options.mode == "themes":
-                recalled = graph.ask_themes(question, as_of, theme_settings(options.min_similarity))
+                themed = theme_settings(options.min_similarity, options.num_facts)
+                found = graph.ask_themes(question, as_of, themed, reader)
             elif options.mode == "both":
-                recalled = graph.ask_both(question, as_of, settings if as_json else wider)
+                found = graph.ask_both(question, as_of, settings if as_json else wider, reader)
             elif options.mode == "episodes":
-                recalled = graph.ask_episodes(question, as_of, settings)
+                found = graph.ask_episodes(question, as_of, settings, reader)
             else:
-                recalled = graph.ask(question, as_of, settings if as_json else wider)
+                found = graph.ask(question, as_of, settings if as_json else wider, reader)
             if as_json:
                 marked = {"computed": None} if computing is not None else {}
                 print_json(recollection_json(recalled, as_of) | marked)
@@ -146,24 +150,46 @@ def ask(db: str, questions: Iterable[str], options: AskOptions) -> None:
                 raise SystemExit(EXIT_BUDGET)
 
 
-def plan_asker(options: AskOptions) -> Callable[[MemoryGraph], Callable[[str], Recollection]]:
-    """Load what plans and reads; return a function that makes an open graph's planned asking.
+def load_reader(checkpoint: str) -> QA:
+    """Load a trained checkpoint that answers; imports torch.
 
     Raises:
-        UserError: an option of a model is missing or wrong, or the reader cannot be loaded.
+        UserError: it cannot be loaded.
     """
-    settings, models = options.planning(), options.models
-    make_planner, read = None, None
-    if options.plan != "rules" or any(value is not None for value in models.values()):
-        from turngraph.inference.plan_models import chosen_models
+    from turngraph.inference.api import load
 
-        make_planner, read = chosen_models(options.plan or "rules", settings, models)
+    return load(checkpoint)
+
+
+def plan_asker(
+    options: AskOptions, qa: QA | None = None, reader: RecollectionReader | None = None
+) -> Callable[[MemoryGraph], Callable[[str], Recollection]]:
+    """Load what plans; return a function that makes an open graph's planned asking.
+
+    Args:
+        options: of the command.
+        qa: a checkpoint that answers the steps; None: the planner does.
+        reader: answers the question from what all steps found; None: nothing does.
+
+    Raises:
+        UserError: an option of a model is missing or wrong.
+    """
+    settings = options.planning()
+    make_planner, read = None, None
+    if options.plan is not None and options.plan != "rules":
+        from turngraph.inference.plan_models import planner_maker
+
+        make_planner = planner_maker(options.plan, settings, options.models)
+    if qa is not None:
+        from turngraph.inference.plan_reader import PlanReader
+
+        read = PlanReader(qa.model, qa.builder)
 
     def opened(graph: MemoryGraph) -> Callable[[str], Recollection]:
         planner = None if make_planner is None else make_planner(graph)
         on_step = None if options.as_json else print_step
         return lambda question: graph.ask_planned(
-            question, options.as_of, settings, planner, read, on_step
+            question, options.as_of, settings, planner, read, on_step, reader
         )
 
     return opened

@@ -69,6 +69,7 @@ class AskOptions:
         num_facts: maximum number of facts.
         mixture: traversals, joined by +.
         forbidden: letters of node types that no traversal walks to.
+        settings: of the traversals, as ``BeamSearch.max_depth=3``.
         min_similarity: least cosine of a fact.
         plan: who finds the steps of a plan: ``rules``, ``lm`` or ``endpoint``; None: no plan.
         steps, clues: most steps of a plan, most queries of a step; None: the default.
@@ -85,8 +86,10 @@ class AskOptions:
         show_sparql: print the queries of a computed answer.
         ontology: file of an ontology; None: the package's.
         alone: use that ontology without the package's.
-        models: options of language models: ``reader``, ``model``, ``device`` and those of
-            ``SERVER_OPTIONS``; None: not given.
+        reader: checkpoint that answers questions, and the steps of plans; None: nothing answers.
+        abstain_below: confidence below which its answers are withheld; None: never.
+        models: options of language models: ``model``, ``device`` and those of ``SERVER_OPTIONS``;
+            None: not given.
 
     Raises:
         UserError: options exclude each other, or one lacks another that it needs.
@@ -96,6 +99,7 @@ class AskOptions:
     num_facts: int = 10
     mixture: str = MIXTURE
     forbidden: Sequence[NodeLetter] = ()
+    settings: Sequence[str] = ()
     min_similarity: float = 0.0
     plan: str | None = None
     steps: int | None = None
@@ -112,6 +116,8 @@ class AskOptions:
     show_sparql: bool = False
     ontology: str | None = None
     alone: bool = False
+    reader: str | None = None
+    abstain_below: float | None = None
     models: Mapping[str, str | float | None] = field(default_factory=dict)
 
     @classmethod
@@ -123,7 +129,7 @@ class AskOptions:
         return cls(**own, models=models)
 
     def __post_init__(self) -> None:
-        walks = self.mixture != MIXTURE
+        walks = self.mixture != MIXTURE or bool(self.settings)
         if sum((self.themes, self.compute, self.plan is not None)) > 1:
             raise UserError("--plan, --themes and --compute: give one of them")
         if self.over is not None and (self.themes or self.compute):
@@ -132,11 +138,11 @@ class AskOptions:
             raise UserError("--steps and --clues need --plan")
         if self.themes and (self.forbidden or walks):
             raise UserError(
-                "--themes: walks no triplets, so --mixture and --forbidden are not for it"
+                "--themes: walks no triplets, so --mixture, --set and --forbidden are not for it"
             )
         if self.over == "both" and (walks or self.forbidden or self.plan is not None):
-            raise UserError("--over both: not for --mixture, --forbidden and --plan")
-        if self.over == "episodes" and walks:
+            raise UserError("--over both: not for --mixture, --set, --forbidden and --plan")
+        if self.over == "episodes" and self.mixture != MIXTURE:
             raise UserError("--over episodes: ranks by ppr, so --mixture is not for it")
         if self.mode == "episodes" and self.min_similarity:
             raise UserError(
@@ -148,6 +154,8 @@ class AskOptions:
                 "--show_sparql, --ontology, --alone, --compute_by, --endpoint and --base need "
                 "--compute"
             )
+        if self.abstain_below is not None and self.reader is None:
+            raise UserError("--abstain_below needs --reader")
         check_model_options(self.plan, self.models, self.compute_by)
 
     @property
@@ -157,7 +165,7 @@ class AskOptions:
             return "plan"
         if self.themes:
             return "themes"
-        walks = self.mixture != MIXTURE or bool(self.forbidden)
+        walks = self.mixture != MIXTURE or bool(self.forbidden or self.settings)
         return self.over or ("facts" if walks or self.compute else "both")
 
     @property
@@ -169,11 +177,11 @@ class AskOptions:
     def recall(self) -> RecallSettings:
         """Return the settings of recall."""
         from turngraph.data.memory_graph.recall.recall import RecallSettings
-        from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
+        from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal, changed
 
         ppr = PPR(top_k=self.num_facts) if self.mode == "episodes" else PPR()
         return RecallSettings(
-            traversal=Traversal(self.mixture, ppr=ppr),
+            traversal=changed(Traversal(self.mixture, ppr=ppr), self.settings),
             forbidden=tuple(self.forbidden),
             num_facts=self.num_facts,
             min_similarity=self.min_similarity,

@@ -18,7 +18,7 @@ from turngraph.data.outputs import is_standard_output
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
     from turngraph.data.memory_graph.recall.plan_trace import PlanTrace, StepTrace
-    from turngraph.data.memory_graph.recall.recollection import Recollection
+    from turngraph.data.memory_graph.recall.recollection import ReadAnswer, Recollection
     from turngraph.data.memory_graph.recall.view import QuestionEntity
     from turngraph.data.memory_graph.record.ingest import Remembered
     from turngraph.data.memory_graph.upkeep.show import Turn
@@ -119,11 +119,12 @@ def _fact_row(fact: Fact, score: bool) -> list[object]:
 
 
 def validity(fact: Fact) -> str:
-    """Describe when a fact holds; "" if unknown."""
+    """Describe when a fact holds; of an undated one, when it was said; "" if unknown."""
     if fact.partly_until is not None and fact.valid_to is None:
         return f"partly until {fact.partly_until}"
     if fact.valid_from is None and fact.valid_to is None:
-        return ""
+        said = next((place.said for place in fact.provenance if place.said is not None), None)
+        return "" if said is None else f"said in {said}"
     if fact.valid_to is None:
         return f"from {fact.valid_from}"
     until = f"until {fact.valid_to}"
@@ -151,17 +152,18 @@ def recollection_json(recollection: Recollection, as_of: str | None) -> Json:
     return {
         "question": recollection.question,
         "as_of": as_of,
-        "mode": recollection.mode,
-        "no_answer": recollection.no_answer,
-        "by_similarity": recollection.by_similarity,
-        "without_themes": recollection.without_themes,
-        "entities": _entities(recollection.entities),
-        "facts": [fact_json(fact) for fact in recollection.facts],
-        "themes": [theme_json(theme) for theme in recollection.themes],
-        "behind": list(recollection.behind),
-        "plan": None if recollection.plan is None else _plan_json(recollection.plan),
-        "revision": recollection.revision,
-        "milliseconds": {name: round(ms, 2) for name, ms in recollection.milliseconds.items()},
+        "mode": found.mode,
+        "no_answer": found.no_answer,
+        "by_similarity": found.by_similarity,
+        "without_themes": found.without_themes,
+        "entities": _entities(found.entities),
+        "facts": [fact_json(fact) for fact in found.facts],
+        "themes": [theme_json(theme) for theme in found.themes],
+        "behind": list(found.behind),
+        "plan": None if found.plan is None else _plan_json(found.plan),
+        "answer": None if found.answer is None else dataclasses.asdict(found.answer),
+        "revision": found.revision,
+        "milliseconds": {name: round(ms, 2) for name, ms in found.milliseconds.items()},
     }
 
 
@@ -197,6 +199,7 @@ def _step_json(trace: StepTrace) -> Json:
         ],
         "facts": [fact.key for fact in trace.facts],
         "answers": trace.answers,
+        "guessed": trace.guessed,
         "hits": trace.hits,
     }
 
@@ -206,11 +209,16 @@ def _entities(entities: Iterable[QuestionEntity]) -> list[Json]:
 
 
 def step_cells(number: str, trace: StepTrace) -> tuple[str, str, str, str]:
-    """Return a step in four cells: number, text, names that it starts at, what it found."""
+    """Return a step in four cells: number, text, names that it starts at, what it found.
+
+    Of guessed answers nothing is shown, nor are later steps shown filled with them.
+    """
     starts = [entity.name for clue in trace.clues[:1] for entity in clue.start or ()]
     revised = " (revised)" if trace.step.why == "revised" else ""
-    text = trace.texts[0] if trace.texts else trace.step.text
-    answer = f" → {trace.answer}" if trace.answer else ""
+    text = trace.texts[0] if trace.texts and not trace.guessed else trace.step.text
+    answer = f" → {trace.answer}" if trace.answer and not trace.guessed else ""
+    if trace.guessed:
+        starts = [name for name in starts if name in text]
     facts = plural(len(trace.facts), "fact")
     return number, text + revised, ", ".join(dict.fromkeys(starts)), f"{facts}{answer}"
 
@@ -245,11 +253,11 @@ def behind_line(sources: Sequence[str | None]) -> str:
     return f"themes are older than what {named}{more} say; `turngraph memory themes` makes them"
 
 
-def print_recollection(recollection: Recollection, num_facts: int | None = None) -> None:
-    """Print facts or episodes, theme by theme if there are themes, or "no answer".
+def print_recollection(found: Recollection, num_facts: int | None = None) -> None:
+    """Print a reader's answer, then facts, theme by theme if there are themes; or "no answer".
 
     The steps of a plan are printed as they finish, by ``print_step``; here follows its answer, if
-    the last step does not show it.
+    the last step does not show it and no reader has answered.
 
     Args:
         recollection: what was recalled.
@@ -259,14 +267,16 @@ def print_recollection(recollection: Recollection, num_facts: int | None = None)
     if recollection.no_answer:
         print("no answer")
         return
-    if recollection.plan is not None:
-        last = [trace.answer for sub in recollection.plan.subs[-1:] for trace in sub.steps[-1:]]
-        if recollection.plan.answer is not None and recollection.plan.answer not in last:
-            print_line(f"answer: {recollection.plan.answer}")
-    if not recollection.themes:
-        print_facts(each_once(recollection.facts)[:num_facts], score=True)
-    by_key = {fact.key: fact for fact in recollection.facts}
-    for theme in recollection.themes:
+    if found.answer is not None:
+        print_line(answer_line(found.answer))
+    elif found.plan is not None:
+        last = [trace.answer for sub in found.plan.subs[-1:] for trace in sub.steps[-1:]]
+        if found.plan.answer is not None and found.plan.answer not in last:
+            print_line(f"answer: {found.plan.answer}")
+    if not found.themes:
+        print_facts(each_once(found.facts)[:num_facts], score=True)
+    by_key = {fact.key: fact for fact in found.facts}
+    for theme in found.themes:
         print_line(
             f"theme {theme.id}, level {theme.level}, {theme.score:.3f}: "
             f"{plural(theme.num_chunks, 'chunk')} of {plural(len(theme.sources), 'source')}"
@@ -276,7 +286,16 @@ def print_recollection(recollection: Recollection, num_facts: int | None = None)
         print_facts([by_key[key] for key in theme.facts], score=True)
 
 
-def _log_remarks(recollection: Recollection) -> None:
+def answer_line(answer: ReadAnswer) -> str:
+    """Describe a reader's answer in one line: text, how sure it is, where the answer stands."""
+    sure = [] if answer.confidence is None else [f"confidence {answer.confidence:.2f}"]
+    sure = sure or [f"probability {answer.probability:.2f}, not calibrated"]
+    if answer.withheld is None and answer.span is not None:
+        sure.append("fact {}, characters {} to {}".format(answer.fact, *answer.span))
+    return clean_line(f"answer: {answer.text} ({'; '.join(sure)})")
+
+
+def _log_remarks(found: Recollection) -> None:
     """Log what a reader must know of how it was found."""
     if recollection.behind:
         logger.info("%s", behind_line(recollection.behind))

@@ -31,9 +31,9 @@ SERVER_OPTIONS: dict[str, tuple[type, str]] = {
 }
 """Options of a server: fields of ``endpoint.EndpointSettings``."""
 USED = {
-    "rules": ("reader",),
-    "lm": ("reader", "model", "device"),
-    "endpoint": ("reader", "model", *SERVER_OPTIONS),
+    "rules": (),
+    "lm": ("model", "device"),
+    "endpoint": ("model", *SERVER_OPTIONS),
 }
 """Options of models that go with a planner."""
 
@@ -59,7 +59,17 @@ def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], 
         help="what is ranked: facts, episodes (whole texts) by PageRank, or both, fused (both; with"
         " --plan, --mixture or --forbidden facts)",
     )
-    parser.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
+    parser.add_argument(
+        "--reader",
+        metavar="CHECKPOINT",
+        help="a checkpoint that answers the question from what was found; with --plan also the"
+        " steps",
+    )
+    parser.add_argument(
+        "--abstain_below",
+        type=float,
+        help="with --reader: confidence below which it answers 'not in the evidence'",
+    )
 
 
 def check_model_options(
@@ -70,17 +80,16 @@ def check_model_options(
     Args:
         plan: planner of steps; None: there are none.
         options: those of models; None: not given.
-        compute_by: ``lm`` or ``endpoint``, which plans computed answers; neither can be the reader.
+        compute_by: ``lm`` or ``endpoint``, which plans computed answers; None: nothing does.
 
     Raises:
         UserError: one does not; the message names it.
     """
     for name, value in options.items():
-        used = {*USED.get(plan or "", ()), *USED.get(compute_by or "", ())[1:]}
+        used = {*USED.get(plan or "", ()), *USED.get(compute_by or "", ())}
         if value is not None and name not in used:
             plans = " or ".join(plan for plan, used in USED.items() if name in used)
-            by = "" if name == "reader" else f", or --compute_by {plans}"
-            raise UserError(f"--{name} needs --plan {plans}{by}")
+            raise UserError(f"--{name} needs --plan {plans}, or --compute_by {plans}")
 
 
 def model_and_rest(
@@ -118,29 +127,35 @@ def server_settings(
     return EndpointSettings(model=model or "", **{**(defaults or {}), **given})
 
 
-def local_extractor(name: str, device: str, relations: Sequence[str] = ()) -> Extractor:
+def local_extractor(
+    name: str, device: str, relations: Sequence[str] = (), classes: Sequence[str] = ()
+) -> Extractor:
     """Load a local LM that extracts; imports torch.
 
     Args:
         name: of the LM.
         device: on which it runs.
-        relations: the only ones of its triplets; (): any.
+        relations, classes: as in ``ModelExtractor``.
     """
     from turngraph.data.memory_graph.extract.local_lm import LmExtractor
     from turngraph.model.constrained import ConstrainedLM
 
-    return LmExtractor(ConstrainedLM(name, device=device).generate, f"lm:{name}", relations)
+    lm = ConstrainedLM(name, device=device)
+    return LmExtractor(lm.generate, f"lm:{name}", relations, classes)
 
 
 def server_extractor(
-    model: str | None, options: Mapping[str, str | float | None], relations: Sequence[str] = ()
+    model: str | None,
+    options: Mapping[str, str | float | None],
+    relations: Sequence[str] = (),
+    classes: Sequence[str] = (),
 ) -> Extractor:
     """Return an extractor that asks a server of the OpenAI chat API.
 
     Args:
         model: the model's name on the server.
         options: those of ``SERVER_OPTIONS``; None: not given.
-        relations: the only ones of its triplets; (): any.
+        relations, classes: as in ``ModelExtractor``.
 
     Raises:
         UserError: an option is missing or wrong.
@@ -148,7 +163,7 @@ def server_extractor(
     from turngraph.data.memory_graph.extract.endpoint import EndpointExtractor
 
     settings = server_settings("--extractor endpoint", model, options)
-    return EndpointExtractor(settings, relations=relations)
+    return EndpointExtractor(settings, relations=relations, classes=classes)
 
 
 def make_embed(embedder: str | None) -> Embed:

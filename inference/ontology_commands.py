@@ -38,11 +38,12 @@ class TypedTerms:
 
     Args:
         ontology: its functional properties supersede.
-        relations: those that an LM may use.
+        relations, classes: those that an LM may use.
     """
 
     ontology: Ontology
     relations: tuple[str, ...]
+    classes: tuple[str, ...] = ()
 
     def wrap(self, extractor: Extractor) -> Extractor:
         """Return an extractor whose statements of functional properties supersede."""
@@ -73,9 +74,9 @@ def typed_terms(typed: bool, ontology: str | None, alone: bool) -> TypedTerms | 
             raise UserError("--ontology and --alone need --typed")
         return None
     chosen = chosen_ontology(ontology, alone)
-    from turngraph.data.memory_graph.ontology.typed_extractor import relations_of
+    from turngraph.data.memory_graph.ontology.typed_extractor import classes_of, relations_of
 
-    return TypedTerms(chosen, relations_of(chosen))
+    return TypedTerms(chosen, relations_of(chosen), classes_of(chosen))
 
 
 def add_ontology(commands: Subparsers) -> None:

@@ -16,7 +16,6 @@ from turngraph.inference.model_options import LANGUAGE_MODEL, model_and_rest, se
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
-    from turngraph.inference.plan_reader import PlanReader
 
 MAX_NEW_TOKENS = 512
 """Longest reply of a local model, in tokens; the longest plan has fewer."""
@@ -26,24 +25,6 @@ MAX_TOKENS = 1024
 """Longest reply of a server, in tokens, unless another limit is given."""
 
 
-def chosen_models(
-    plan: str, limits: PlanSettings, options: Mapping[str, str | float | None]
-) -> tuple[Callable[[MemoryGraph], Planner] | None, PlanReader | None]:
-    """Return what makes the planner of an open graph, and what reads its steps; None: the rules.
-
-    Args:
-        plan: ``rules``, ``lm`` or ``endpoint``.
-        limits: settings of the plan.
-        options: ``reader``, ``model``, ``device`` and those of ``SERVER_OPTIONS``; None: not given.
-
-    Raises:
-        UserError: an option is missing or wrong, or the reader cannot be loaded.
-    """
-    make = None if plan == "rules" else planner_maker(plan, limits, options)
-    reader = options.get("reader")
-    return make, None if reader is None else load_reader(str(reader))
-
-
 def planner_maker(
     plan: str, limits: PlanSettings, options: Mapping[str, str | float | None]
 ) -> Callable[[MemoryGraph], Planner]:
@@ -51,7 +32,8 @@ def planner_maker(
 
     Args:
         plan: ``lm`` or ``endpoint``.
-        limits, options: as in ``chosen_models``.
+        limits: settings of the plan.
+        options: ``model``, ``device`` and those of ``SERVER_OPTIONS``; None: not given.
 
     Raises:
         UserError: an option is missing or wrong.
@@ -64,23 +46,6 @@ def planner_maker(
     return lambda graph: server_planner(settings, limits, graph.replies)
 
 
-def load_reader(checkpoint: str) -> PlanReader:
-    """Load a trained checkpoint that answers the steps of plans; imports torch.
-
-    Args:
-        checkpoint: a folder, or a repository's name on the hub.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
-    from turngraph.inference.hub import find_checkpoint
-    from turngraph.inference.load import load
-    from turngraph.inference.plan_reader import PlanReader
-    from turngraph.model.checkpoint import read_checkpoint
-
-    return PlanReader(*load(read_checkpoint(find_checkpoint(checkpoint))))
-
-
 def plans_maker(
     planner: str, options: Mapping[str, str | float | None]
 ) -> Callable[[MemoryGraph], ModelPlans]:
@@ -88,7 +53,7 @@ def plans_maker(
 
     Args:
         planner: ``lm`` or ``endpoint``.
-        options: as in ``chosen_models``.
+        options: as in ``planner_maker``.
 
     Raises:
         UserError: an option is missing or wrong.

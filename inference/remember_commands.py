@@ -95,7 +95,7 @@ def remember(
     from turngraph.data.memory_graph.inputs import read_episodes
 
     terms = ontology_commands.typed_terms(typed, ontology, alone)
-    relations = () if terms is None else terms.relations
+    allowed = ((), ()) if terms is None else (terms.relations, terms.classes)
     read: Callable[[str], Iterable[Episode]] = read_episodes
     chosen: Extractor
     if extractor == "given":
@@ -104,9 +104,9 @@ def remember(
         chosen = given = GivenExtractor()
         read = given.read
     elif extractor == "lm":
-        chosen = local_extractor(model or LANGUAGE_MODEL, device or "cpu", relations)
+        chosen = local_extractor(model or LANGUAGE_MODEL, device or "cpu", *allowed)
     elif extractor == "endpoint":
-        chosen = server_extractor(model, server, relations)
+        chosen = server_extractor(model, server, *allowed)
     elif extractor.startswith("spacy:"):
         from turngraph.data.memory_graph.extract.spacy_extractor import (
             SpacyExtractor,

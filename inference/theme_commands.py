@@ -37,11 +37,11 @@ SUMMARY = {
 Generate = Callable[[Sequence[str], dict[str, Any]], Sequence[tuple[str, bool]]]
 
 
-def settings(min_similarity: float) -> AskThemes:
-    """Return settings of asking by themes; imports scipy."""
+def settings(min_similarity: float, num_facts: int) -> AskThemes:
+    """Return settings of asking by themes, for so many statements at most; imports scipy."""
     from turngraph.data.memory_graph.recall.theme_search import AskThemes
 
-    return AskThemes(min_similarity=min_similarity)
+    return AskThemes(min_similarity=min_similarity, max_facts=num_facts)
 
 
 def add_options(parser: argparse.ArgumentParser, embedder: str, model: str) -> None:

@@ -57,7 +57,7 @@ READ_OR_NAMED = set(
     "--checkpoint --config --corpus --data --db --device --drop --embedder --host "
     "--endpoint --entity --evidence --grant --input --memory --memory_dir --mixture --model --name "
     "--ontology --plan_model --predictions --question --ray --rdf --reader "
-    "--response_format --rows --size --source --speaker --tenant --token_limit --tokens "
+    "--response_format --rows --set --size --source --speaker --tenant --token_limit --tokens "
     "--trust_remote_code --update --url".split()
 )
 """Options that name no output."""

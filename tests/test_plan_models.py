@@ -230,7 +230,8 @@ def test_options_of_models_need_their_plan(db: str, capsys: Any) -> None:
         ("--model", "m"): "--model needs --plan lm or endpoint",
         ("--plan", "lm", "--budget", "5"): "--budget needs --plan endpoint",
         ("--plan", "endpoint", "--device", "cpu"): "--device needs --plan lm",
-        ("--reader", "runs/best"): "--reader needs --plan rules or lm or endpoint",
+        ("--abstain_below", "0.5"): "--abstain_below needs --reader",
+        ("--reader", "./missing"): "./missing: no such folder",
         ("--plan", "rules", "--reader", "./missing"): "./missing: no such folder",
     }
     for options, message in wrong.items():

@@ -344,6 +344,11 @@ def test_what_a_user_states_is_remembered_and_forgotten(start: Start) -> None:
             mode != "episodes"
         )
         assert found["without_themes"] == (mode == "themes")
+    assert found["answer"] is None
+    asked = {"question": "Where does Anna live?", "answer": True}
+    answer = client.get("/api/memory/ask", params=asked).json()["answer"]
+    assert isinstance(answer["text"], str)
+    assert 0 < answer["probability"] <= 1
     assert client.get("/api/memory/history", params={"entity": "Anna"}).json()
     assert b"Gdynia" in client.get("/api/memory/export").content
     planned = client.get("/api/memory/plan", params={"question": "Where does Anna live?"}).text

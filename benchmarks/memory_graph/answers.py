@@ -15,7 +15,7 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -25,16 +25,15 @@ from turngraph.data.embedding import Embed, cached
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Fact
 from turngraph.data.memory_graph.recall.recall import RecallSettings
-from turngraph.data.memory_graph.recall.recollection import Recollection, evidence_of
+from turngraph.data.memory_graph.recall.recollection import Recollection, RecollectionReader
 from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.data.scoring.metrics import exact_match, substring_match, token_f1
-from turngraph.data.types import Answer, Evidence
+from turngraph.data.types import Answer
+from turngraph.inference.memory_commands import load_reader
 from turngraph.inference.model_options import EMBEDDER, make_embed
 
 DIARIES = Path(__file__).parent / "diaries.json"
 Way = Literal["both", "facts", "episodes"]
-Reader = Callable[[str, Sequence[Evidence]], str]
-"""Answers a question from evidence."""
 NUM_READ = 10
 
 
@@ -107,7 +106,7 @@ def locomo_questions(folder: Path) -> Iterator[tuple[list[Episode], list[Asked]]
 
 
 def ask_all(
-    graph: MemoryGraph, asked: Sequence[Asked], way: Way, reader: Reader | None
+    graph: MemoryGraph, asked: Sequence[Asked], way: Way, reader: RecollectionReader | None
 ) -> dict[str, Scores]:
     """Ask all questions that have an answer, and return the scores by group."""
     ways: dict[Way, Callable[..., Recollection]] = {
@@ -118,7 +117,8 @@ def ask_all(
     for one in asked:
         if not one.evidence:
             continue
-        facts = ways[way](one.question, one.as_of, RecallSettings(num_facts=3 * NUM_READ)).facts
+        recalled = ways[way](one.question, one.as_of, RecallSettings(num_facts=3 * NUM_READ))
+        facts = recalled.facts
         ranked = list(dict.fromkeys(origins[node] for fact in facts for node in episodes_of(fact)))
         values = found[one.group].values
         values["first"].append(bool(one.evidence.intersection(ranked[:1])))
@@ -129,7 +129,8 @@ def ask_all(
         first = facts[0].text if facts else ""
         values["answer in the first"].append(substring_match(first, one.answers))
         if reader is not None:
-            answer = reader(one.question, evidence_of(facts[:NUM_READ]))
+            read = reader.read(replace(recalled, facts=facts[:NUM_READ]))
+            answer = "" if read is None else read.text
             values["exact"].append(exact_match(answer, one.answers))
             values["F1"].append(token_f1(answer, one.answers))
     return found
@@ -168,14 +169,6 @@ def ends(graph: MemoryGraph, diary: dict[str, Any]) -> tuple[int, int, int, int]
     return right, len(marked), wrong, len(rows) - len(seen)
 
 
-def load_reader(checkpoint: str) -> Reader:
-    """Return a checkpoint as a reader."""
-    from turngraph.inference.api import load
-
-    qa = load(checkpoint)
-    return lambda question, evidence: qa.chat(evidence=evidence).ask(question).text
-
-
 def fill(episodes: Sequence[Episode], path: Path, embed: Embed) -> MemoryGraph:
     """Remember episodes in a new graph."""
     graph = MemoryGraph.open(path, embed, TurnExtractor())
@@ -192,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--reader", help="a checkpoint that answers from what is recalled")
     options = parser.parse_args(argv)
     embed = cached(make_embed(EMBEDDER))
-    reader = None if options.reader is None else load_reader(options.reader)
+    reader = None if options.reader is None else load_reader(options.reader).reader()
     with tempfile.TemporaryDirectory() as folder:
         for path in options.diaries:
             for diary in json.loads(path.read_text("utf-8")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +34,10 @@ if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.memory_graph.plan.steps import Digester, Planner, PlanSettings
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
     from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings
-    from turngraph.data.memory_graph.recall.recollection import Recollection
+    from turngraph.data.memory_graph.recall.recollection import (
+        Recollection,
+        RecollectionReader,
+    )
     from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.record.integrity import Problem
     from turngraph.data.memory_graph.record.wide_search import Mention
@@ -159,7 +163,11 @@ class MemoryGraph:
         return Recall(self.store, self.embed, self.extractor, writable)
 
     def ask(
-        self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
+        self,
+        question: str,
+        as_of: str | None = None,
+        settings: RecallSettings | None = None,
+        reader: RecollectionReader | None = None,
     ) -> Recollection:
         """Return the facts that may answer a question; see ``recall.Recall.ask``.
 
@@ -167,31 +175,40 @@ class MemoryGraph:
             question: text of the question.
             as_of: a time; facts that held at its end are searched. None: facts that hold now.
             settings: settings of the search; None: the paper's.
+            reader: answers the question from the facts (``QA.reader``); None: nothing does.
 
         Raises:
-            UserError: there is no embedder, or ``as_of`` is not a time.
+            UserError: there is no embedder, ``as_of`` is not a time, or the reader fails.
         """
-        return self._recall.ask(question, as_of, settings)
+        return _answered(self._recall.ask(question, as_of, settings), reader)
 
     def ask_both(
-        self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
+        self,
+        question: str,
+        as_of: str | None = None,
+        settings: RecallSettings | None = None,
+        reader: RecollectionReader | None = None,
     ) -> Recollection:
         """Return what facts and episodes together find; see ``Recall.ask_both``.
 
         Raises:
             UserError: there is no embedder, or ``as_of`` is not a time.
         """
-        return self._recall.ask_both(question, as_of, settings)
+        return _answered(self._recall.ask_both(question, as_of, settings), reader)
 
     def ask_episodes(
-        self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
+        self,
+        question: str,
+        as_of: str | None = None,
+        settings: RecallSettings | None = None,
+        reader: RecollectionReader | None = None,
     ) -> Recollection:
         """Return episodes that may answer a question, best first; see ``Recall.ask_episodes``.
 
         Raises:
             UserError: there is no embedder, or ``as_of`` is not a time.
         """
-        return self._recall.ask_episodes(question, as_of, settings)
+        return _answered(self._recall.ask_episodes(question, as_of, settings), reader)
 
     @cached_property
     def _recalls(self) -> RecallCache:
@@ -221,6 +238,7 @@ class MemoryGraph:
         planner: Planner | None = None,
         read: Digester | None = None,
         on_step: OnStep | None = None,
+        reader: RecollectionReader | None = None,
     ) -> Recollection:
         """Ask a question by a plan of steps, each of which uses what earlier ones found.
 
@@ -233,6 +251,7 @@ class MemoryGraph:
             planner: decides the steps; None: the rules, which need no model and read English.
             read: answers steps in place of the planner.
             on_step: called with each finished step.
+            reader: as in ``ask``.
 
         Raises:
             UserError: there is no embedder, the question is blank, ``as_of`` is not a time, or
@@ -242,7 +261,7 @@ class MemoryGraph:
         from turngraph.data.memory_graph.plan.run_plan import ask_planned
 
         planner = planner or RulesPlanner(self._recall)
-        return ask_planned(
+        found = ask_planned(
             self._recall,
             planner,
             question,
@@ -252,6 +271,7 @@ class MemoryGraph:
             read=read,
             on_step=on_step,
         )
+        return _answered(found, reader)
 
     def make_themes(
         self, lm: Lm | None = None, stop: Callable[[], bool] = lambda: False
@@ -282,14 +302,18 @@ class MemoryGraph:
         return list_themes(self.store, second_of(as_of))
 
     def ask_themes(
-        self, question: str, as_of: str | None = None, settings: AskThemes | None = None
+        self,
+        question: str,
+        as_of: str | None = None,
+        settings: AskThemes | None = None,
+        reader: RecollectionReader | None = None,
     ) -> Recollection:
         """Return the themes of a question and what they say; see ``recall.Recall.ask_themes``.
 
         Raises:
             UserError: there is no embedder, or ``as_of`` is not a time.
         """
-        return self._recall.ask_themes(question, as_of, settings)
+        return _answered(self._recall.ask_themes(question, as_of, settings), reader)
 
     def forget(
         self,
@@ -429,3 +453,8 @@ class MemoryGraph:
         from turngraph.data.memory_graph.upkeep.backup import backup
 
         backup(self.store, path)
+
+
+def _answered(found: Recollection, reader: RecollectionReader | None) -> Recollection:
+    """Return what was recalled with a reader's answer, if there is a reader."""
+    return found if reader is None else replace(found, answer=reader.read(found))

@@ -12,14 +12,13 @@ from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Update
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.record.clean import MAX_END_WORDS
+from turngraph.data.memory_graph.record.speaker import ASSISTANT, USER
 from turngraph.data.types import LIST_SEPARATOR
 
 QUESTION, TOPIC = "question", "topic"
 """Properties of a turn's episode: length of its question; names that the question refers to."""
 KIND = "kind"
 """Property of a chat's episodes, ``question`` or ``answer``: kept in history, never evidence."""
-USER, ASSISTANT = "user", "assistant"
-"""Speakers of a chat. The rules read "I" and "my" of the user as the object ``user``."""
 _FIRST_PERSON = re.compile(r"\b(?:I|me|my|mine|myself)\b")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,8 +84,9 @@ def ask(
     user: User,
     as_of: Time = None,
     mode: Annotated[Mode, Query(description=MODES)] = "both",
+    answer: Annotated[bool, Query(description="let the model answer from what is found")] = False,
 ) -> Json:
-    """Return what may answer a question, best first."""
+    """Return what may answer a question, best first; with ``answer`` also the model's answer."""
     with opened(service, user) as graph:
         ways: dict[Mode, Callable[[str, str | None], Recollection]] = {
             "both": graph.ask_both,
@@ -94,7 +95,10 @@ def ask(
             "plan": graph.ask_planned,
             "themes": graph.ask_themes,
         }
-        return recollection_json(ways[mode](question, as_of), as_of)
+        found = ways[mode](question, as_of)
+    if answer:
+        found = replace(found, answer=service.read(user, found))
+    return recollection_json(found, as_of)
 
 
 @memory.get("/plan", response_model=None, responses=STREAMED)

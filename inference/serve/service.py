@@ -21,11 +21,13 @@ from turngraph.configs.models import sentence_encoder
 from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import cached, in_one_thread
 from turngraph.data.json_fields import Json
+from turngraph.data.memory_graph.recall.recollection import ReadAnswer, Recollection
 from turngraph.data.memory_graph.record.place import of_tenant
 from turngraph.inference.api import QA
 from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.evidence import read_evidence
+from turngraph.inference.memory_reader import MemoryReader
 from turngraph.inference.options import AnswerOptions, MemoryOptions
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
@@ -336,6 +338,28 @@ class Service:
                 session.close()
 
         return self._completing.submit(work)
+
+    def read(self, user: str, found: Recollection) -> ReadAnswer | None:
+        """Answer a user's question from what their memory graph recalled; None: nothing was.
+
+        Raises:
+            Busy: too many questions wait already.
+            Late: the answer took too long.
+        """
+        deadline = time.monotonic() + self.options.deadline
+        reader = MemoryReader(
+            self.qa.model,
+            self.qa.builder,
+            self.max_new_tokens,
+            self.confidence,
+            partial(self.engine.generate, deadline=deadline, user=user),
+            partial(self.building.of, user),
+        )
+        admission = self.engine.admit(user)
+        try:
+            return reader.read(found)
+        finally:
+            admission.end()
 
     def _answer(
         self, session: Session, question: str, listener: Listener, deadline: float, user: str

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from turngraph.benchmarks.memory_graph import answers
+from turngraph.data.memory_graph.recall.recollection import ReadAnswer
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
 DIARY = {
@@ -32,7 +34,9 @@ def test_a_diary_is_asked_and_its_ends_are_counted(
     path = tmp_path / "diaries.json"
     path.write_text(json.dumps([DIARY]))
     monkeypatch.setattr(answers, "make_embed", lambda name: word_vectors)
-    monkeypatch.setattr(answers, "load_reader", lambda name: lambda question, evidence: "Luna")
+    read = lambda found: ReadAnswer("Luna", 1.0)  # noqa: E731
+    loaded = SimpleNamespace(reader=lambda: SimpleNamespace(read=read))
+    monkeypatch.setattr(answers, "load_reader", lambda name: loaded)
     answers.main(["--diaries", str(path), "--reader", "a checkpoint"])
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("eva: 1 questions, first 1.000, among three 1.000")

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from turngraph.data.memory_graph.extract.local_lm import LmExtractor
-from turngraph.data.memory_graph.extract.replies import ENTITIES, EXTRACTION, fits, replaced_schema
+from turngraph.data.memory_graph.extract.replies import (
+    ENTITIES,
+    EXTRACTION,
+    misfit,
+    replaced_schema,
+)
 from turngraph.data.memory_graph.memory_types import Episode, Fact, Triplet, Update
 from turngraph.model.constrained import ConstrainedLM, smallest_value
 from turngraph.tests.tiny import save_tiny
@@ -44,7 +49,7 @@ def test_every_reply_of_a_random_lm_parses(seed: int, tmp_path: Path) -> None:
     lm = tiny(tmp_path, seed, batch_size=3, max_new_tokens=240 + 20 * seed)
     for schema in (EXTRACTION, ENTITIES, replaced_schema(12)):
         for text, _ in lm.generate(PROMPTS, schema):
-            assert fits(json.loads(text), schema)
+            assert misfit(json.loads(text), schema) is None
             assert text == json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -78,7 +83,7 @@ def test_a_reply_without_end_is_closed_and_told_apart(tmp_path: Path) -> None:
 def test_every_place_to_close_a_reply_from_leads_to_its_end(tokens: int, tmp_path: Path) -> None:
     lm = tiny(tmp_path, 2, max_new_tokens=tokens)
     for text, _ in lm.generate(PROMPTS, SMALL):
-        assert fits(json.loads(text), SMALL)
+        assert misfit(json.loads(text), SMALL) is None
 
 
 def test_batches_change_nothing_and_the_order_is_kept(tmp_path: Path) -> None:

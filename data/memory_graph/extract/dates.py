@@ -35,6 +35,7 @@ _DATE = re.compile(
         (?:,?\ (?P<in_year>\d{{4}}))?
       |(?P<near>the\ day\ before\ yesterday|(?:yesterday|tomorrow){_PART}|today|tonight|last\ night
         |this\ (?:morning|afternoon|evening))
+      |(?P<same>(?:the\ same|that\ same|that)\ day)
       |(?P<count>{_NUMBER})\ (?P<unit>day|week|month|year)s?\ (?P<side>ago|from\ now)
       |(?P<which>last|next|this|past)\ (?P<what>week|month|year|weekend|{_MONTH}
         |(?:{"|".join(WEEKDAYS)}){_PART})
@@ -71,6 +72,7 @@ _BEFORE = re.compile(
 )
 _TRIGGER = re.compile(
     r"\d|[Yy]esterday|[Tt]o(?:day|night|morrow)|\b(?:[Ll]ast|[Nn]ext|[Tt]his|past) "
+    r"|\b(?:same|[Tt]hat) day\b"
     r"|\b(?:ago|now)\b"
     r"|\b(?:[IiOo]n|[Ss]ince|[Uu]ntil|[Ff]rom|[Dd]uring|of) (?:mid-|early |late )?[JFMASONDTW]"
 )
@@ -114,12 +116,13 @@ class Date:
         return _next(self.first) == self.after
 
 
-def find_dates(text: str, said: str | None) -> list[Date]:
+def find_dates(text: str, said: str | None, before: str | None = None) -> list[Date]:
     """Return the dates of a sentence in their order.
 
     Args:
         text: a sentence.
         said: when it was said, in ISO form; without it "last week" is no date.
+        before: what the sentences before it named last; if it is a day, "the same day" means it.
     """
     if not _TRIGGER.search(text):
         return []
@@ -129,14 +132,18 @@ def find_dates(text: str, said: str | None) -> list[Date]:
     for match in _DATE.finditer(text):
         if any(start < match.end() and match.start() < stop for start, stop in taken):
             continue
-        before = _BEFORE.search(text, max(0, match.start() - 24), match.start())
-        word = (before[1] or "").lower() if before else ""
-        period = _period(match, now, said, bool(before), word)
+        ahead = _BEFORE.search(text, max(0, match.start() - 24), match.start())
+        word = (ahead[1] or "").lower() if ahead else ""
+        if match["same"]:
+            day = next((d.first for d in reversed(dates) if len(d.first) == 10), before)
+            period = _one_day(date.fromisoformat(day)) if day and len(day) == 10 else None
+        else:
+            period = _period(match, now, said, bool(ahead), word)
         if period is not None:
             role = _role(word, dates)
             if dates and _JOINS.fullmatch(text, dates[-1].stop, match.start()):
                 role = _joined(dates, period[0]) or role
-            start = before.start() if before and before[1] and role else match.start()
+            start = ahead.start() if ahead and ahead[1] and role else match.start()
             first, after, label = period
             dates.append(Date(start, match.end(), first, after, word=role, label=label))
     return sorted(dates, key=lambda date: date.start) if taken else dates

@@ -33,7 +33,7 @@ from turngraph.data.memory_graph.extract.model_extractor import (
     Reply,
     template_words,
 )
-from turngraph.data.memory_graph.extract.replies import fits
+from turngraph.data.memory_graph.extract.replies import misfit
 from turngraph.data.memory_graph.names import printable
 
 with extra("memory", "--extractor endpoint needs"):
@@ -45,6 +45,8 @@ RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 """Statuses after which a request is retried."""
 ENVELOPE_BYTES, BYTES_PER_TOKEN = 65_536, 64
 """Largest response: so many bytes, and so many more for each token that was asked for."""
+MAX_SHOWN = 4000
+"""Longest part of a reply that a model is shown again, in characters."""
 MAX_EXPLAINED = 2000
 """Characters of a refusal's explanation that are read."""
 MAX_WAIT = 120.0
@@ -125,6 +127,20 @@ class EndpointSettings:
         return printable(f"{scheme}://{address}" if separator else address)
 
 
+class BadReply(Failure):
+    """A reply that cannot be used, which is shown to the model at the next attempt.
+
+    Args:
+        reason: for the error message of the last attempt, without the reply's text.
+        text: the reply.
+        fault: what is wrong with it, for the model.
+    """
+
+    def __init__(self, reason: str, text: str, fault: str) -> None:
+        super().__init__(reason)
+        self.text, self.fault = text, fault
+
+
 class EndpointExtractor(ModelExtractor):
     """Extractor that asks a server; every request counts against one budget, failed ones too.
 
@@ -132,7 +148,7 @@ class EndpointExtractor(ModelExtractor):
         settings: of the server and its requests.
         name: recorded with every episode; None: derived from the model's name.
         progress: show a progress bar.
-        relations: the only ones that triplets may have; (): any.
+        relations, classes: as in ``ModelExtractor``.
     """
 
     def __init__(
@@ -141,9 +157,10 @@ class EndpointExtractor(ModelExtractor):
         name: str | None = None,
         progress: bool = False,
         relations: Sequence[str] = (),
+        classes: Sequence[str] = (),
     ) -> None:
         self.client = ChatClient(settings, progress)
-        super().__init__(name or f"endpoint:{settings.model}", self.client.ask, relations)
+        super().__init__(name or f"endpoint:{settings.model}", self.client.ask, relations, classes)
 
     def cost(self) -> dict[str, float]:
         """Return the requests, tokens and their price so far.
@@ -193,11 +210,13 @@ class ChatClient:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, prompt: Prompt, stop: threading.Event) -> Reply:
+        bad: BadReply | None = None
         for attempt in range(self.settings.retries + 1):
             try:
-                return self._attempt(prompt)
+                return self._attempt(prompt, bad)
             except Failure as failure:
                 reason, wait = str(failure), failure.wait
+                bad = failure if isinstance(failure, BadReply) else bad
             if wait is not None and wait > MAX_WAIT:
                 reason += f", and it asks to wait {wait:g} s"
                 break
@@ -210,8 +229,8 @@ class ChatClient:
     def _error(self, prompt: Prompt, reason: str) -> UserError:
         return UserError(f"{self.settings.shown}: {prompt.subject}: {reason}")
 
-    def _attempt(self, prompt: Prompt) -> Reply:
-        body = self._body(prompt)
+    def _attempt(self, prompt: Prompt, bad: BadReply | None) -> Reply:
+        body = self._body(prompt, bad)
         most = Tokens(prompt_bound(body), self.settings.max_tokens)
         with self.budget.reserve(most) as reservation:
             try:
@@ -230,11 +249,17 @@ class ChatClient:
         most = ENVELOPE_BYTES + BYTES_PER_TOKEN * settings.max_tokens
         return post(settings.url, body, headers, settings.timeout, most)
 
-    def _body(self, prompt: Prompt) -> bytes:
+    def _body(self, prompt: Prompt, bad: BadReply | None) -> bytes:
         settings = self.settings
+        messages = [{"role": "user", "content": prompt.text}]
+        if bad is not None:  # the model sees what is wrong with its last reply
+            messages += [
+                {"role": "assistant", "content": bad.text[:MAX_SHOWN]},
+                {"role": "user", "content": f"{bad.fault}. Reply again with one JSON object."},
+            ]
         body: dict[str, Any] = {
             "model": settings.model,
-            "messages": [{"role": "user", "content": prompt.text}],
+            "messages": messages,
             settings.token_limit: settings.max_tokens,
         }
         if settings.temperature is not None:
@@ -360,12 +385,14 @@ def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> 
         if not text:
             raise UserError(f"max_tokens: {max_tokens} given, used up before the reply began")
         return Reply(None, False)
+    if not isinstance(text, str):
+        raise Failure("a reply that is not JSON")
     try:
         value = json.loads(bare(text))
-    except (AttributeError, ValueError, RecursionError):
-        raise Failure("a reply that is not JSON") from None
-    if not fits(value, prompt.schema):
-        raise Failure("a reply that breaks the prompt's schema")
+    except (ValueError, RecursionError):
+        raise BadReply("a reply that is not JSON", text, "That is not JSON") from None
+    if (fault := misfit(value, prompt.schema)) is not None:
+        raise BadReply("a reply that breaks the prompt's schema", text, f"Wrong: {fault}")
     return Reply(value, True)
 
 

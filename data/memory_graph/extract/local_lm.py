@@ -9,7 +9,7 @@ from typing import Any
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, Prompt, Reply
-from turngraph.data.memory_graph.extract.replies import Schema, fits
+from turngraph.data.memory_graph.extract.replies import Schema, misfit
 
 Generate = Callable[[Sequence[str], Schema], Sequence[tuple[str, bool]]]
 """Returns JSON of a schema for each user message, and whether the LM ended it by itself, as
@@ -22,11 +22,17 @@ class LmExtractor(ModelExtractor):
     Args:
         generate: the LM.
         name: recorded with every episode.
-        relations: the only ones that triplets may have; (): any.
+        relations, classes: as in ``ModelExtractor``.
     """
 
-    def __init__(self, generate: Generate, name: str = "lm", relations: Sequence[str] = ()) -> None:
-        super().__init__(name, self._generate, relations)
+    def __init__(
+        self,
+        generate: Generate,
+        name: str = "lm",
+        relations: Sequence[str] = (),
+        classes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(name, self._generate, relations, classes)
         self.generate = generate
 
     def _generate(self, prompts: Sequence[Prompt]) -> list[Reply]:
@@ -51,6 +57,6 @@ def _parsed(text: str, prompt: Prompt) -> Any:
         value = json.loads(text)
     except ValueError:
         value = None
-    if value is None or not fits(value, prompt.schema):
+    if value is None or misfit(value, prompt.schema) is not None:
         raise UserError(f"{prompt.subject}: the LM's reply breaks its schema: is it constrained?")
     return value

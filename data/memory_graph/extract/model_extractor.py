@@ -83,11 +83,14 @@ class ModelExtractor:
         name: recorded with every episode.
         ask: the language model.
         relations: the only ones that triplets may have, such as an ontology's; (): any.
+        classes: words of classes, of which the model may give each object one; (): none are asked.
     """
 
-    def __init__(self, name: str, ask: Ask, relations: Sequence[str] = ()) -> None:
+    def __init__(
+        self, name: str, ask: Ask, relations: Sequence[str] = (), classes: Sequence[str] = ()
+    ) -> None:
         self.name, self.ask = name, ask
-        self.schema = extraction_schema(relations)
+        self.schema = extraction_schema(relations, classes)
         self.counts: Counter[str] = Counter()
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
@@ -277,6 +280,10 @@ def extraction_prompt(excerpt: Excerpt, schema: Schema = EXTRACTION) -> Prompt:
     relation = schema["properties"]["triplets"]["items"]["properties"]["relation"]
     if "enum" in relation:
         text += "\nRelations, no others: " + ", ".join(relation["enum"])
+    if "classes" in schema["properties"]:
+        kind = schema["properties"]["classes"]["items"]["properties"]["kind"]
+        text += '\n"classes": the "kind" of every entity for whose "name" one of these fits: '
+        text += ", ".join(kind["enum"])
     return Prompt(text, schema, name_episode(episode))
 
 

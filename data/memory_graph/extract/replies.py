@@ -20,10 +20,11 @@ Schema = dict[str, Any]
 
 MAX_END, MAX_TEXT = 100, 300
 """Longest name or relation, and longest thesis, in characters."""
-MAX_TRIPLETS, MAX_THESES, MAX_NAMES, MAX_TIMES = 24, 20, 12, 12
+MAX_TRIPLETS, MAX_THESES, MAX_NAMES, MAX_TIMES, MAX_CLASSES = 24, 20, 12, 12, 24
 DATE = r"\d{4}(-\d{2}(-\d{2})?)?"
-EXAMPLE_NAMES = frozenset({"oddny", "eskil"})
-"""Names in the example of ``prompts/extract.txt``, which small models copy."""
+EXAMPLE_NAMES = frozenset({"oddny", "eskil", "zither", "theremin"})
+"""Names and things in the example of ``prompts/extract.txt``, which small models copy: people and
+instruments that few texts tell of."""
 SEEN = 75.0
 """Similarity (of 100) from which on a name, maybe inflected, counts as occurring in a text."""
 KINDS = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
@@ -59,18 +60,21 @@ _THESIS = object_schema(
 )
 
 
-def extraction_schema(relations: Sequence[str] = ()) -> Schema:
-    """Return the schema of theses, triplets and times.
+def extraction_schema(relations: Sequence[str] = (), classes: Sequence[str] = ()) -> Schema:
+    """Return the schema of theses, triplets and times, and of classes if there are any.
 
     Args:
         relations: the only ones that triplets may have; (): any.
+        classes: words of classes, of which objects may have one.
     """
     relation = {"type": "string", "enum": list(relations)} if relations else _NAME
     triplet = object_schema(subject=_NAME, relation=relation, object=_NAME, **_HOLDS)
+    kind = object_schema(name=_NAME, kind={"type": "string", "enum": list(classes)})
     return object_schema(
         theses=list_schema(_THESIS, MAX_THESES),
         triplets=list_schema(triplet, MAX_TRIPLETS),
         times=list_schema({"type": "string", "pattern": f"^{DATE}$"}, MAX_TIMES),
+        **({"classes": list_schema(kind, MAX_CLASSES)} if classes else {}),
     )
 
 
@@ -88,14 +92,31 @@ def replaced_schema(count: int) -> Schema:
     return object_schema(replaced=numbers_schema(count))
 
 
-def fits(value: Any, schema: Schema) -> bool:
-    """Return whether a value has the fields and types of a schema; lengths may be exceeded."""
-    if type(value) is not KINDS[schema["type"]] or value not in schema.get("enum", (value,)):
-        return False
+def misfit(value: Any, schema: Schema, where: str = "the reply") -> str | None:
+    """Return where a value breaks a schema, without quoting it; None: it fits.
+
+    Lengths may be exceeded.
+
+    Args:
+        value: a parsed reply.
+        schema: what it should have.
+        where: names the value.
+    """
+    if type(value) is not KINDS[schema["type"]]:
+        return f"{where} must be of the type {schema['type']}"
+    if value not in schema.get("enum", (value,)):
+        return f"{where} must be one of the values of the schema"
     if isinstance(value, dict):
-        parts = schema["properties"].items()
-        return all(name in value and fits(value[name], part) for name, part in parts)
-    return not isinstance(value, list) or all(fits(item, schema["items"]) for item in value)
+        for name, part in schema["properties"].items():
+            if name not in value:
+                return f"{where} lacks the field {name!r}"
+            if found := misfit(value[name], part, f"{name!r} of {where}"):
+                return found
+    if isinstance(value, list):
+        for number, item in enumerate(value, 1):
+            if found := misfit(item, schema["items"], f"item {number} of {where}"):
+                return found
+    return None
 
 
 def is_full(value: Any, schema: Schema) -> bool:
@@ -162,11 +183,8 @@ class Reader:
             for thesis in map(self._thesis, value["theses"])
             if thesis is not None and not self._is_copied(thesis)
         ]
-        triplets = [
-            triplet
-            for triplet in map(self._triplet, value["triplets"])
-            if triplet is not None and not self._is_copied(triplet)
-        ]
+        given = [*map(self._triplet, value["triplets"]), *map(self._kind, value.get("classes", ()))]
+        triplets = [t for t in given if t is not None and not self._is_copied(t)]
         facts: list[Thesis | Triplet] = [*theses, *triplets]
         for name in {name for fact in facts for name in names_of(fact)}:
             self.counts["unseen_names"] += not seen(name, self.shown)
@@ -207,6 +225,13 @@ class Reader:
             hypothesis=item["hypothesis"],
             span=self._span(f"{subject} {relation} {object_}", (subject, object_)),
         )
+
+    def _kind(self, item: Any) -> Triplet | None:
+        """Return that an object is of a class, as a triplet."""
+        name = one_line(item["name"])
+        if not name:
+            return None
+        return Triplet(name, "is a", item["kind"], span=self._span(name, (name,)))
 
     def _is_copied(self, fact: Triplet | Thesis) -> bool:
         words = set(re.findall(r"\w+", fold(" ".join((text_of(fact), *names_of(fact))))))

@@ -36,6 +36,8 @@ from turngraph.data.memory_graph.times import local_time, start
 from turngraph.data.normalise import fold
 from turngraph.data.table_structure import row_cells
 
+THIRD_PERSON = frozenset("he him his she her hers it its they them their theirs".split())
+"""Pronouns that may mean what the last sentence with a name names."""
 _SentenceKey = tuple[str, str | None, str | None, Span | None]
 Phrases = Literal["never", "spoken", "always"]
 
@@ -90,7 +92,7 @@ class RulesExtractor:
         sentences = split_episode(episode)
         plain = [plain_text(sentence.text) for sentence in sentences]
         said = local_time(episode.time, episode.properties)
-        dates = [find_dates(text, said) for text, _ in plain]
+        dates = _dates_of([text for text, _ in plain], said)
         tokens = [tokenise(text, found) for (text, _), found in zip(plain, dates, strict=True)]
         seen = Spellings()
         for words in tokens:
@@ -102,7 +104,7 @@ class RulesExtractor:
         theses: list[Thesis] = []
         triplets: list[Triplet] = []
         times: list[str] = []
-        reader = Reader()
+        reader, named = Reader(), list[str]()
         for sentence, (text, links), when, words in zip(
             sentences, plain, dates, joined, strict=True
         ):
@@ -110,7 +112,10 @@ class RulesExtractor:
                 links = [*links, *(full[word.text] for word in words if word.text in full)]
             is_row = sentence.speaker is None and _is_row(text)
             stated = [] if is_row else reader.read(_with_full_names(words, full), when, sentence)
-            thesis = self._thesis(sentence, text, links, words, when)
+            is_meant = any(word.lower in THIRD_PERSON for word in words)
+            about = [*links, *named] if is_meant else links
+            named = [word.text for word in words if word.kind == "name"] or named
+            thesis = self._thesis(sentence, text, about, words, when)
             theses.append(replace(thesis, valid_from=_begin(stated, when, said)))
             triplets += stated
             self._said[_sentence_key(known, sentence.span)] = stated
@@ -137,6 +142,16 @@ class RulesExtractor:
             hypothesis=is_hypothesis(words),
             span=sentence.span,
         )
+
+
+def _dates_of(texts: Sequence[str], said: str | None) -> list[list[Date]]:
+    """Return the dates of sentences that follow each other; "the same day" is the last one."""
+    found: list[list[Date]] = []
+    last = said[:10] if said is not None else None
+    for text in texts:
+        found.append(find_dates(text, said, last))
+        last = next((date.first for date in reversed(found[-1]) if len(date.first) == 10), last)
+    return found
 
 
 def _begin(stated: Sequence[Triplet], dates: Sequence[Date], said: str | None) -> str | None:

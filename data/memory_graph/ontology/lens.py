@@ -29,6 +29,7 @@ from turngraph.data.memory_graph.ontology.ontology import (
 )
 from turngraph.data.memory_graph.recall.derived_files import State, record_state, shows
 from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.ended_parts import begin_of
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import parse_time, start
 
@@ -94,7 +95,8 @@ class TypedFact:
         key: of the fact.
         own: quads that only this fact has: its graph, and what is said about it.
         shared: quads of the default graph that other facts may have too: names, types of events.
-        begins, ends: seconds from 1970; None: unknown, open.
+        begins, ends: between which it holds, seconds from 1970; an undated fact begins when it was
+            said. None: unknown, open.
         hypothesis: whether it was said only as a possibility.
         unknown: its relation, if the ontology does not have it; else None.
     """
@@ -108,7 +110,7 @@ class TypedFact:
     unknown: str | None = None
 
     def holds(self, moment: int) -> bool:
-        """Return whether it holds at a second; the formula of ``memory show``."""
+        """Return whether it holds at a second; the formula of ``memory ask --as_of``."""
         begun = self.begins is None or self.begins <= moment
         return begun and (self.ends is None or moment < self.ends)
 
@@ -275,8 +277,9 @@ class Lens:
         for episode in dict.fromkeys(span[0] for span in row.spans):
             own.append(Quad(graph, DERIVED_FROM, NamedNode(f"{TG}ep{episode}")))
         own += [Quad(graph, SUPERSEDED_BY, NamedNode(f"{TG}f{key}")) for key in row.newer]
+        held = _second(begin_of(row.valid_from, row.said, row.valid_to))
         return TypedFact(
-            row.key, tuple(own), tuple(dict.fromkeys(shared)), begins, ends, row.hypothesis, unknown
+            row.key, tuple(own), tuple(dict.fromkeys(shared)), held, ends, row.hypothesis, unknown
         )
 
     def _states(self, row: Row, graph: NamedNode) -> Iterator[Quad]:

@@ -42,8 +42,8 @@ from turngraph.data.memory_graph.ontology.typed_plan import (
     Selection,
 )
 from turngraph.data.memory_graph.record.lookup import describe
+from turngraph.data.memory_graph.record.speaker import speaker_of
 from turngraph.data.memory_graph.record.store import Store
-from turngraph.data.memory_graph.turns import USER
 
 MAX_NAME_WORDS = 5
 MAX_READINGS = 32
@@ -298,12 +298,9 @@ class PlanMaker:
         return found
 
     def speaker(self) -> int:
-        """Return the object of "I": the user, else the one speaker of all episodes."""
-        found = self.store.objects(USER)
-        if not found:
-            sql = "SELECT DISTINCT speaker FROM episodes WHERE speaker IS NOT NULL LIMIT 2"
-            speakers = [name for (name,) in self.store.db.execute(sql)]
-            found = self.store.objects(speakers[0]) if len(speakers) == 1 else []
+        """Return the object of "I"; see ``speaker_of``."""
+        speaker = speaker_of(self.store.db)
+        found = [] if speaker is None else self.store.objects(speaker)
         if len(found) != 1:
             raise NoPlan("nobody is known as the speaker")
         return found[0]

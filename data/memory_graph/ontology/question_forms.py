@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from turngraph.data.entities import FUNCTION_WORDS
 from turngraph.data.memory_graph.ontology.plain_question import ASKS
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Operation
+from turngraph.data.memory_graph.record.speaker import FIRST_PERSON
 from turngraph.data.normalise import MONTHS
 
 PREPOSITIONS = frozenset("to in at from with for as of by on into".split())
-FIRST_PERSON = frozenset("i me my mine myself".split())
 PRONOUNS = frozenset("she he they her his their".split())
 EVENTS_FIRST: frozenset[Operation] = frozenset([
     "count", "since", "before", "after", "order", "difference", "first", "latest", "list",

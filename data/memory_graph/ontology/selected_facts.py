@@ -12,6 +12,7 @@ from turngraph.configs.words import plural
 from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan
+from turngraph.data.memory_graph.record.ended_parts import begin_of
 from turngraph.data.memory_graph.times import end, start
 
 Bounds = tuple[int, int]
@@ -47,6 +48,14 @@ class Item:
         return (self.fact,) if self.amount_fact is None else (self.fact, self.amount_fact)
 
     @property
+    def since(self) -> int | None:
+        """First second at which it may hold: an undated fact's is when it was said."""
+        said = [place.said for place in self.fact.provenance if place.said is not None]
+        first = min(said, key=start, default=None)
+        begin = begin_of(self.fact.valid_from, first, self.fact.valid_to)
+        return None if begin is None else start(begin)
+
+    @property
     def begin(self) -> Bounds | None:
         """Bounds of its begin; None: unknown."""
         return bounds_of(self.fact.valid_from)
@@ -61,8 +70,12 @@ def bounds_of(iso: str | None) -> Bounds | None:
 
 
 def holding(items: Sequence[Item], moment: int) -> list[Item]:
-    """Return the states that have not ended at a moment."""
-    return [i for i in items if i.fact.valid_to is None or moment < start(i.fact.valid_to)]
+    """Return the states that have begun and not ended at a moment."""
+    return [
+        item for item in items
+        if (item.since is None or item.since <= moment)
+        and (item.fact.valid_to is None or moment < start(item.fact.valid_to))
+    ]  # fmt: skip
 
 
 def in_window(plan: Plan, items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
@@ -90,7 +103,7 @@ def overlapping(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
     since, until = plan.window
     return [
         item for item in items
-        if (until is None or item.begin is None or item.begin[0] < until)
+        if (until is None or item.since is None or item.since < until)
         and (since is None or item.fact.valid_to is None or since < start(item.fact.valid_to))
     ]  # fmt: skip
 

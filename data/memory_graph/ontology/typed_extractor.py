@@ -104,3 +104,10 @@ def relations_of(ontology: Ontology) -> tuple[str, ...]:
                 if ontology.role(iri, word) == term.iri:
                     found.append(f"{verb} {word}")
     return tuple(sorted(dict.fromkeys(found)))
+
+
+def classes_of(ontology: Ontology) -> tuple[str, ...]:
+    """Return the words of classes that an LM may give objects: the first of each kind of thing."""
+    things = (kind.words[0] for iri, kind in ontology.classes.items()
+              if kind.words and ontology.object_role(iri) is None)  # fmt: skip
+    return tuple(sorted(dict.fromkeys(things)))

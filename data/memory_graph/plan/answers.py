@@ -53,7 +53,7 @@ class _Answer(NamedTuple):
 
 
 def find_answers(step: Searched, closeness: Closeness) -> Digest:
-    """Return the names in a step's facts that may answer it, best first.
+    """Return the names in a step's facts that may answer it, best first: guesses to go on with.
 
     A name's score is the closeness of the closest fact that has it, raised or lowered by the
     constants above. Names that the step itself contains are no answers.
@@ -80,7 +80,8 @@ def find_answers(step: Searched, closeness: Closeness) -> Digest:
     scores = [one.score + LIKE * float(cosine) for one, cosine in zip(answers, like, strict=True)]
     order = sorted(range(len(answers)), key=lambda i: (-round(scores[i], 6), answers[i].name))
     chosen = [answers[i] for i in order[:NUM_ANSWERS]]
-    return Digest(tuple(one.name for one in chosen), tuple(one.key for one in chosen))
+    names, keys = tuple(one.name for one in chosen), tuple(one.key for one in chosen)
+    return Digest(names, keys, guessed=True)
 
 
 def _asked(found: Found) -> _Step:

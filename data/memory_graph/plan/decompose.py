@@ -20,6 +20,7 @@ from turngraph.data.memory_graph.extract.sentence_mentions import (
     tokenise,
 )
 from turngraph.data.memory_graph.extract.word_lists import STOP_WORDS, VERB_FORMS
+from turngraph.data.memory_graph.record.speaker import FIRST_PERSON
 
 MAX_HOLES = 3
 """Largest number of phrases of a question that are steps of their own."""
@@ -37,6 +38,7 @@ AUXILIARIES = frozenset(
 )
 OF_WHAT = frozenset("birth origin citizenship death residence nationality water".split())
 """What a noun phrase may end with: "city of birth"."""
+_SPEAKER = FIRST_PERSON - {"my"}
 _MODALS = frozenset("do does did can could will would shall should may might must to".split())
 _SUBORDINATORS = frozenset("when while after before because".split())
 _LIGHT = frozenset("name part kind type number rest east west north south end one".split())
@@ -190,7 +192,8 @@ def _relative_clauses(words: Sequence[Token], relative: int) -> Iterator[Phrase]
 
 
 def _is_anchor(token: Token) -> bool:
-    return token.kind in ("name", "quote", "hole", "address")
+    """Return whether a word stands for something known: a name, or the speaker."""
+    return token.kind in ("name", "quote", "hole", "address") or token.lower in _SPEAKER
 
 
 def _is_noun(words: Sequence[Token], index: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.extract.model_extractor import Ask, Prompt
-from turngraph.data.memory_graph.extract.replies import fits
+from turngraph.data.memory_graph.extract.replies import misfit
 
 MAX_REPLIES = 10_000
 """Largest number of cached replies, at which the cache is cleared."""
@@ -140,7 +140,7 @@ class ModelReplies:
         replies = self.ask(list(prompts.values()))
         found, whole = {}, {}
         for (key, prompt), reply in zip(prompts.items(), replies, strict=True):
-            if reply.value is not None and fits(reply.value, prompt.schema):
+            if reply.value is not None and misfit(reply.value, prompt.schema) is None:
                 found[key] = reply.value
                 if reply.is_complete:
                     whole[key] = reply.value

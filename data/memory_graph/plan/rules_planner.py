@@ -58,8 +58,9 @@ class RulesPlanner:
         return [_revision(each) for each in progress]
 
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
-        """Return the answer of the last step, which is only the likeliest name."""
-        return [each.done[-1].answer if each.done else None for each in progress]
+        """Return the answer of the last step if a reader gave it; the rules' own is a guess."""
+        last = [each.done[-1] if each.done else None for each in progress]
+        return [None if one is None or one.guessed else one.answer for one in last]
 
     def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
         """Return no answers: comparing is left to the reader of the facts."""

@@ -219,6 +219,7 @@ class _Run:
                 merged([step.found], self.settings),
                 digest.answers,
                 sum(each.hit for each in step.found),
+                digest.guessed,
             )
             self._finish(sub, trace, step.found)
             if on_step is not None:

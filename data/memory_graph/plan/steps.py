@@ -155,10 +155,12 @@ class Digest:
     Args:
         answers: answers of the step, best first, each once; (): the facts have none.
         keys: keys of the facts that the answers come from.
+        guessed: whether the answers are only likely names, to go on with.
     """
 
     answers: tuple[str, ...] = ()
     keys: tuple[int, ...] = ()
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +196,7 @@ class Planner(Protocol):
         """Number of LM calls so far."""
 
     def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the independent sub-questions of each question; (question,) if it has none.
-
-        Optional rewording (stages denoise and enhance of the paper) belongs here.
-        """
+        """Return the independent sub-questions of each question; (question,) if it has none."""
 
     def plan(self, progress: Sequence[Progress]) -> list[tuple[str, ...]]:
         """Return the texts of the steps of each sub-question, which are numbered from 1."""

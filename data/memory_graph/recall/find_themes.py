@@ -144,12 +144,14 @@ def _closest(
     left = settings.max_words
     best = _ranked(view, rows[:, 1], near, settings)[:MAX_COMPARED]
     facts = store.facts(rows[best, 1].tolist())
-    order = _by_speaker(view.question, facts, rows[best, 2], settings.others)
+    order = _by_speaker(view, facts, rows[best, 2], settings.others)
     best, facts = best[order], [facts[i] for i in order.tolist()]
     for row, fact in zip(best.tolist(), facts, strict=True):
         chunk, key, episode, first, last = rows[row].tolist()
         if key in found:
             continue
+        if len(found) == settings.max_facts:
+            break
         size = len(fact.text.split())
         if found and size > left:
             continue
@@ -179,12 +181,12 @@ def _ranked(
 
 
 def _by_speaker(
-    question: str, facts: Sequence[Fact], episodes: np.ndarray, others: float
+    view: QuestionView, facts: Sequence[Fact], episodes: np.ndarray, others: float
 ) -> np.ndarray:
     """Return the order of ranked facts in which those of a speaker that is named rise.
 
     Args:
-        question: as the user wrote it.
+        view: the question, which may name a speaker or be a speaker's own ("I").
         facts: the best first.
         episodes: of the place that says each.
         others: factor of the reciprocal rank of what others say, if a speaker is named.
@@ -193,7 +195,8 @@ def _by_speaker(
         next((place.speaker or "" for place in fact.provenance if place.episode == episode), "")
         for fact, episode in zip(facts, episodes.tolist(), strict=True)
     ]
-    named = named_speakers(question, who)
+    linked = {entity.name for entity in view.entities}
+    named = named_speakers(view.question, who) | linked.intersection(who)
     scores = (RRF + 1) / (RRF + 1 + np.arange(len(facts)))
     if named:
         scores *= [1.0 if speaker in named else others for speaker in who]

@@ -63,6 +63,7 @@ class StepTrace:
         facts: facts, or episodes, that they found, best first, each once.
         answers: its answers, best first; (): no answer.
         hits: number of clues whose recall was in the cache.
+        guessed: whether the answers are only likely names, to go on with, and no answers to show.
     """
 
     step: Step
@@ -71,6 +72,7 @@ class StepTrace:
     facts: tuple[Fact, ...] = ()
     answers: tuple[str, ...] = ()
     hits: int = 0
+    guessed: bool = False
 
     @property
     def answer(self) -> str | None:

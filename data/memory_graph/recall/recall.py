@@ -41,6 +41,7 @@ from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.ended_parts import with_end
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
+from turngraph.data.memory_graph.record.speaker import USER, of_oneself, speaker_of
 from turngraph.data.memory_graph.times import second_of
 from turngraph.data.retrieval.reciprocal_ranks import fuse
 
@@ -335,7 +336,7 @@ class Recall:
             found = find_themes(self.store, self._themes, view, settings)
             clock.lap("search")
         if not self._themes.themes:
-            flat = RecallSettings(Traversal("flat"))
+            flat = RecallSettings(Traversal("flat"), num_facts=settings.max_facts)
             facts = self.ask(question, as_of, flat)
             return replace(facts, without_themes=True, mode="themes")
         return Recollection(
@@ -388,9 +389,19 @@ class Recall:
             cosines[unknown] = self._vectors_of([names[i] for i in unknown.tolist()]) @ vector
         return cosines
 
+    def names(self, question: str) -> list[str]:
+        """Return the names that a question mentions, in order; "I" is the graph's speaker."""
+        names = self.extractor.entities(question)
+        if not of_oneself(question):
+            return names
+        with self.store.clear_errors():
+            speaker = speaker_of(self.db)
+        others = [name for name in names if name != USER]
+        return list(dict.fromkeys(others if speaker is None else [*others, speaker]))
+
     def embed_ahead(self, queries: Iterable[str]) -> None:
         """Embed queries together, with the names in them, for the calls that follow."""
-        texts = [text for query in queries for text in (query, *self.extractor.entities(query))]
+        texts = [text for query in queries for text in (query, *self.names(query))]
         if texts:
             self._vectors_of(texts)
 
@@ -425,7 +436,7 @@ class Recall:
         """Yield the graph at its newest revision as the question sees it, and the clock."""
         second = second_of(as_of)
         clock = Clock()
-        names = self.extractor.entities(question) if begin is None else []
+        names = self.names(question) if begin is None else []
         clock.lap("entities")
         vectors = self._vectors_of([question, *names])
         clock.lap("embedding")

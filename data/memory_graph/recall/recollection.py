@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.memory_types import Fact, Span
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.types import Entity, Evidence
 
@@ -18,6 +18,34 @@ if TYPE_CHECKING:  # themes need scipy, which takes long to import
 
 Mode = Literal["both", "facts", "episodes", "plan", "themes"]
 """How a question is asked: by ``ask``, or by the ``ask_`` method of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAnswer:
+    """What a model answers from recalled facts.
+
+    Args:
+        text: the answer; "not in the evidence" where it is withheld.
+        probability: what the model gives to it, 0 to 1; it is not calibrated.
+        confidence: the calibrated probability that it is right; None: nothing says it.
+        fact: key of the first recalled fact that has the answer; None: none does.
+        span: of the answer in that fact's text, in characters.
+        withheld: the answer, if it is withheld because the model is not sure enough.
+    """
+
+    text: str
+    probability: float
+    confidence: float | None = None
+    fact: int | None = None
+    span: Span | None = None
+    withheld: str | None = None
+
+
+class RecollectionReader(Protocol):
+    """A model that answers questions from what was recalled for them."""
+
+    def read(self, found: Recollection) -> ReadAnswer | None:
+        """Return the answer to the question of ``found``; None: nothing was recalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +78,8 @@ class Recollection:
     """Whether all facts were searched in place of the themes, which the graph does not have."""
     plan: PlanTrace | None = None
     """What ``ask_planned`` did; its facts, or episodes, are those of the question and all steps."""
+    answer: ReadAnswer | None = None
+    """What a reader answers from the facts; None: none was asked, or nothing was recalled."""
 
     @property
     def no_answer(self) -> bool:

@@ -5,7 +5,9 @@ The defaults are those of PersonalAI (arXiv 2506.17001, section 4) where it stat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from turngraph.configs.memory_schema import TRAVERSALS
 from turngraph.configs.user_error import UserError
@@ -21,6 +23,10 @@ def _check(settings: object, name: str, holds: bool, must: str) -> None:
 def _at_least(settings: object, least: int, *names: str) -> None:
     for name in names:
         _check(settings, name, getattr(settings, name) >= least, f"must be at least {least}")
+
+
+def _one_of(settings: object, name: str, known: tuple[str, ...]) -> None:
+    _check(settings, name, getattr(settings, name) in known, f"must be one of {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,34 @@ class Traversal:
 
     def __post_init__(self) -> None:
         parse_mixture(self.mixture)
+
+
+def changed(traversal: Traversal, settings: Sequence[str]) -> Traversal:
+    """Return a traversal with other numbers, each given as ``BeamSearch.max_depth=3``.
+
+    Args:
+        traversal: to change.
+        settings: name of an algorithm as in ``TRAVERSALS`` and of one of its numbers, and a value.
+
+    Raises:
+        UserError: there is no such setting, or the value is no such number.
+    """
+    names = ("beam_search", "a_star", "water_circles", "flat", "ppr", "eigen")
+    fields = dict(zip(TRAVERSALS, names, strict=True))
+    for text in settings:
+        path, _, value = text.partition("=")
+        name, _, field = path.strip().partition(".")
+        own = getattr(traversal, fields.get(name, ""), None)
+        old = getattr(own, field, None)
+        if own is None or isinstance(old, bool) or not isinstance(old, int | float):
+            must = "must be a number of a traversal, such as BeamSearch.max_depth=3"
+            raise UserError(f"setting {text!r}: {must}")
+        try:
+            new = type(old)(value)
+        except ValueError:
+            raise UserError(f"setting {text!r}: {value!r} is no {type(old).__name__}") from None
+        traversal = replace(traversal, **{fields[name]: replace(own, **{field: new})})
+    return traversal
 
 
 def parse_mixture(text: str) -> tuple[str, ...]:

@@ -69,15 +69,23 @@ def with_end(fact: Fact, part: EndedPart | None) -> Fact:
     return replace(fact, partly_until=part.time)
 
 
+def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> str | None:
+    """Return when a fact begins: at its own time, else when it was said.
+
+    None: at an unknown time, as of "lived in Cork until 2010", which had ended when it was said.
+    """
+    if valid_from is not None or said is None:
+        return valid_from
+    return said if valid_to is None or start(valid_to) > start(said) else None
+
+
 def not_begun(db: Database, keys: Iterable[int], second: int) -> set[int]:
     """Return the facts without a begin that were said only after a second.
 
     What had ended when it was said ("lived in Cork until 2010") began at an unknown time before.
     """
     rows = db.execute(_UNDATED, (json.dumps(list(keys)),)).fetchall()
-    later = {key: (start(said), end) for key, said, end in rows if start(said) > second}
+    later = {key: (said, end) for key, said, end in rows if start(said) > second}
     parts = ended_parts(db, later, LAST_SECOND) if later else {}
     ends = {key: parts[key].time if key in parts else end for key, (_, end) in later.items()}
-    return {
-        key for key, (said, _) in later.items() if (end := ends[key]) is None or start(end) > said
-    }
+    return {key for key, (said, _) in later.items() if begin_of(None, said, ends[key]) is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from turngraph.data.memory_graph.record.open_facts import (
 from turngraph.data.memory_graph.record.supersede import holds, supersede
 from turngraph.data.memory_graph.times import start
 
+_DEFINITE = re.compile(r"\bthe (\w+)")
 TripletIdentity = tuple[int, str, int, bool]
 """Subject node, relation, object node, hypothesis."""
 ThesisIdentity = tuple[str, bool]
@@ -78,6 +80,7 @@ class Current:
         said: when it was said, else the time of the write.
         first_edge: the first edge id that belongs to it.
         members: objects and theses that it mentions, each once.
+        definite: words after "the" in its text, which may begin short forms of names.
         closed: triplets that its triplets replace, with the replacing span of its text.
     """
 
@@ -85,6 +88,7 @@ class Current:
     node: int
     said: str
     first_edge: int
+    definite: frozenset[str]
     members: dict[int, None] = field(default_factory=dict)
     closed: list[tuple[Span, int]] = field(default_factory=list)
 
@@ -118,7 +122,9 @@ class EpisodeWriter:
         node = self.rows.node(EPISODIC, episode.text, (episode.time, None, None, False))
         self.rows.episode(node, episode, self.extractor.name)
         self.rows.words(node_key(node), episode.text)
-        current = Current(episode, node, episode.time or self.now, self.rows.next_id("edges"))
+        said, first_edge = episode.time or self.now, self.rows.next_id("edges")
+        definite = frozenset(_DEFINITE.findall(episode.text.lower()))
+        current = Current(episode, node, said, first_edge, definite)
         for name in extraction.entities:
             self._object(name, current)
         self._statements(extraction.triplets, self._triplet, current)
@@ -130,7 +136,9 @@ class EpisodeWriter:
         self.counts["episodes"] += 1
 
     def _object(self, name: str, current: Current) -> int:
-        node, alias_id = self.objects.find(name, current.episode.source)
+        first = name.partition(" ")[0]
+        is_short = first.lower() in current.definite and not first.islower()
+        node, alias_id = self.objects.find(name, current.episode.source, is_short)
         return self._member(node, alias_id, current)
 
     def _end(self, name: str, triplet: Triplet, current: Current) -> int:

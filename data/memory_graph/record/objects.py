@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from turngraph.data.memory_graph.memory_types import OBJECT, TIME
 from turngraph.data.memory_graph.names import alias, text_hash
 from turngraph.data.memory_graph.record.new_rows import NewRows
+from turngraph.data.normalise import words
 
 RECENT_SIGHTINGS = 1000
 _SPELLINGS = """
 SELECT a.node, a.id, a.alias, a.spelling, n.text FROM aliases a JOIN nodes n ON n.id = a.node
 WHERE a.alias IN ({})"""
 NAMES_PER_QUERY = 500
+MAX_LONGER = 50
+"""Most names that are compared with one that may be a short form of them."""
+_SEEN_IN = """
+SELECT DISTINCT a.node, a.alias FROM json_each(?2) k JOIN aliases a ON a.node = k.value
+JOIN sightings s ON s.alias = a.id JOIN episodes e ON e.node = s.episode AND e.source IS ?1"""
 _LAST_SEEN = """
 SELECT r.episode FROM (SELECT episode FROM sightings WHERE alias = ? ORDER BY episode DESC LIMIT ?)
 AS r JOIN episodes e ON e.node = r.episode AND e.source IS ? ORDER BY r.episode DESC LIMIT 1"""
@@ -43,13 +50,22 @@ class Objects:
         forms = {alias(name) for name in names}
         self._read_spellings(sorted(forms - self._spellings.keys()))
 
-    def find(self, name: str, source: str | None) -> tuple[int, int]:
-        """Return a name's object, added if missing, and the alias id of this spelling."""
+    def find(self, name: str, source: str | None, is_short: bool = False) -> tuple[int, int]:
+        """Return a name's object, added if missing, and the alias id of this spelling.
+
+        Args:
+            name: as the text spells it.
+            source: of the text.
+            is_short: it may be the short form of a longer name in the source ("the Yaris").
+        """
         key = name, source
         if key not in self._found:
             form = alias(name)
             known = self._known_spellings(form)
-            node = self._choose(known, source) if known else self._new(name)
+            node = self._choose(known, source) if known else None
+            if node is None and is_short:
+                node = self._longer(form, source)
+            node = self._new(name) if node is None else node
             if (node, name) not in known:
                 known[node, name] = self.rows.alias(form, name, node)
             self._found[key] = node, known[node, name]
@@ -95,6 +111,18 @@ class Objects:
             seen = self.rows.db.execute(_LAST_SEEN, values).fetchone()
             last[node] = max(last[node], seen[0] if seen else 0)
         return max(last, key=lambda node: last[node])  # the first of equal ones
+
+    def _longer(self, form: str, source: str | None) -> int | None:
+        """Return the one object of a source whose name begins or ends with a name's words."""
+        self.rows.flush()
+        near = self.rows.db.words.best_names(words(form), MAX_LONGER)
+        rows = self.rows.db.execute(_SEEN_IN, (source, json.dumps(near)))
+        found = {
+            node
+            for node, longer in rows
+            if longer.endswith(f" {form}") or longer.startswith(f"{form} ")
+        }
+        return found.pop() if len(found) == 1 else None
 
     def _new(self, name: str) -> int:
         node = self.rows.node(OBJECT, name)

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import html
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from turngraph.data.memory_graph.memory_types import edge_key, node_key
 from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.ended_parts import LAST_SECOND, begin_of, ended_parts
 from turngraph.data.memory_graph.times import start
 from turngraph.data.outputs import whole_file
 
@@ -99,7 +101,8 @@ def page_data(
 
     Call it in a read transaction.
 
-    A fact has ``from`` and ``to`` as ISO times, ``holds`` in seconds since 1970, and ``seen``: the
+    A fact has ``from`` and ``to`` as ISO times, ``holds`` in seconds since 1970 (an undated fact
+    begins when it was said, a text holds while something that it states does), and ``seen``: the
     indices of episodes, each with a quote where that differs from the fact's text.
     """
     total = db.execute("SELECT count(*) FROM nodes").fetchone()[0]
@@ -118,6 +121,7 @@ def page_data(
     for alias, id_ in db.execute(sql, (shown,)):
         nodes[id_].setdefault("aliases", []).append(alias)
     facts = {node_key(i): n for i, n in nodes.items()} | {edge_key(i): e for i, e in edges.items()}
+    _hold_as_stated(db, facts, shown)
     episodes = _add_provenance(db, facts, indices, shown)
     keys = {edge_key(id_): index for index, id_ in enumerate(edges)}
     told = computed and computed | {
@@ -155,9 +159,46 @@ def _edges(db: Database, indices: dict[int, int], shown: str) -> Iterator[tuple[
 
 def _times(said: str | None, from_: str | None, to: str | None, hypothesis: int) -> Json:
     fields: Json = {"said": said, "from": from_, "to": to, "maybe": hypothesis}
-    if from_ or to:
-        fields["holds"] = [start(time) if time else None for time in (from_, to)]
-    return {name: value for name, value in fields.items() if value}
+    return {name: value for name, value in fields.items() if value} | held(said, from_, to)
+
+
+def held(said: str | None, from_: str | None, to: str | None) -> Json:
+    """Return the field ``holds`` of a fact, [from, to) in seconds since 1970; {}: at all times."""
+    begin = begin_of(from_, said, to)
+    if begin is None and to is None:
+        return {}
+    return {"holds": [None if time is None else start(time) for time in (begin, to)]}
+
+
+_STATED = f"""SELECT 2 * p.episode, p.fact, n.said, n.valid_from, n.valid_to
+    FROM provenance p JOIN nodes n ON n.id = p.fact / 2
+    WHERE p.fact % 2 = 0 AND p.episode IN {_SHOWN}
+    UNION ALL SELECT 2 * p.episode, p.fact, e.said, e.valid_from, e.valid_to
+    FROM provenance p JOIN edges e ON e.id = p.fact / 2
+    WHERE p.fact % 2 = 1 AND p.episode IN {_SHOWN}"""
+"""Selects the times of what episodes state, by the episodes' keys."""
+
+
+def _hold_as_stated(db: Database, facts: Mapping[int, Json], shown: str) -> None:
+    """Let a thesis end with what it states, and a text hold while something that it states does."""
+    stated = db.execute(_STATED, (shown,)).fetchall()
+    parts = ended_parts(db, [*facts, *(fact for _, fact, *_ in stated)], LAST_SECOND)
+    ends = {key: part.time for key, part in parts.items() if part.is_whole}
+    for key, end in ends.items():
+        if key in facts and "to" not in facts[key]:
+            facts[key]["to"] = end
+            facts[key] |= held(facts[key].get("said"), facts[key].get("from"), end)
+    intervals: dict[int, list[list[int | None]]] = defaultdict(list)
+    for episode, fact, said, from_, to in stated:
+        intervals[episode].append(
+            held(said, from_, to or ends.get(fact)).get("holds", [None, None])
+        )
+    for key, pairs in intervals.items():
+        if key in facts:
+            begins = [begin for begin, _ in pairs if begin is not None]
+            stops = [stop for _, stop in pairs if stop is not None]
+            first = min(begins) if len(begins) == len(pairs) else None
+            facts[key]["holds"] = [first, max(stops) if len(stops) == len(pairs) else None]
 
 
 def _add_provenance(

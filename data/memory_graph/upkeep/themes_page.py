@@ -17,7 +17,7 @@ from turngraph.data.memory_graph.recall.held_quotes import held_quotes
 from turngraph.data.memory_graph.record import theme_rows
 from turngraph.data.memory_graph.record.theme_rows import ChunkRow, QuoteRow, ThemeRow
 from turngraph.data.memory_graph.times import now, start
-from turngraph.data.memory_graph.upkeep.html_page import MAX_NODES, MAX_TEXT, page
+from turngraph.data.memory_graph.upkeep.html_page import MAX_NODES, MAX_TEXT, held, page
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -190,8 +190,7 @@ class _Builder:
         for chunk, number in self._passages.get(quote.episode, ()):
             if chunk.start <= quote.start < chunk.stop:
                 found["node"] = number
-        if fact.valid_from or fact.valid_to:
-            times = (fact.valid_from, fact.valid_to)
-            found["holds"] = [None if time is None else start(time) for time in times]
-            found |= {n: t for n, t in zip(("from", "to"), times, strict=True) if t is not None}
-        return found
+        said = min((p.said for p in fact.provenance if p.said), key=start, default=None)
+        times = {"from": fact.valid_from, "to": fact.valid_to}
+        found |= {name: time for name, time in times.items() if time is not None}
+        return found | held(said, fact.valid_from, fact.valid_to)

@@ -89,6 +89,10 @@ def test_words_are_counted_and_far_statements_left_out(graph: MemoryGraph) -> No
         found = graph.ask_themes(QUESTION, settings=AskThemes(max_words=words))
         sizes = [len(fact.text.split()) for fact in found.facts]
         assert sum(sizes) <= words or len(sizes) == 1
+    for most in (1, 2):
+        few = graph.ask_themes(QUESTION, settings=AskThemes(max_facts=most))
+        assert len(few.facts) == most
+        assert sum(len(theme.facts) for theme in few.themes) == most
     near = graph.ask_themes(QUESTION, settings=AskThemes(min_similarity=0.3))
     assert all(fact.score >= 0.3 for fact in near.facts)
     assert len(near.facts) < len(found.facts)
@@ -118,7 +122,7 @@ def test_what_a_named_speaker_said_comes_before_what_others_said(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("num_themes", 0), ("max_words", 0), ("max_members", 0)]
+    ("name", "value"), [("num_themes", 0), ("max_words", 0), ("max_facts", 0), ("max_members", 0)]
 )
 def test_a_wrong_setting_is_named(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{name}: {value} given, must be at least 1"):

@@ -397,8 +397,6 @@ def test_the_command_asks_a_server_for_a_plan(
         main([*ask, "--compute_by", "endpoint", "--model", "any"])
     with pytest.raises(ValueError, match="--model needs --plan lm or endpoint, or --compute_by"):
         main([*ask, "--model", "any"])
-    with pytest.raises(ValueError, match="--reader needs --plan"):
-        main([*ask, "--compute_by", "lm", "--reader", "any"])
 
 
 def test_the_command_computes_or_marks_the_facts(

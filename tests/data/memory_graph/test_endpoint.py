@@ -171,6 +171,35 @@ def test_invalid_replies_are_retried_and_then_an_error_with_the_origin(kind: str
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("prose", "That is not JSON"),
+        ("another schema", "Wrong: the reply lacks the field 'theses'"),
+        ("wrong type", "Wrong: item 1 of 'times' of the reply must be of the type string"),
+    ],
+)
+def test_the_model_is_told_what_was_wrong_with_its_reply(kind: str, fault: str) -> None:
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        return GARBAGE[kind] if number == 0 else Answer(EMPTY)
+
+    with chat_server(answer) as server:
+        extractor(server, retries=1).extract([Episode("It rains.")])
+    first, second = (request["messages"] for request in server.requests)
+    assert [message["role"] for message in second] == ["user", "assistant", "user"]
+    assert second[0] == first[0]
+    assert second[2]["content"] == f"{fault}. Reply again with one JSON object."
+
+
+def test_after_a_fault_of_the_network_nothing_is_added() -> None:
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        return Answer(status=503) if number == 0 else Answer(EMPTY)
+
+    with chat_server(answer) as server:
+        extractor(server, retries=1).extract([Episode("It rains.")])
+    assert [len(request["messages"]) for request in server.requests] == [1, 1]
+
+
 def test_one_invalid_reply_is_retried() -> None:
     def answer(body: dict[str, Any], number: int) -> Answer:
         return GARBAGE["html"] if number == 0 else echo(body, number)

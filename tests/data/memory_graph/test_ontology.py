@@ -15,9 +15,14 @@ from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.extract.local_lm import LmExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Triplet
+from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import TG, base_words, load_ontology
 from turngraph.data.memory_graph.ontology.question_terms import superlatives
-from turngraph.data.memory_graph.ontology.typed_extractor import TypedExtractor, relations_of
+from turngraph.data.memory_graph.ontology.typed_extractor import (
+    TypedExtractor,
+    classes_of,
+    relations_of,
+)
 from turngraph.memory import main
 
 HEAD = """@prefix tg: <urn:turngraph:> .
@@ -173,6 +178,39 @@ def test_a_language_model_can_use_no_other_relation() -> None:
     [found] = extractor.extract([Episode("Anna yodels at Ole.", origin="a")])
     assert found.triplets[0].relation == relations[0]
     assert f"Relations, no others: {relations[0]}" in prompts[0]
+
+
+def test_a_language_model_gives_objects_the_classes_of_an_ontology() -> None:
+    ontology = load_ontology()
+    classes = classes_of(ontology)
+    assert {"person", "city", "habit", "preference", "schedule", "user account"} <= set(classes)
+    kinds = [{"name": "Gdynia", "kind": "city"}, {"name": "", "kind": "city"}]
+    reply = {"theses": [], "triplets": [], "times": [], "classes": kinds}
+    prompts: list[str] = []
+
+    def generate(texts: Sequence[str], schema: dict[str, Any]) -> list[tuple[str, bool]]:
+        prompts.extend(texts)
+        return [(json.dumps(reply), True) for _ in texts]
+
+    extractor = LmExtractor(generate, classes=classes)
+    with MemoryGraph.open(":memory:", extractor=TypedExtractor(extractor, ontology)) as graph:
+        graph.remember("Gdynia is by the sea.")
+        lens = Lens(graph.store, ontology)
+        lens.refresh()
+        types = [quad for fact in lens.facts.values() for quad in fact.own if "City" in str(quad)]
+    assert len(types) == 1
+    assert '"classes": the "kind" of every entity' in prompts[0]
+    kinds[0]["kind"] = "spaceship"
+    with pytest.raises(ValueError, match="breaks its schema"):
+        extractor.extract([Episode("Gdynia is by the sea.", origin="a")])
+
+
+def test_each_class_of_the_package_has_a_label_a_domain_or_a_range() -> None:
+    ontology = load_ontology()
+    used = {iri for term in ontology.properties.values() for iri in (term.domain, term.range)}
+    bare = [iri for iri, kind in ontology.classes.items()
+            if not (kind.words or kind.asked or iri in used)]  # fmt: skip
+    assert bare == []
 
 
 def test_remember_uses_an_ontology_only_if_asked(

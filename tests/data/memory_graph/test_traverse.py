@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngraph.configs.memory_schema import TRAVERSALS
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
 from turngraph.data.memory_graph.recall.ranking import best_first, least
 from turngraph.data.memory_graph.recall.traverse import traverse
@@ -21,6 +22,7 @@ from turngraph.data.memory_graph.recall.traverse_settings import (
     Flat,
     Traversal,
     WaterCircles,
+    changed,
     parse_mixture,
 )
 from turngraph.tests.data.memory_graph.tiny_graphs import graphs, shuffled
@@ -164,3 +166,21 @@ def test_best_first_equals_sorting(pairs: list[tuple[int, int]]) -> None:
     costs = np.array([cost for cost, _ in pairs], float)
     order = list(best_first(costs, lambda places: [pairs[i][1] for i in places]))
     assert order == sorted(range(len(pairs)), key=lambda i: pairs[i])
+
+
+def test_numbers_of_a_traversal_are_changed_by_name() -> None:
+    given = ["BeamSearch.max_depth=3", "A*.max_expanded=7", "ppr.damping=0.25"]
+    found = changed(Traversal(), given)
+    assert (found.beam_search.max_depth, found.beam_search.max_paths) == (3, 10)
+    assert (found.a_star.max_expanded, found.ppr.damping) == (7, 0.25)
+    assert changed(Traversal(), []) == Traversal()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["max_depth=3", "BeamSearch.depth=3", "BeamSearch.max_depth=x", "ppr.weights=one",
+     "WaterCircles.strict_filter=0", "BeamSearch.max_depth", "BeamSearch.max_depth=0"],
+)  # fmt: skip
+def test_what_is_no_number_of_a_traversal_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"setting|max_depth"):
+        changed(Traversal(), [text])

@@ -76,7 +76,7 @@ function relationText(edge) {
 }
 
 function validity(item) {
-  if (!item.from && !item.to) return "";
+  if (!item.from && !item.to) return item.said && item.episode === undefined ? `said in ${item.said}` : "";
   if (!item.to) return `from ${item.from}`;
   return item.from ? `from ${item.from} to ${item.to}` : `until ${item.to}`;
 }
@@ -341,7 +341,6 @@ function lines(item) {
   if (validity(item)) add(validity(item));
   if (item.maybe) add("a hypothesis");
   if (item.episode !== undefined) add(said(episodes[item.episode]));
-  else if (item.said && !item.seen) add(`said ${item.said}`);
   for (const [index, quote] of item.seen || []) found.push(source(episodes[index], quote));
   return found;
 }
