@@ -138,7 +138,7 @@ class AskOptions:
             raise UserError("--steps and --clues need --plan")
         if self.themes and (self.forbidden or walks):
             raise UserError(
-                "--themes: walks no triplets, so --mixture, --set and --forbidden are not for it"
+                "--themes: walks no triplets, so --set, --mixture and --forbidden are not for it"
             )
         if self.over == "both" and (walks or self.forbidden or self.plan is not None):
             raise UserError("--over both: not for --mixture, --set, --forbidden and --plan")
