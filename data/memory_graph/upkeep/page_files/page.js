@@ -76,7 +76,7 @@ function relationText(edge) {
 }
 
 function validity(item) {
-  if (!item.from && !item.to) return item.said && item.episode === undefined ? `said in ${item.said}` : "";
+  if (!item.from && !item.to) return "";
   if (!item.to) return `from ${item.from}`;
   return item.from ? `from ${item.from} to ${item.to}` : `until ${item.to}`;
 }
@@ -339,6 +339,7 @@ function lines(item) {
   const others = (item.aliases || []).filter((name) => name !== item.text);
   if (others.length) add(`also ${others.join(", ")}`);
   if (validity(item)) add(validity(item));
+  else if (item.said && item.episode === undefined) add(`said in ${item.said}`);
   if (item.maybe) add("a hypothesis");
   if (item.episode !== undefined) add(said(episodes[item.episode]));
   for (const [index, quote] of item.seen || []) found.push(source(episodes[index], quote));
