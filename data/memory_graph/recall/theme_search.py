@@ -56,7 +56,7 @@ class AskThemes:
 
     num_themes: int = 12
     max_words: int = 400
-    max_facts: int = 50
+    max_facts: int = 100
     max_members: int = 256
     min_similarity: float = 0.0
     by_words: bool = True
