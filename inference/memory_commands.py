@@ -133,13 +133,13 @@ def ask(db: str, questions: Iterable[str], options: AskOptions) -> None:
                 recalled = planned(question)
             elif options.mode == "themes":
                 themed = theme_settings(options.min_similarity, options.num_facts)
-                found = graph.ask_themes(question, as_of, themed, reader)
+                recalled = graph.ask_themes(question, as_of, themed, reader)
             elif options.mode == "both":
-                found = graph.ask_both(question, as_of, settings if as_json else wider, reader)
+                recalled = graph.ask_both(question, as_of, settings if as_json else wider, reader)
             elif options.mode == "episodes":
-                found = graph.ask_episodes(question, as_of, settings, reader)
+                recalled = graph.ask_episodes(question, as_of, settings, reader)
             else:
-                found = graph.ask(question, as_of, settings if as_json else wider, reader)
+                recalled = graph.ask(question, as_of, settings if as_json else wider, reader)
             if as_json:
                 marked = {"computed": None} if computing is not None else {}
                 print_json(recollection_json(recalled, as_of) | marked)

@@ -152,18 +152,18 @@ def recollection_json(recollection: Recollection, as_of: str | None) -> Json:
     return {
         "question": recollection.question,
         "as_of": as_of,
-        "mode": found.mode,
-        "no_answer": found.no_answer,
-        "by_similarity": found.by_similarity,
-        "without_themes": found.without_themes,
-        "entities": _entities(found.entities),
-        "facts": [fact_json(fact) for fact in found.facts],
-        "themes": [theme_json(theme) for theme in found.themes],
-        "behind": list(found.behind),
-        "plan": None if found.plan is None else _plan_json(found.plan),
-        "answer": None if found.answer is None else dataclasses.asdict(found.answer),
-        "revision": found.revision,
-        "milliseconds": {name: round(ms, 2) for name, ms in found.milliseconds.items()},
+        "mode": recollection.mode,
+        "no_answer": recollection.no_answer,
+        "by_similarity": recollection.by_similarity,
+        "without_themes": recollection.without_themes,
+        "entities": _entities(recollection.entities),
+        "facts": [fact_json(fact) for fact in recollection.facts],
+        "themes": [theme_json(theme) for theme in recollection.themes],
+        "behind": list(recollection.behind),
+        "plan": None if recollection.plan is None else _plan_json(recollection.plan),
+        "answer": None if recollection.answer is None else dataclasses.asdict(recollection.answer),
+        "revision": recollection.revision,
+        "milliseconds": {name: round(ms, 2) for name, ms in recollection.milliseconds.items()},
     }
 
 
@@ -253,7 +253,7 @@ def behind_line(sources: Sequence[str | None]) -> str:
     return f"themes are older than what {named}{more} say; `turngraph memory themes` makes them"
 
 
-def print_recollection(found: Recollection, num_facts: int | None = None) -> None:
+def print_recollection(recollection: Recollection, num_facts: int | None = None) -> None:
     """Print a reader's answer, then facts, theme by theme if there are themes; or "no answer".
 
     The steps of a plan are printed as they finish, by ``print_step``; here follows its answer, if
@@ -267,16 +267,16 @@ def print_recollection(found: Recollection, num_facts: int | None = None) -> Non
     if recollection.no_answer:
         print("no answer")
         return
-    if found.answer is not None:
-        print_line(answer_line(found.answer))
-    elif found.plan is not None:
-        last = [trace.answer for sub in found.plan.subs[-1:] for trace in sub.steps[-1:]]
-        if found.plan.answer is not None and found.plan.answer not in last:
-            print_line(f"answer: {found.plan.answer}")
-    if not found.themes:
-        print_facts(each_once(found.facts)[:num_facts], score=True)
-    by_key = {fact.key: fact for fact in found.facts}
-    for theme in found.themes:
+    if recollection.answer is not None:
+        print_line(answer_line(recollection.answer))
+    elif recollection.plan is not None:
+        last = [trace.answer for sub in recollection.plan.subs[-1:] for trace in sub.steps[-1:]]
+        if recollection.plan.answer is not None and recollection.plan.answer not in last:
+            print_line(f"answer: {recollection.plan.answer}")
+    if not recollection.themes:
+        print_facts(each_once(recollection.facts)[:num_facts], score=True)
+    by_key = {fact.key: fact for fact in recollection.facts}
+    for theme in recollection.themes:
         print_line(
             f"theme {theme.id}, level {theme.level}, {theme.score:.3f}: "
             f"{plural(theme.num_chunks, 'chunk')} of {plural(len(theme.sources), 'source')}"
@@ -295,7 +295,7 @@ def answer_line(answer: ReadAnswer) -> str:
     return clean_line(f"answer: {answer.text} ({'; '.join(sure)})")
 
 
-def _log_remarks(found: Recollection) -> None:
+def _log_remarks(recollection: Recollection) -> None:
     """Log what a reader must know of how it was found."""
     if recollection.behind:
         logger.info("%s", behind_line(recollection.behind))

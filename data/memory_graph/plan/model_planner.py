@@ -33,19 +33,8 @@ from turngraph.data.memory_graph.recall.link_entities import Matched
 from turngraph.data.memory_graph.recall.plan_trace import Clue, SubTrace
 from turngraph.data.normalise import fold
 
-
-@dataclass(frozen=True, slots=True)
-class StageSettings:
-    """Settings of the stages that a language model decides."""
-
-    strict: bool = True
-    """A sub-question's answer may be that there is none; False: it says what the steps allow."""
-    num_read: int = 20
-    """Most facts of a prompt, the closest ones."""
-
-    def __post_init__(self) -> None:
-        if self.num_read < 1:
-            raise UserError(f"num_read: {self.num_read!r} given, must be at least 1")
+NUM_READ = 20
+"""Most facts of a prompt, the closest ones."""
 
 
 class _Finding(NamedTuple):

@@ -1,12 +1,10 @@
 """A* search for a path between every two linked objects.
 
-After PersonalAI (arXiv 2506.17001), section 3, "A*": every triplet costs 1, walked undirected. The
-estimate of a node's cost to the goal is the first of the paper's three,
-
-    ip(u, v) = 1 - u . v, of the two nodes' unit embeddings (a time has none: 1).
-
-It is not admissible (it reaches 2 on edges of cost 1), so a path need not be a shortest one: it
-leads through nodes that resemble the goal. Where the paper leaves it open:
+After PersonalAI (arXiv 2506.17001), section 3, "A*": every triplet costs 1, walked undirected, and
+from a node v the goal is estimated to cost 1 - u . v of their unit embeddings (a time has none: 1).
+The paper's estimates by hops are left out. This one is not admissible (it reaches 2 on edges of
+cost 1), so a path need not be a shortest one: it leads through nodes that resemble the goal. Where
+the paper leaves it open:
 
 - A pair is searched from the object that the question names first to the other.
 - A node that is reached later by a shorter path is expanded again, and counts again.

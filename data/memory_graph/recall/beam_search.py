@@ -12,8 +12,6 @@ After PersonalAI (arXiv 2506.17001), section 3, "BeamSearch". Where the paper le
 - Ties are broken by the texts of the paths, hop by hop: the triplet, then the name of the node
   behind it. Only paths with the same texts are ordered by id.
 - Of parallel triplets between two nodes the closest is taken; the others then meet its node.
-- Paths do not cross: no path visits a node of its own or of another live path, as in the paper's
-  runs. Ended and continuous paths are ranked together.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ from turngraph.data.memory_graph.recall.ranking import best_first, cost_of, leas
 from turngraph.data.memory_graph.recall.traverse_settings import BeamSearch
 from turngraph.data.memory_graph.recall.view import View, apart
 
-MEAN_ALPHA = 0.75
-"""A path's score is its cost / hops ** MEAN_ALPHA; 0: the sum, 1: the mean."""
 NEAR = 256
 """Number of a hub's triplets, the closest ones, that are considered first."""
 MEAN_ALPHA = 0.75
@@ -53,7 +49,7 @@ class Path(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Its cost / hops ** ``MEAN_ALPHA``, 0 without a hop; smaller is better."""
+        """cost / hops ** MEAN_ALPHA, 0 without a hop; smaller is better."""
         return self.cost / math.pow(max(len(self.triplets), 1), MEAN_ALPHA)
 
 
@@ -212,8 +208,8 @@ class _Search:
         around = self.known.of([path.nodes[-1] for path in live])
         # no node of a live path is taken twice, and so none of their triplets is either
         met = set(chain.from_iterable(path.nodes for path in live))
-        free = self.known.elsewhere(around, met)
-        taken = _take(view, live, around, free, self.settings)
+        free, most = self.known.elsewhere(around, met), self.settings.max_paths
+        taken = _take(view, live, around, free, most)
         if taken is None:  # the near triplets were too few
             taken = _take(view, live, [a.whole(view) for a in around], free, most)
             assert taken is not None

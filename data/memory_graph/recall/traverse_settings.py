@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from turngraph.configs.memory_schema import TRAVERSALS
 from turngraph.configs.user_error import UserError
@@ -23,10 +22,6 @@ def _check(settings: object, name: str, holds: bool, must: str) -> None:
 def _at_least(settings: object, least: int, *names: str) -> None:
     for name in names:
         _check(settings, name, getattr(settings, name) >= least, f"must be at least {least}")
-
-
-def _one_of(settings: object, name: str, known: tuple[str, ...]) -> None:
-    _check(settings, name, getattr(settings, name) in known, f"must be one of {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True)

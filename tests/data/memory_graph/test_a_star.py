@@ -1,4 +1,4 @@
-"""A*: paths worked by hand, the fast search beside a plain one, the bounds."""
+"""A*: a path worked by hand, the fast search beside a plain one, the bounds."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def plain_search(view: TinyView, start: int, goal: int, chosen: AStar) -> list[i
         for other in sorted(set(graph.successors(node))):
             if best.get(other, 99) > steps + 1:
                 best[other] = steps + 1
-                opened.append((steps + 1 + ip(other, goal), view.names([other])[0], [*way, other]))
+                estimate = steps + 1 + ip(other, goal)
+                opened.append((estimate, view.names([other])[0], [*way, other]))
     return None
 
 

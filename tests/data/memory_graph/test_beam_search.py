@@ -48,7 +48,7 @@ def test_a_search_by_hand() -> None:
     assert found.counts == PathCounts(9, 3, ended=2, continuous=2, fallen=1, dropped=1, cut=2)
 
 
-def test_a_path_never_crosses_itself_or_turns_back() -> None:
+def test_a_path_never_crosses_itself_nor_turns_back() -> None:
     ring = TinyView([("q", "to", "a"), ("a", "to", "b"), ("b", "to", "q")], ["q"])
     # all cosines are 0; "b to q" sorts before "q to a", so that qb survives, then qba
     assert named(ring, beam_search(ring, BeamSearch(3, 1)).paths) == ["qba"]
@@ -84,7 +84,9 @@ def plain_extensions(view: TinyView, path: Path, live: list[Path]) -> list[Path]
     found = []
     others = [other for other in live if other != path]
     for t, v in zip(*(a.tolist() for a in view.around(path.nodes[-1])), strict=True):
-        if v not in path.nodes and not any(v in o.nodes or t in o.triplets for o in others):
+        node = any(v in o.nodes for o in others)
+        rel = any(t in o.triplets for o in others)
+        if not (v in path.nodes or node or rel or t in path.triplets):
             cosine = view.cosines.get(view.text(t), 0)
             cost = path.cost - log(max((1 + cosine) / 2, 1e-6))
             found.append(Path((*path.nodes, v), (*path.triplets, t), cost))
@@ -100,10 +102,11 @@ def plain_search(view: TinyView, start: int, chosen: BeamSearch) -> tuple[list[P
         survivors, going = [], set()
         for new, path in offers:
             met = any(new.nodes[-1] == o.nodes[-1] for o in survivors)
+            crossed = any(new.triplets[-1] == o.triplets[-1] for o in survivors)
             if len(survivors) == chosen.max_paths:
                 dropped += 1
                 going.add(path)
-            elif met:
+            elif met or crossed:
                 fallen += 1
             else:
                 survivors.append(new)
@@ -111,8 +114,8 @@ def plain_search(view: TinyView, start: int, chosen: BeamSearch) -> tuple[list[P
         ended += [path for path in live if path not in going]
         live = survivors
     score = lambda p: round(p.cost / max(len(p.triplets), 1) ** 0.75, 9)  # noqa: E731
-    ranked = sorted([*ended, *live], key=lambda p: (score(p), reads(view, p)))
-    return ranked[: chosen.max_paths], fallen, dropped
+    all_paths = sorted([*ended, *live], key=lambda path: (score(path), reads(view, path)))
+    return all_paths[: chosen.max_paths], fallen, dropped
 
 
 @pytest.mark.parametrize("near", [1, module.NEAR])  # every node of five triplets is a hub, or none
@@ -168,20 +171,15 @@ def test_the_order_of_insertion_changes_nothing(
 @given(graphs(min_starts=1), st.integers(1, 4))
 def test_at_one_hop_closer_triplets_come_first(graph: dict[str, Any], max_paths: int) -> None:
     view = TinyView(**graph)
-    chosen = BeamSearch(1, max_paths)
     for start in view.question_nodes.tolist():
         single = TinyView(**graph | {"starts": view.names([start])})
         around, others = single.around(single.question_nodes[0])
-        # a path takes one of parallel triplets, and none that leads to where it begins
-        best: dict[int, int] = {}
-        cosines = single.similarity(around)
-        for i, other in enumerate(others.tolist()):
-            if other != single.question_nodes[0]:
-                best[other] = max(best.get(other, i), i, key=lambda j: cosines[j])
-        around = around[sorted(best.values())]
-        kept = beam_search(single, chosen).triplets
-        closest = sorted(single.similarity(around))[::-1][:max_paths]
-        assert sorted(single.similarity(kept))[::-1] == closest
+        best: dict[int, float] = {}  # of parallel triplets the closest
+        for other, cosine in zip(others.tolist(), single.similarity(around), strict=True):
+            best[other] = max(cosine, best.get(other, -1.0))
+        best.pop(int(single.question_nodes[0]), None)
+        kept = beam_search(single, BeamSearch(1, max_paths)).triplets
+        assert sorted(single.similarity(kept))[::-1] == sorted(best.values())[::-1][:max_paths]
 
 
 def test_a_hub_reads_no_texts_without_ties() -> None:
