@@ -157,16 +157,18 @@ class GATv2Layer(nn.Module):
         """Make one source row for each pair of a node and a type of its outgoing edges.
 
         Returns:
-            Rows of sources, [M, H, C]; rows of targets, [M, H, C], the first N for the nodes and
-            the others padding; edges between these rows, [2, E].
+            Rows of sources, [M, H, C], where M is E or N, the larger one; rows of targets,
+            [M, H, C], the first N for the nodes and the others padding; edges between these
+            rows, [2, E].
         """
         kinds = self.num_edge_types + 1
         if self.add_self_loops and not self.loop_free:
             types = types[edge_index[0] != edge_index[1]]
         loops = types.new_full((edges.shape[1] - len(types),), self.num_edge_types)
-        keys, rows = torch.unique(edges[0] * kinds + torch.cat([types, loops]), return_inverse=True)
+        keys, rows = _distinct(edges[0] * kinds + torch.cat([types, loops]))
         # a matrix product: the backward pass of self.edge[...] would add edge by edge
-        vectors = functional.one_hot(keys % kinds, kinds).to(self.edge.dtype) @ self.edge
+        is_type = keys[:, None] % kinds == torch.arange(kinds, device=keys.device)
+        vectors = is_type.to(self.edge.dtype) @ self.edge
         typed = left[keys // kinds] + vectors.view(-1, *left.shape[1:])
         missing = len(typed) - len(right)
         if missing < 0:
@@ -193,6 +195,20 @@ def with_self_loops(edge_index: Tensor, num_nodes: int, loop_free: bool = False)
     between = edge_index if loop_free else edge_index[:, edge_index[0] != edge_index[1]]
     loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
     return torch.cat([between, loops], dim=1)
+
+
+def _distinct(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the different values, ascending, and the place of each value among them, [E].
+
+    ``torch.unique`` returns only as many as there are, for which a GPU has to be waited for. Here
+    there are E, the last ones zeros that no place refers to.
+    """
+    ordered, order = values.sort(stable=True)
+    is_new = torch.ones_like(ordered, dtype=torch.bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    at = is_new.cumsum(0) - 1
+    places = torch.empty_like(at).index_copy_(0, order, at)
+    return torch.zeros_like(ordered).index_copy_(0, at, ordered), places
 
 
 def _glorot(parameter: Tensor) -> None:

@@ -56,6 +56,7 @@ from turngraph.model.reader import (
     Recorder,
     kept_tokens,
     rows_above,
+    true_places,
 )
 
 CHUNK_LOGITS = 2**24
@@ -357,6 +358,7 @@ class TextLM(EvidenceModel):
                 batch.position_ids,
                 answer_ids,
                 num_answers,
+                synced=isinstance(self, FSDPModule),
             )
 
 
@@ -483,6 +485,10 @@ class Reader(EvidenceModel):
             batch: with a reading.
             record: keep keys and values, to write answers.
         """
+        return self._read(batch, record)
+
+    def _read(self, batch: BatchLike, record: bool = False) -> Read:
+        """Read as ``read`` does: sharded weights that it has gathered are not let go at its end."""
         reading = _reading(batch)
         recorder = Recorder() if record else None
         with self._autocast():
@@ -521,7 +527,7 @@ class Reader(EvidenceModel):
         assert candidates is not None, "built without mentions"
         scores, most = read.scores, self.config.scorer.kept_nodes
         likely = self.graph.probabilities(scores, candidates, len(reading.nodes))
-        above = rows_above(reading, kept_tokens(reading, likely, most), padded_left)
+        above = rows_above(reading, kept_tokens(reading, likely, most), most, padded_left)
         is_read = reading.passages[reading.nodes] >= 0  # not the question's
         added = self.graph.added(read.states[reading.nodes], scores, likely * is_read)
         added = added * is_read[:, None]
@@ -534,17 +540,18 @@ class Reader(EvidenceModel):
             UserError: the device does not support the config's dtype.
         """
         check_device(self.config, self.device)
-        reading, read = _reading(batch), self.read(batch)
+        reading, read = _reading(batch), self._read(batch)
         total = self.config.scorer.loss_weight * self._node_loss(batch, read.scores)
         num_tokens = (reading.labels != IGNORED_LABEL).sum()
         if self.writes:
             above, states = self.rows(batch, read, padded_left=False)
             labels = torch.where(above.is_token, reading.labels[above.tokens], IGNORED_LABEL)
-            targets = next_tokens(labels)  # [B, U]
+            targets = next_tokens(labels).flatten()  # [B U]
+            answers = true_places(targets != IGNORED_LABEL, len(batch.answer_places))
             with self._autocast():
                 rows = self.lm_layers.above(states[above.tokens], above.positions, None)
-                logits = self.lm_layers.logits(rows[targets != IGNORED_LABEL])
-            total = total + _cross_entropy(logits, targets[targets != IGNORED_LABEL])
+                logits = self.lm_layers.logits(rows.flatten(0, 1)[answers])
+            total = total + _cross_entropy(logits, targets[answers])
         return Loss(total, num_tokens)
 
     def _node_loss(self, batch: BatchLike, scores: NodeScores) -> Tensor:
@@ -597,7 +604,7 @@ class Reader(EvidenceModel):
         """
         ends = torch.tensor(self.end_ids(end_id), device=batch.input_ids.device)
         with self.decoding():
-            read = self.read(batch, record=True) if read is None else read
+            read = self._read(batch, record=True) if read is None else read
             decoder, prompt = self.decoder(batch, read)
             return greedy(
                 decoder,
@@ -623,9 +630,11 @@ class Reader(EvidenceModel):
             read: as in ``generate``.
         """
         with self.decoding():
-            read = self.read(batch, record=True) if read is None else read
+            read = self._read(batch, record=True) if read is None else read
             decoder, prompt = self.decoder(batch, read)
-            return answer_logprobs(decoder, *prompt, answer_ids, num_answers)
+            return answer_logprobs(
+                decoder, *prompt, answer_ids, num_answers, synced=isinstance(self, FSDPModule)
+            )
 
 
 def make_model(config: ModelConfig, base: PreTrainedModel | None = None) -> EvidenceModel:

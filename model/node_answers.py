@@ -148,37 +148,37 @@ class NodeAnswers(nn.Module):
         sizes = candidates.segment_sizes
         is_question = torch.zeros_like(sizes)
         is_question[candidates.questions] = 1
-        is_question = is_question.repeat_interleave(sizes)[:, None]  # [N, 1]
+        is_question = _repeated(is_question, sizes, len(features))[:, None]  # [N, 1]
         states = self.norms[0](self.project(features) + is_question * self.question)
         states = self.dropout(states)  # [N, W]
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             change = functional.gelu(layer(states, edge_index, edge_types))
             states = norm(states + self.dropout(change))
-        most = torch.segment_reduce(states, "max", lengths=sizes)  # [S, W]
-        means = torch.segment_reduce(states, "mean", lengths=sizes)
+        # unsafe: the lengths are not checked, for which a GPU would have to be waited for
+        most = torch.segment_reduce(states, "max", lengths=sizes, unsafe=True)  # [S, W]
+        means = torch.segment_reduce(states, "mean", lengths=sizes, unsafe=True)
         means = torch.where(sizes[:, None] > 0, means, 0.0)  # a question may be empty
         question = means[candidates.questions]  # [B, W]
         scores = self.score(self._mentions(states, most, means, candidates)).squeeze(1)  # [M]
         entities = log_sum_exp(scores, candidates.num_mentions)  # [C]
         total = log_sum_exp(entities, candidates.num_candidates)  # [B]
-        entities = entities - total.repeat_interleave(candidates.num_candidates)
-        of_mention = total.repeat_interleave(candidates.num_candidates)
-        mentions = scores - of_mention.repeat_interleave(candidates.num_mentions)
+        of_candidates = _repeated(total, candidates.num_candidates, len(entities))
+        entities = entities - of_candidates
+        mentions = scores - _repeated(of_candidates, candidates.num_mentions, len(scores))
         starts = ends = kinds = None
         if self.spans is not None:
-            segments = torch.repeat_interleave(sizes)  # [N]
-            owners = _owners(candidates)[segments]
+            segments = _owners_of(sizes, len(states))  # [N]
+            examples = _examples(candidates)  # [S]
+            owners = examples[segments]
             parts = (
                 *(states, states * question[owners], question[owners]),
                 *(means[segments], most[segments], candidates.features[segments]),
             )
             both = self.spans(torch.cat(parts, 1)).masked_fill(is_question > 0, -torch.inf)
-            nodes = torch.zeros_like(candidates.questions).index_add(
-                0, _owners(candidates), sizes
-            )  # [B]
+            nodes = torch.zeros_like(candidates.questions).index_add(0, examples, sizes)  # [B]
             totals = [log_sum_exp(logits, nodes) for logits in both.unbind(1)]
             starts, ends = (
-                logits - one.clamp(min=-1e30).repeat_interleave(nodes)
+                logits - _repeated(one.clamp(min=-1e30), nodes, len(states))
                 for logits, one in zip(both.unbind(1), totals, strict=True)
             )
             likely = states * (starts.exp() + ends.exp())[:, None] / 2
@@ -196,9 +196,8 @@ class NodeAnswers(nn.Module):
         self, states: Tensor, most: Tensor, means: Tensor, candidates: CandidatesLike
     ) -> Tensor:
         """Return the features from which each mention is scored, [M, 6 W + features]."""
-        examples = torch.repeat_interleave(candidates.num_candidates).repeat_interleave(
-            candidates.num_mentions
-        )
+        of_candidates = _owners_of(candidates.num_candidates, len(candidates.num_mentions))
+        examples = _repeated(of_candidates, candidates.num_mentions, len(candidates.nodes))
         question = means[candidates.questions][examples]  # [M, W]
         own, passage = states[candidates.nodes], means[candidates.segments]
         features = candidates.features[candidates.segments]
@@ -213,18 +212,28 @@ def normalised(features: Tensor) -> Tensor:
     return functional.layer_norm(precise, features.shape[1:])
 
 
-def _owners(candidates: CandidatesLike) -> Tensor:
+def _examples(candidates: CandidatesLike) -> Tensor:
     """Return the index of each segment's example, [S]."""
     last = candidates.questions
-    return torch.repeat_interleave(torch.diff(last, prepend=last.new_full((1,), -1)))
+    sizes = torch.diff(last, prepend=last.new_full((1,), -1))
+    return _owners_of(sizes, len(candidates.segment_sizes))
+
+
+def _owners_of(lengths: Tensor, total: int) -> Tensor:
+    """Return the index of the part that each of ``total`` values is in, by the parts' lengths."""
+    return torch.repeat_interleave(lengths, output_size=total)
+
+
+def _repeated(values: Tensor, lengths: Tensor, total: int) -> Tensor:
+    """Repeat each part's value as often as its length; a GPU need not be waited for the total."""
+    return values.repeat_interleave(lengths, output_size=total)
 
 
 def entity_loss(logprobs: Tensor, candidates: CandidatesLike) -> Tensor:
     """Sum -log p(any gold candidate) over the examples that have a gold candidate."""
     assert candidates.gold is not None, "no targets"
     kept = torch.where(candidates.gold, logprobs, -torch.inf)
-    held = log_sum_exp(kept, candidates.num_candidates)
-    return -held[held > -torch.inf].sum()
+    return -_sum_of_finite(log_sum_exp(kept, candidates.num_candidates))
 
 
 def span_loss(scores: NodeScores, answers: Tensor, num_answers: Tensor) -> Tensor:
@@ -235,8 +244,12 @@ def span_loss(scores: NodeScores, answers: Tensor, num_answers: Tensor) -> Tenso
         answers: first and last node of each place, [2, A].
         num_answers: number of places of each example, [B].
     """
-    held = log_sum_exp(scores.span_logprobs(answers), num_answers)
-    return -held[held > -torch.inf].sum()
+    return -_sum_of_finite(log_sum_exp(scores.span_logprobs(answers), num_answers))
+
+
+def _sum_of_finite(values: Tensor) -> Tensor:
+    """Sum the values that are not -inf; the others get no gradient."""
+    return values.where(values > -torch.inf, 0.0).sum()
 
 
 def mixture_loss(
@@ -275,9 +288,9 @@ def log_sum_exp(values: Tensor, lengths: Tensor) -> Tensor:
     """
     if not len(values):  # the result still needs a gradient
         return values.new_full((len(lengths),), -torch.inf) + values.sum()
-    most = torch.segment_reduce(values.detach(), "max", lengths=lengths)
+    most = torch.segment_reduce(values.detach(), "max", lengths=lengths, unsafe=True)
     most = torch.where(most.isfinite(), most, 0.0)
-    exps = (values - most.repeat_interleave(lengths)).exp()
-    total = torch.segment_reduce(exps, "sum", lengths=lengths)
+    exps = (values - _repeated(most, lengths, len(values))).exp()
+    total = torch.segment_reduce(exps, "sum", lengths=lengths, unsafe=True)
     is_some = total > 0
     return (most + total.where(is_some, 1.0).log()).where(is_some, -torch.inf)

@@ -50,7 +50,9 @@ class ReadingLike(Protocol):
     labels: Tensor
     examples: Tensor
     passages: Tensor
-    num_passages: Tensor
+    owners: Tensor
+    num_read: list[int]
+    num_other: list[int]
     prefixes: Tensor
     places: Tensor
     nodes: Tensor
@@ -71,6 +73,7 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     segments: ReadingLike | None = None,
+    masks: list[Tensor] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Compute attention within segments; without segments it is transformers' ``sdpa``.
@@ -81,6 +84,7 @@ def attend(
         attention_mask: of transformers; unused with segments.
         dropout, scaling: of the attention weights.
         segments: the batch.
+        masks: of the segments, which the first layer makes for all; empty before.
 
     Returns:
         [1, T, heads, C], and no weights.
@@ -93,24 +97,47 @@ def attend(
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))  # [T, heads, C]
     prefixes = segments.prefixes
     first_keys, first_values = (part[prefixes].transpose(1, 2) for part in (k, v))  # [B, K, P, C]
-    compute = partial(
-        functional.scaled_dot_product_attention,
-        dropout_p=dropout,
-        scale=scaling,
-        enable_gqa=q.shape[1] != k.shape[1],
+    compute = partial(functional.scaled_dot_product_attention, dropout_p=dropout, scale=scaling)
+    num_keys, repeats = k.shape[1], q.shape[1] // k.shape[1]
+    own = compute(
+        q[prefixes].transpose(1, 2),
+        first_keys,
+        first_values,
+        is_causal=True,
+        enable_gqa=repeats > 1,
     )
-    own = compute(q[prefixes].transpose(1, 2), first_keys, first_values, is_causal=True)
     outputs = [own.transpose(1, 2).flatten(0, 1)]  # [B P, heads, C]
-    for group in segments.segments:
+    assert masks is not None, "segments come with masks"
+    if not masks:
+        masks += [added_mask(group.mask, repeats, q.dtype) for group in segments.segments]
+    for group, mask in zip(segments.segments, masks, strict=True):
         of, tokens = group.examples, group.tokens
-        keys = torch.cat([first_keys[of], k[tokens].transpose(1, 2)], 2)
-        values = torch.cat([first_values[of], v[tokens].transpose(1, 2)], 2)
-        out = compute(q[tokens].transpose(1, 2), keys, values, attn_mask=group.mask)
-        outputs.append(out.transpose(1, 2).flatten(0, 1))
+        keys, values = (
+            torch.cat([first[of], part[tokens].transpose(1, 2)], 2)
+            for first, part in ((first_keys, k), (first_values, v))
+        )  # [R, K, P + M, C]
+        # CUDA's fused kernels take a mask only where there are as many heads of queries as of keys:
+        # the heads that share keys are further queries
+        queries = q[tokens].unflatten(2, (num_keys, repeats)).transpose(1, 2).flatten(2, 3)
+        out = compute(queries, keys, values, attn_mask=mask)
+        out = out.unflatten(2, (-1, repeats)).transpose(1, 2).flatten(2, 3)  # [R, M, heads, C]
+        outputs.append(out.flatten(0, 1))
     return torch.cat(outputs)[segments.places][None], None
 
 
 AttentionInterface.register(ATTENTION, attend)
+
+
+def added_mask(mask: Tensor, repeats: int, kind: torch.dtype) -> Tensor:
+    """Return a mask to be added to scores, with each query ``repeats`` times.
+
+    Args:
+        mask: True where a token sees another one, [R, 1, M, seen].
+        repeats: heads of queries for each head of keys.
+        kind: type of the queries.
+    """
+    added = torch.zeros_like(mask, dtype=kind).masked_fill_(~mask, -torch.inf)
+    return added.repeat_interleave(repeats, 2)
 
 
 class Above(NamedTuple):
@@ -167,7 +194,7 @@ class GraphAtLayer(nn.Module):
             return
         self.up = nn.Linear(config.width, width)
         self.mark = nn.Parameter(torch.zeros(width))
-        self.residual_gate = nn.Parameter(torch.ones(()))
+        self.residual_gate = nn.Parameter(torch.ones(1))  # FSDP2 shards no scalars
         nn.init.zeros_(self.up.weight)
         nn.init.zeros_(self.up.bias)
 
@@ -215,37 +242,56 @@ def kept_tokens(reading: ReadingLike, probabilities: Tensor, most: int | None) -
     passages, is_read = reading.passages, reading.passages >= 0
     if most is None:
         return is_read
-    num, examples = reading.num_passages, reading.examples
-    of_node = passages[reading.nodes]
-    mass = probabilities.new_zeros(int(num.sum()) + 1)
-    mass.index_add_(0, of_node.clamp(min=-1) + 1, probabilities)  # 0: the question's nodes
-    owner = torch.repeat_interleave(num)  # [passages]
-    order = (4 * owner - mass[1:]).argsort(stable=True)
+    owners, examples = reading.owners, reading.examples
+    mass = probabilities.new_zeros(len(owners) + 1)
+    mass.index_add_(0, passages[reading.nodes] + 1, probabilities)  # 0: the question's nodes
+    mass = mass.nan_to_num()  # where a loss is not a number, training has to get as far as that
+    order = (4 * owners - mass[1:]).argsort(stable=True)
     ranks = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=mass.device))
     last = torch.full_like(passages, len(order))
     rank = torch.where(is_read, ranks[passages.clamp(min=0)], last) if len(order) else last
     by_rank = rank.argsort(stable=True)
-    sizes = torch.zeros(len(num), dtype=torch.long, device=num.device)
-    sizes = sizes.index_add(0, examples, is_read.long())
+    sizes = examples.new_zeros(len(reading.num_read)).index_add(0, examples, is_read.long())
     starts = sizes.cumsum(0) - sizes
     place = torch.empty_like(by_rank)
-    place[by_rank] = torch.arange(len(by_rank), device=num.device)
+    place[by_rank] = torch.arange(len(by_rank), device=mass.device)
     return is_read & (place - starts[examples] < most)
 
 
-def rows_above(reading: ReadingLike, kept: Tensor, padded_left: bool) -> Above:
-    """Return the rows above the graph: all tokens but those of passages that were not kept."""
-    going = (kept | (reading.passages < 0)).nonzero().squeeze(1)
-    owners = reading.examples[going]
-    sizes = torch.bincount(owners, minlength=len(reading.num_passages))
-    longest = int(sizes.max())
+def rows_above(reading: ReadingLike, kept: Tensor, most: int | None, padded_left: bool) -> Above:
+    """Return the rows above the graph: all tokens but those of passages that were not kept.
+
+    Args:
+        reading: the batch.
+        kept: by ``kept_tokens``, [T].
+        most: as there.
+        padded_left: padding comes first; else last.
+    """
+    going, examples = kept | (reading.passages < 0), reading.examples
+    lengths = [  # as long as what is chosen will be, whatever it is
+        (num if most is None else min(num, most)) + other
+        for num, other in zip(reading.num_read, reading.num_other, strict=True)
+    ]
+    sizes = examples.new_zeros(len(lengths)).index_add(0, examples, going.long())
+    going = true_places(going, sum(lengths))
+    owners, longest = examples[going], max(lengths)
     columns = torch.arange(len(going), device=going.device) - (sizes.cumsum(0) - sizes)[owners]
     if padded_left:
         columns = columns + (longest - sizes)[owners]
-    tokens = going.new_zeros(len(sizes), longest)
+    tokens = going.new_zeros(len(lengths), longest)
     is_token = torch.zeros_like(tokens, dtype=torch.bool)
     tokens[owners, columns], is_token[owners, columns] = going, True
     return Above(tokens, is_token, is_token & (reading.passages[tokens] >= 0))
+
+
+def true_places(mask: Tensor, count: int) -> Tensor:
+    """Return where a mask is True, [count], ascending.
+
+    Args:
+        mask: [T].
+        count: number of its True; a GPU would have to be waited for ``nonzero``, to count them.
+    """
+    return (~mask).to(torch.uint8).argsort(stable=True)[:count]
 
 
 class ReaderLayers:
@@ -292,6 +338,7 @@ class ReaderLayers:
             None,
             recorder,
             segments=reading,
+            masks=[],
         )[0]
 
     def above(
@@ -403,9 +450,9 @@ class ReaderDecoder:
         """Return an object whose ``logits`` are those of the given tokens, [B, new, V]."""
         assert position_ids is not None, "rows have positions"
         if attention_mask is None:  # all of them are True
-            assert past_key_values is not None, "rows without a mask have a cache"
-            new = position_ids.shape[2]
-            seen = new if input_ids is None else past_key_values.get_seq_length() + new
+            seen = position_ids.shape[2]
+            if input_ids is not None and past_key_values is not None:
+                seen += past_key_values.get_seq_length()
             attention_mask = position_ids.new_ones(len(position_ids), 2, seen)
         below, above = attention_mask.bool().unbind(1)  # [B, seen]
         positions_below, positions_above = position_ids.unbind(1)  # [B, new]

@@ -16,17 +16,20 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from turngraph import train
-from turngraph.configs.schema import Config, DataConfig, ModelConfig, TrainingConfig
+from turngraph.configs.schema import Config, DataConfig, ModelConfig, ScorerConfig, TrainingConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import StopRequest
 from turngraph.model.graph_lm import make_model
-from turngraph.tests.nodes import examples as node_examples
+from turngraph.tests.nodes import read_examples
 from turngraph.tests.tiny import LORA, tiny_builder, tiny_examples
 from turngraph.training.optimizer import make_optimizer
 from turngraph.training.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
-WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal"}
+WAITING = {
+    *("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal"),
+    "bincount",
+}
 """Operations of aten whose result, or its shape, the program has to know."""
 
 
@@ -43,7 +46,9 @@ class Waits(TorchDispatchMode):
             isinstance(index, Tensor) and index.dtype == torch.bool
             for index in (args[1] if isinstance(args[1], (list, tuple)) else ())
         )
-        if name in WAITING or by_mask or (name == "repeat_interleave" and not kwargs):
+        has_size = kwargs and kwargs.get("output_size") is not None
+        checks = name == "segment_reduce" and not (kwargs or {}).get("unsafe")
+        if name in WAITING or by_mask or checks or (name == "repeat_interleave" and not has_size):
             self.note()
         return func(*args, **kwargs or {})
 
@@ -56,18 +61,34 @@ class Waits(TorchDispatchMode):
         self.counts[str(file.relative_to(ROOT)) if is_ours else file.name] += 1
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("evidence", ["graph", "text"])
+SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.1, kept_nodes=24)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "layer", "packed"),
+    [
+        *(("graph", 0, False), ("graph", 0, True)),
+        *(("text", 0, False), ("text", 0, True)),
+        ("graph", 1, False),
+    ],
+)
 def test_a_step_waits_once_whatever_it_accumulates(
-    evidence: Any, packed: bool, tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
+    evidence: Any,
+    layer: int,
+    packed: bool,
+    tmp_path: Path,
+    tiny_folder: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = TrainingConfig(output=str(tmp_path / "run"), packing=packed, log_every=1000)
-    model = ModelConfig(tiny_folder, evidence, lora=LORA, dtype="float32")
+    model = ModelConfig(
+        tiny_folder, evidence, layer=layer, scorer=SCORER, lora=LORA, dtype="float32"
+    )
     config = Config(data=DataConfig(train="given"), model=model, training=settings)
     run = Run(config, Accelerator(), make_model(model), tiny_builder(), [])
     run.optimizer = make_optimizer(run.model, settings)
     schedule: Any = SimpleNamespace(num_steps=9, step=lambda _: [[0, 1], [2], [3, 4], [5]])
-    examples = tiny_examples(6)
+    examples = read_examples(6) if layer else tiny_examples(6)
     waits, tolist = Waits(), Tensor.tolist
 
     def note(tensor: Tensor) -> Any:
@@ -87,7 +108,7 @@ def test_a_step_waits_once_whatever_it_accumulates(
 def test_batches_for_a_gpu_are_pinned_by_the_thread_that_makes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    examples = node_examples(2)
+    examples = read_examples(2)
     pinned: list[int] = []
 
     def pin(tensor: Tensor) -> Tensor:
@@ -99,6 +120,8 @@ def test_batches_for_a_gpu_are_pinned_by_the_thread_that_makes_them(
     (step,) = train.steps(examples, schedule, [0], pinned=True)
     (batch,) = step.batches
     assert batch.candidates is not None
-    held = [*vars(batch).values(), *vars(batch.candidates).values()]
+    assert batch.reading is not None
+    parts = [batch, batch.candidates, batch.reading, *batch.reading.segments]
+    held = [value for part in parts for value in vars(part).values()]
     assert set(pinned) == {id(value) for value in held if isinstance(value, Tensor)}
     assert replace(collate(examples, "right", True), candidates=None).pinned().candidates is None

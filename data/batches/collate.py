@@ -119,7 +119,9 @@ class Batch:
         candidates = self.candidates
         if candidates is not None:
             candidates = replace(candidates, **_each(candidates, Tensor.pin_memory))
-        return replace(self, **_each(self, Tensor.pin_memory), candidates=candidates)
+        reading = None if self.reading is None else self.reading.pinned()
+        pinned = _each(self, Tensor.pin_memory)
+        return replace(self, **pinned, candidates=candidates, reading=reading)
 
 
 def _each(parts: Candidates | Batch, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:

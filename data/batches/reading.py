@@ -6,7 +6,7 @@ its suffix with the answer. Below the graph's layer a segment sees its example's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -39,8 +39,11 @@ class Segments:
 
     def to(self, device: torch.device | str) -> Segments:
         """Return the segments on a device."""
-        moved = {f.name: _moved(getattr(self, f.name), device) for f in fields(self)}
-        return replace(self, **moved)
+        return replace(self, **_each(self, lambda tensor: tensor.to(device, non_blocking=True)))
+
+    def pinned(self) -> Segments:
+        """Return the segments in memory from which a GPU copies while the program goes on."""
+        return replace(self, **_each(self, Tensor.pin_memory))
 
 
 @dataclass
@@ -53,7 +56,10 @@ class Reading:
         labels: the answer's ids at their own places, -100 elsewhere, [T].
         examples: index of each token's example, [T].
         passages: index of each token's passage among those of the batch, [T]; -1 outside passages.
-        num_passages: number of passages of each example, [B].
+        owners: index of each passage's example, [passages].
+        num_read: number of tokens in the passages of each example; known here, so that a GPU need
+            not be waited for the length of a row.
+        num_other: number of the other tokens of each example.
         prefixes: index of each prefix token, [B, P]; 0 on padding.
         segments: passages and suffixes, by length.
         places: where each token is in the concatenation of prefixes and segments with their
@@ -68,7 +74,9 @@ class Reading:
     labels: Tensor
     examples: Tensor
     passages: Tensor
-    num_passages: Tensor
+    owners: Tensor
+    num_read: list[int]
+    num_other: list[int]
     prefixes: Tensor
     segments: list[Segments]
     places: Tensor
@@ -78,8 +86,13 @@ class Reading:
 
     def to(self, device: torch.device | str) -> Reading:
         """Return the batch on a device."""
-        moved = {f.name: _moved(getattr(self, f.name), device) for f in fields(self)}
-        return replace(self, **moved)
+        moved = _each(self, lambda tensor: tensor.to(device, non_blocking=True))
+        return replace(self, **moved, segments=[part.to(device) for part in self.segments])
+
+    def pinned(self) -> Reading:
+        """Return the batch in memory from which a GPU copies while the program goes on."""
+        pinned = _each(self, Tensor.pin_memory)
+        return replace(self, **pinned, segments=[part.pinned() for part in self.segments])
 
 
 def lay_out(
@@ -94,7 +107,7 @@ def lay_out(
     """
     parts: dict[str, list[np.ndarray]] = {}
     segments: list[tuple[int, int, int]] = []  # example, first token, length
-    prefix_sizes: list[int] = []
+    prefix_sizes, num_read, num_other = list[int](), list[int](), list[int]()
     start = first_passage = first_node = 0
     for index, (example, target) in enumerate(zip(examples, targets, strict=True)):
         graph = example.graph
@@ -102,36 +115,38 @@ def lay_out(
         sizes: list[int] = graph.mentions.sizes[:-1].tolist()
         num_question = int(graph.mentions.sizes[-1])
         prefix, suffix = example.prefix_ids, [*example.suffix_ids, *target]
-        num_prefix, num_read = len(prefix), int(sum(sizes))
+        num_prefix, num = len(prefix), int(sum(sizes))
         ids = np.concatenate([_ids(prefix), graph.prompt_ids, _ids(suffix)])
         lengths = [size for size in sizes if size] + [len(suffix)]
         firsts = start + num_prefix + np.cumsum([0, *lengths[:-1]])
         segments += [(index, int(a), n) for a, n in zip(firsts, lengths, strict=True) if n]
         inside = [np.arange(num_prefix), *(num_prefix + np.arange(n) for n in lengths)]
         passages = np.full(len(ids), -1)
-        passages[num_prefix : num_prefix + num_read] = first_passage + np.repeat(
+        passages[num_prefix : num_prefix + num] = first_passage + np.repeat(
             np.arange(len(sizes)), sizes
         )
         labels = np.full(len(ids), IGNORED_LABEL)
         if len(target):
             labels[-len(target) :] = target
         question = start + prefix_start + np.arange(num_question)
-        read = start + num_prefix + np.arange(num_read)
+        read = start + num_prefix + np.arange(num)
         for name, values in {
             "token_ids": ids,
             "positions": np.concatenate(inside),
             "labels": labels,
             "examples": np.full(len(ids), index),
             "passages": passages,
-            "num_passages": np.array([len(sizes)]),
+            "owners": np.full(len(sizes), index),
             "nodes": np.concatenate([read, question]),
             "answers": first_node + graph.mentions.answers,
             "num_answers": np.array([graph.mentions.answers.shape[1]]),
         }.items():
             parts.setdefault(name, []).append(values)
         prefix_sizes.append(num_prefix)
+        num_read.append(num)
+        num_other.append(len(ids) - num)
         start, first_passage = start + len(ids), first_passage + len(sizes)
-        first_node += num_read + num_question
+        first_node += num + num_question
     joined = {
         name: torch.from_numpy(np.concatenate(arrays, axis=-1).astype(np.int64))
         for name, arrays in parts.items()
@@ -154,6 +169,8 @@ def lay_out(
         groups.append(Segments(torch.from_numpy(tokens), torch.from_numpy(of), mask))
     return Reading(
         **joined,
+        num_read=num_read,
+        num_other=num_other,
         prefixes=torch.from_numpy(prefixes),
         segments=groups,
         places=torch.from_numpy(places),
@@ -179,7 +196,7 @@ def _ids(ids: Sequence[int]) -> np.ndarray:
     return np.asarray(ids, np.int64)
 
 
-def _moved(value: Any, device: torch.device | str) -> Any:
-    if isinstance(value, list):
-        return [part.to(device) for part in value]
-    return value.to(device, non_blocking=True)
+def _each(parts: Segments | Reading, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """Return the changed tensors among the fields of a dataclass."""
+    values = {field.name: getattr(parts, field.name) for field in fields(parts)}
+    return {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}

@@ -143,7 +143,7 @@ def test_the_likeliest_passages_go_on_up_to_a_number_of_tokens() -> None:
         sums[passage] = sums.get(passage, 0.0) + chance
     kept = kept_tokens(reading, likely, 24)
     passage = 0
-    for example, num in enumerate(reading.num_passages.tolist()):
+    for example, num in enumerate(torch.bincount(reading.owners, minlength=4).tolist()):
         own = range(passage, passage + num)
         wanted: list[int] = []
         for best in sorted(own, key=lambda p: -sums[p]):
@@ -152,7 +152,9 @@ def test_the_likeliest_passages_go_on_up_to_a_number_of_tokens() -> None:
         assert chosen == sorted(wanted[:24])
         passage += num
     assert kept_tokens(reading, likely, None).tolist() == (reading.passages >= 0).tolist()
-    above = rows_above(reading, kept, padded_left=True)
+    lost = kept_tokens(reading, torch.full_like(likely, torch.nan), 24)
+    assert torch.bincount(reading.examples[lost]).tolist() == [24] * 4
+    above = rows_above(reading, kept, 24, padded_left=True)
     for row in range(len(examples)):
         tokens = above.tokens[row][above.is_token[row]].tolist()
         assert tokens == sorted(tokens)  # in reading order
