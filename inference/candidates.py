@@ -14,6 +14,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.metrics import answer_value
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal, chosen
 from turngraph.data.types import NOT_IN_EVIDENCE, Entity
+from turngraph.model.distributed import is_sharded
 from turngraph.model.generation import IGNORED_LABEL, Generated
 from turngraph.model.graph_lm import EvidenceModel, Read, Reader
 from turngraph.model.node_answers import NodeScores
@@ -156,9 +157,9 @@ def decided(
             listed = [*listed, *(rest or [Proposal(Entity(text, text), least)])]
         candidates.append(listed)
     ids = [prompt.target_ids(one.entity.label) for listed in candidates for one in listed]
-    if not ids:
+    if not ids and not is_sharded(model):
         return candidates
-    padded = torch.full((len(ids), max(map(len, ids))), IGNORED_LABEL)
+    padded = torch.full((len(ids), max(map(len, ids), default=1)), IGNORED_LABEL)
     for row, own in enumerate(ids):
         padded[row, : len(own)] = torch.tensor(own)
     sizes = [len(listed) for listed in candidates]

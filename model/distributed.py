@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import decoder_layers, has_bfloat16
 from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.reader import GraphAtLayer
 
 logger = logging.getLogger(__name__)
 REFUSED = {
@@ -115,7 +116,11 @@ def shard(model: EvidenceModel, device: torch.device) -> EvidenceModel:
     num_processes = distributed.get_world_size()
     mesh = init_device_mesh(device.type, (num_processes,))
     layers = decoder_layers(model.causal_lm) if model.lm is not None else []
-    parts = [*layers, *model.graph_parts.values(), model]
+    graphs = [  # the parts that are called: a reader calls its scorer, and all else by itself
+        part.scorer if isinstance(part, GraphAtLayer) else part
+        for part in model.graph_parts.values()
+    ]
+    parts = [*layers, *graphs, model]
     for part in parts:
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
     for method in ("generate", "answer_logprobs", "node_scores", "read"):

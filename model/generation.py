@@ -205,11 +205,7 @@ def greedy(
         going := len(rows.indices) > 0 and step < max_new_tokens, synced=synced, device=ids.device
     ):
         if not going:  # the other processes gather this one's shard of every layer
-            lm(
-                inputs_embeds=embeddings[:1, -1:],
-                position_ids=position_ids[:1, ..., -1:],
-                use_cache=False,
-            )
+            lm(input_ids=ids[:1, :1], position_ids=position_ids[:1, ..., -1:], use_cache=False)
             continue
         logits = rows.logits(inputs)  # [L, V]
         if past is not None and step == 0:
@@ -321,6 +317,7 @@ def answer_logprobs(
     position_ids: Tensor,
     answer_ids: Tensor,
     num_answers: Tensor,
+    synced: bool = False,
 ) -> Tensor:
     """Compute the log-probability of given answers, [P]; each prompt is computed once.
 
@@ -329,6 +326,7 @@ def answer_logprobs(
         answer_ids: the answers with their end of the turn, at least one token each, padded on the
             right with ``IGNORED_LABEL``, grouped by prompt, [P, A].
         num_answers: number of answers of each prompt, [B].
+        synced: as for ``greedy``.
     """
     cache = DynamicCache(config=lm.config)
     output = lm(
@@ -347,10 +345,18 @@ def answer_logprobs(
     few = min(PROPOSALS_AT_ONCE, TOKENS_AT_ONCE // embeddings.shape[1])
     lengths = (answer_ids != IGNORED_LABEL).sum(1)
     by_length = lengths.argsort(stable=True)  # a long answer pads few others
-    for part in by_length.split(max(len(embeddings), few)):
+    parts = list(by_length.split(max(len(embeddings), few)))
+    while _any_process(bool(parts), synced=synced, device=embeddings.device):
+        part = parts.pop(0) if parts else by_length[:0]
         ids, rows = answer_ids[part], owners[part]
-        length = int(lengths[part[-1]])
+        length = int(lengths[part[-1]]) if len(part) else 1
         if length == 1:
+            if synced:  # the other processes gather this one's shard of every layer
+                lm(
+                    input_ids=answer_ids.new_zeros(1, 1),
+                    position_ids=position_ids[:1, ..., -1:],
+                    use_cache=False,
+                )
             continue
         later = torch.arange(1, length, device=ids.device)
         logits = lm(

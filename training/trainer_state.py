@@ -51,6 +51,8 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, folder: Path) -> None
             raise UserError(f"{path}, tensor {full_name}: belongs to no trained parameter")
         if not (value.is_floating_point() and value.isfinite().all()):
             raise UserError(f"{path}, tensor {full_name}: a value is not finite")
+        if key != "step" and parameter.numel() == 1:  # older files have scalars
+            value = value.view(parameter.shape)
         # Adam's fused step counts are on the parameter's device, as scalars
         placed = placed_like(value, parameter) if value.dim() else value.to(parameter.device)
         optimizer.state[parameter][key] = placed

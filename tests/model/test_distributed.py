@@ -26,6 +26,7 @@ from turngraph.configs.schema import (
 )
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
+from turngraph.data.prompt import Prompt
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model import distributed
 from turngraph.model.base_model import decoder_layers
@@ -39,6 +40,7 @@ from turngraph.model.distributed import (
     sharding_wanted,
 )
 from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.tests.nodes import EVIDENCE, read_examples
 from turngraph.tests.processes import Command
 from turngraph.tests.tiny import (
     ARCHITECTURES,
@@ -69,18 +71,27 @@ def test_the_process_group_ends_with_the_context(
     assert ended == ["group"]
 
 
-DTYPES = ("float32", "bfloat16")
+SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0, kept_nodes=24)
+READER: dict[str, Any] = {"layer": 1, "scorer": SCORER}
+KINDS: dict[str, dict[str, Any]] = {
+    "graph": {"dtype": "float32"},
+    "graph_bfloat16": {"dtype": "bfloat16"},
+    "reader": READER | {"dtype": "float32", "gradient_checkpointing": True},
+    "reader_bfloat16": READER | {"dtype": "bfloat16"},
+}
+"""Fields of the model's config, by name."""
+GRAPH_FILES = {0: "graph_encoder.safetensors", 1: "graph_at_layer.safetensors"}
+"""Layer of the graph -> file of its weights."""
 NUM_STEPS, MAX_COUNT = 2, 3
-SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
 FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
 Json = dict[str, Any]
 
 
-def run(base: str, dtype: str, output: Path) -> Json:
+def run(base: str, kind: str, output: Path) -> Json:
     """Train, answer between the steps, and save, in any number of processes."""
     state = PartialState(cpu=True)
     config = Config(
-        model=ModelConfig(base, lora=LORA, encoder=EncoderConfig(dropout=0.0), dtype=dtype),
+        model=ModelConfig(base, lora=LORA, encoder=EncoderConfig(dropout=0.0), **KINDS[kind]),
         training=TrainingConfig(max_steps=0),
     )
     torch.manual_seed(0)
@@ -89,17 +100,17 @@ def run(base: str, dtype: str, output: Path) -> Json:
     optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True)
     found: Json = {"units": sum(map(is_sharded, model.modules())), "norms": [], "answers": []}
     for count in range(NUM_STEPS):
-        found["norms"].append(train_step(model, optimizer, tiny_examples(4), state))
-        found["answers"].append(answers(model, tiny_examples(count)))
+        found["norms"].append(train_step(model, optimizer, examples(kind, 4), state))
+        found["answers"].append(answers(model, examples(kind, count)))
     found["generated"] = gather_object(
-        [generated(model, n) for n in range(state.process_index, 2, state.num_processes)]
+        [generated(model, kind, n) for n in range(state.process_index, 2, state.num_processes)]
     )
-    found["answers"] += [answers(model, tiny_examples(n)) for n in range(NUM_STEPS, MAX_COUNT + 1)]
+    found["answers"] += [answers(model, examples(kind, n)) for n in range(NUM_STEPS, MAX_COUNT + 1)]
     found["elements"] = sum(local(p).numel() for p in model.parameters())
     weights = trained_weights(model)
     if state.is_main_process:
-        save_checkpoint(model, config, {}, output / dtype, weights)
-        (output / f"{dtype}.json").write_text(json.dumps(found))
+        save_checkpoint(model, config, {}, output / kind, weights)
+        (output / f"{kind}.json").write_text(json.dumps(found))
     state.wait_for_everyone()
     return found
 
@@ -119,6 +130,19 @@ def run_nodes(base: str, output: Path) -> Json:
         (output / "nodes.json").write_text(json.dumps(found))
     state.wait_for_everyone()
     return found
+
+
+def examples(kind: str, count: int) -> list[Example]:
+    """Examples of a kind of model; the first two of a reader have no evidence, one passage."""
+    if KINDS[kind].get("layer", 0) == 0:
+        return tiny_examples(count)
+    whole = tiny_conversation(0)
+    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
+    builder = replace(tiny_builder(**EVIDENCE), prompt=prompt, mentions=True)
+    pools = ((), whole.evidence[:1])
+    few = [builder.conversation(replace(whole, evidence=pool), [0])[0] for pool in pools]
+    few = [replace(few[0], conversation=replace(whole, id="none")), few[1]]
+    return [*few, *read_examples(count)][:count]
 
 
 def nodes_examples() -> list[Example]:
@@ -157,9 +181,9 @@ def answers(model: EvidenceModel, examples: list[Example]) -> list[tuple[str, st
     return [(r["conversation"], r["turn"], r["answer"], r["logprob"]) for r in records]
 
 
-def generated(model: EvidenceModel, number: int) -> list[list[int]]:
+def generated(model: EvidenceModel, kind: str, number: int) -> list[list[int]]:
     """An answer of one token or of nine."""
-    batch = collate([tiny_examples(2)[number]], "left", with_target=False)
+    batch = collate([examples(kind, 2)[number]], "left", with_target=False)
     return model.eval().generate(batch, 1 + 8 * number, END_ID).ids.tolist()
 
 
@@ -171,8 +195,8 @@ def local(parameter: torch.Tensor) -> torch.Tensor:
 def one(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> Path:
     """What one process found and saved."""
     output = tmp_path_factory.mktemp("one")
-    for dtype in DTYPES:
-        run(tiny_folder, dtype, output)
+    for kind in KINDS:
+        run(tiny_folder, kind, output)
     run_nodes(tiny_folder, output)
     return output
 
@@ -196,34 +220,34 @@ def two(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> Path:
     return output
 
 
-def found(output: Path, dtype: str) -> Json:
-    return json.loads((output / f"{dtype}.json").read_text())
+def found(output: Path, kind: str) -> Json:
+    return json.loads((output / f"{kind}.json").read_text())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_shards_train_to_the_same_weights(one: Path, two: Path, dtype: str) -> None:
-    alone, together = found(one, dtype), found(two, dtype)
-    assert (alone["units"], together["units"]) == (0, 4)  # two layers, encoder, the rest
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_train_to_the_same_weights(one: Path, two: Path, kind: str) -> None:
+    alone, together = found(one, kind), found(two, kind)
+    assert (alone["units"], together["units"]) == (0, 4)  # two layers, encoder or scorer, the rest
     assert min(alone["norms"]) > 1  # clipped in every step
-    tolerance = 1e-5 if dtype == "float32" else 1e-3
+    tolerance = 1e-5 if KINDS[kind]["dtype"] == "float32" else 1e-3
     assert together["norms"] == pytest.approx(alone["norms"], rel=tolerance)
-    expected, trained = (load_checkpoint(folder / dtype) for folder in (one, two))
+    expected, trained = (load_checkpoint(folder / kind) for folder in (one, two))
     for (name, a), b in zip(expected.named_parameters(), trained.parameters(), strict=True):
         assert torch.allclose(a, b, rtol=0, atol=tolerance), name
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_process_holds_its_part_and_nothing_more(one: Path, two: Path, dtype: str) -> None:
-    everything, part = (found(output, dtype)["elements"] for output in (one, two))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_holds_its_part_and_nothing_more(one: Path, two: Path, kind: str) -> None:
+    everything, part = (found(output, kind)["elements"] for output in (one, two))
     assert part < 0.52 * everything  # between the steps, and after answers
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_checkpoint_does_not_show_how_it_was_trained(one: Path, two: Path, dtype: str) -> None:
-    a, b = one / dtype, two / dtype
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_does_not_show_how_it_was_trained(one: Path, two: Path, kind: str) -> None:
+    a, b = one / kind, two / kind
     names = [sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) for folder in (a, b)]
     assert names[0] == names[1]
-    for name in ("graph_encoder.safetensors", "adapter/adapter_model.safetensors"):
+    for name in (GRAPH_FILES[KINDS[kind].get("layer", 0)], "adapter/adapter_model.safetensors"):
         assert header(a / name) == header(b / name)
     assert (a / "config.yaml").read_bytes() == (b / "config.yaml").read_bytes()
     manifests = [json.loads((folder / "manifest.json").read_text()) for folder in (a, b)]
@@ -237,18 +261,22 @@ def header(path: Path) -> bytes:
     return content[: 8 + int.from_bytes(content[:8], "little")]
 
 
+@pytest.mark.parametrize("kind", ["graph", "reader"])
 @pytest.mark.parametrize("count", range(MAX_COUNT + 1))
 def test_every_question_is_answered_once_whatever_their_number(
-    one: Path, two: Path, count: int
+    one: Path, two: Path, count: int, kind: str
 ) -> None:
-    alone, together = (found(output, "float32")["answers"][count] for output in (one, two))
-    assert [tuple(record[:2]) for record in together] == [e.key for e in tiny_examples(count)]
+    alone, together = (found(output, kind)["answers"][count] for output in (one, two))
+    assert [tuple(record[:2]) for record in together] == [e.key for e in examples(kind, count)]
     assert [record[:3] for record in together] == [record[:3] for record in alone]
     assert [r[3] for r in together] == pytest.approx([r[3] for r in alone], abs=1e-3)
 
 
-def test_a_process_whose_answers_are_shorter_waits_for_the_others(one: Path, two: Path) -> None:
-    alone, together = (found(output, "float32")["generated"] for output in (one, two))
+@pytest.mark.parametrize("kind", ["graph", "reader"])
+def test_a_process_whose_answers_are_shorter_waits_for_the_others(
+    one: Path, two: Path, kind: str
+) -> None:
+    alone, together = (found(output, kind)["generated"] for output in (one, two))
     assert together == alone
     short, long = [len(ids) for (ids,) in together]
     assert short == 1 < long
@@ -321,6 +349,6 @@ def test_without_a_word_from_the_launcher_nothing_is_sharded(
 
 
 if __name__ == "__main__":
-    for each in DTYPES:
+    for each in KINDS:
         run(sys.argv[1], each, Path(sys.argv[2]))
     run_nodes(sys.argv[1], Path(sys.argv[2]))
