@@ -38,7 +38,11 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
     },
 }
-"""Name on the hub -> fields of the model's config."""
+"""Name on the hub -> fields of the model's config, as in its ``config.json``.
+
+Mistral's are those of Jiang et al. (2023), table 1, with what its card says of later versions: from
+v0.2 on no window and a base of 1e6, in v0.3 32,768 tokens.
+"""
 
 
 def known_config(name: str) -> PreTrainedConfig | None:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from turngraph.model.base_model import decoder_layers
+
 
 @dataclass(frozen=True)
 class LmShape:
@@ -26,6 +28,13 @@ class LmShape:
     body: int
     head: int
     lora: int
+
+    def divided(self, layer: int) -> tuple[LmShape, LmShape]:
+        """Return the sizes of the layers up to one, and of those above it with the output."""
+        share = 1 - layer / self.num_layers
+        body, lora = round(share * self.body), round(share * self.lora)
+        below = LmShape(layer, self.width, self.body - body, 0, self.lora - lora)
+        return below, LmShape(self.num_layers - layer, self.width, body, self.head, lora)
 
 
 class Work(NamedTuple):
@@ -50,12 +59,31 @@ def lm_shape(lm: Any) -> LmShape:
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     body = sum(linear.values()) - lora - head
-    return LmShape(config.num_hidden_layers, heads * head_dim, body, head, lora)
+    num_layers = len(decoder_layers(lm))  # fewer than the config has, where some are released
+    return LmShape(num_layers, heads * head_dim, body, head, lora)
 
 
 def useful(lengths: Sequence[int], answer_tokens: int) -> Work:
     """Return the work of one batch without padding and masked pairs."""
     return Work(sum(lengths), sum(length**2 for length in lengths) / 2, answer_tokens)
+
+
+def reader_work(
+    prefix: int, passages: Sequence[int], suffix: int, answer_tokens: int, kept: int | None
+) -> tuple[Work, Work]:
+    """Return the work of one example below a reader's graph and above it, without masked pairs.
+
+    Args:
+        prefix: number of tokens before the passages, which each of them sees.
+        passages: number of tokens of each passage.
+        suffix: number of tokens after them, those of the answer included.
+        answer_tokens: those of the answer.
+        kept: most tokens of passages that go on above the graph; None: all do.
+    """
+    num = sum(passages)
+    pairs = prefix**2 / 2 + sum(n * prefix + n**2 / 2 for n in (*passages, suffix))
+    above = prefix + (num if kept is None else min(num, kept)) + suffix
+    return Work(prefix + num + suffix, pairs, 0), Work(above, above**2 / 2, answer_tokens)
 
 
 def operations(shape: LmShape, work: Work, recomputed: bool = False) -> float:

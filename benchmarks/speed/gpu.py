@@ -25,6 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from turngraph.benchmarks.speed.gpu_bench import Bench, RowError, Values
@@ -35,8 +36,9 @@ from turngraph.model.checkpoint import commit
 
 logger = logging.getLogger("gpu")
 LIBRARIES = ("torch", "transformers", "peft", "accelerate", "torch-geometric", "trl")
-START = 150
-"""Seconds in which the process that measures must begin its first row: it imports libraries."""
+START = 300
+"""Seconds in which the process that measures must begin its first row: it imports libraries. Four
+times that with --tiny."""
 LEAST = 15
 """Seconds that must be left to begin a row."""
 BY_NAME = {row.name: row for row in ROWS}
@@ -163,8 +165,14 @@ class Worker:
         return event
 
     def stop(self) -> int | None:
-        """Kill the process; return its exit code."""
+        """Kill the process and those that it has started; return its exit code."""
+        started: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess):
+            started = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
+        for process in started:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         self._process.join()
         return self._process.exitcode
 
@@ -182,17 +190,17 @@ def measure(args: argparse.Namespace, rows: Rows, begin: Begin = Worker) -> None
     while left and end - time.monotonic() > LEAST:
         args.seconds = end - time.monotonic()
         worker, at_hand = begin(left, args, rows.measured), ""
-        limit = time.monotonic() + START
+        limit = time.monotonic() + START * (4 if args.tiny else 1)
         try:
             while left:
                 event = worker.next(min(limit, end) - time.monotonic())
                 if event is None:
-                    _note_late(rows, at_hand, end)
+                    _note_late(rows, at_hand, end, args.tiny)
                     break
                 kind, name, values = event
                 at_hand = name
                 if kind == "begin":
-                    limit = time.monotonic() + BY_NAME[name].seconds
+                    limit = time.monotonic() + BY_NAME[name].limit(args.tiny)
                     continue
                 rows.add(name, values)
                 left.remove(name)
@@ -207,10 +215,10 @@ def measure(args: argparse.Namespace, rows: Rows, begin: Begin = Worker) -> None
         left = [name for name in left if name != at_hand]
 
 
-def _note_late(rows: Rows, name: str, end: float) -> None:
+def _note_late(rows: Rows, name: str, end: float, tiny: bool) -> None:
     """Note a row that took too long; one that the end of the visit stopped was not tried."""
     if name and time.monotonic() < end:
-        rows.add(name, {"error": f"stopped after {BY_NAME[name].seconds:g} s"})
+        rows.add(name, {"error": f"stopped after {BY_NAME[name].limit(tiny):g} s"})
 
 
 def work(
@@ -237,7 +245,7 @@ def work(
                 return
             row = BY_NAME[name]
             events.send(("begin", name, {}))
-            bench.deadline = min(time.monotonic() + 0.8 * row.seconds, end)
+            bench.deadline = min(time.monotonic() + 0.8 * row.limit(args.tiny), end)
             began = time.monotonic()
             values = values_of(row, bench)
             values["seconds"] = time.monotonic() - began

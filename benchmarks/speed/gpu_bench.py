@@ -29,10 +29,17 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.prompt import INSTRUCTION, Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.model.base_model import recompute_layers
-from turngraph.model.graph_lm import EvidenceModel, GraphLM, TextLM, make_model
+from turngraph.model.graph_lm import EvidenceModel, Reader, TextLM, make_model
 from turngraph.model.known_shapes import known_config, random_model
 from turngraph.training.launcher import make_accelerator
-from turngraph.training.operations import LmShape, lm_shape, operations, useful
+from turngraph.training.operations import (
+    LmShape,
+    Work,
+    lm_shape,
+    operations,
+    reader_work,
+    useful,
+)
 from turngraph.training.run import Run
 
 Values = dict[str, Any]
@@ -79,6 +86,7 @@ class Evidences:
 
 CONVMIX = Evidences("convmix/graph_memory", 100, 8, 200)
 SQA = Evidences("sqa/graph", 20, 17, 100)
+CONVMIX_READER = Evidences("convmix/reader", 100, 8, 200)
 SQA_READER = Evidences("sqa/reader", 15, 17, 100)
 
 
@@ -148,7 +156,8 @@ class Bench:
             fixed += ["--evidence.top_k=6", "--evidence.max_nodes=64", "--model.dtype=float32"]
         config = read_config(find_config(sizes.config), *fixed, *options)
         if self.tiny and config.model.layer:
-            config = replace(config, model=replace(config.model, layer=1))
+            scorer = replace(config.model.scorer, kept_nodes=24)
+            config = replace(config, model=replace(config.model, layer=1, scorer=scorer))
         return config
 
     def examples(self, sizes: Evidences, count: int, config: Config | None = None) -> list[Example]:
@@ -320,7 +329,7 @@ class Training:
             "seconds_step": seconds / (self.taken - first),
             "loss": self.logged[-1]["loss"],
         }
-        if isinstance(self.run.model, TextLM):
+        if isinstance(self.run.model, TextLM | Reader):
             flops = training_flops(self.run.model, chosen, again=False) / seconds
             values["model_tflops"] = flops / 1e12
             if ceiling := bench.ceiling("matmul_tflops"):
@@ -329,7 +338,7 @@ class Training:
 
 
 def training_flops(model: EvidenceModel, examples: Sequence[Example], again: bool) -> float:
-    """Return the operations of training on examples; the encoder's matrices are counted.
+    """Return the operations of training on examples; matrices of encoder or scorer are counted.
 
     Args:
         model: with an LM.
@@ -337,10 +346,22 @@ def training_flops(model: EvidenceModel, examples: Sequence[Example], again: boo
         again: whether those of gradient checkpointing count; model FLOP/s leave them out.
     """
     shape: LmShape = lm_shape(model.causal_lm)
-    lengths = [example.num_tokens for example in examples]
-    answers = sum(len(example.target_ids) for example in examples)
-    total = operations(shape, useful(lengths, answers), again)
-    if isinstance(model, GraphLM):
-        trained = sum(p.numel() for p in model.encoder.parameters() if p.requires_grad)
-        total += 6 * trained * sum(len(example.graph.node_ids) for example in examples)
-    return total
+    total = 0.0
+    for example in examples:
+        parts = [(shape, useful([example.num_tokens], len(example.target_ids)))]
+        if isinstance(model, Reader):
+            parts = list(zip(shape.divided(model.config.layer), read(model, example), strict=True))
+        total += sum(operations(*part, again) for part in parts)
+    graphs = [p for part in model.graph_parts.values() for p in part.parameters()]
+    trained = sum(p.numel() for p in graphs if p.requires_grad)
+    return total + 6 * trained * sum(len(example.graph.node_ids) for example in examples)
+
+
+def read(model: Reader, example: Example) -> tuple[Work, Work]:
+    """Return what a reader computes of an example, below its graph and above it."""
+    assert example.graph.mentions is not None, "built without mentions"
+    *passages, _ = example.graph.mentions.sizes.tolist()
+    answer = len(example.target_ids)
+    suffix = len(example.suffix_ids) + answer
+    kept = model.config.scorer.kept_nodes
+    return reader_work(len(example.prefix_ids), passages, suffix, answer, kept)

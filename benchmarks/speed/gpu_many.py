@@ -69,7 +69,7 @@ def several(bench: Bench) -> Values:
     """Train three steps on all GPUs by DDP and by FSDP2, each by torchrun.
 
     Raises:
-        RowError: there is one GPU or none, or a strategy failed.
+        RowError: there is one GPU or none.
     """
     count = torch.cuda.device_count() if bench.device.type == "cuda" else int(bench.tiny) * 2
     if count < 2:
@@ -92,7 +92,8 @@ def launched(bench: Bench, strategy: str, count: int) -> Values:
     """Return what the first of ``count`` processes measures.
 
     Raises:
-        RowError: the processes failed; the message has their last line.
+        RuntimeError: the processes failed; the message has their last line.
+        TimeoutError: they took too long.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -102,16 +103,23 @@ def launched(bench: Bench, strategy: str, count: int) -> Values:
     environment = {**os.environ, **STRATEGIES[strategy], "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "values.json"
-        done = subprocess.run(
+        started = subprocess.Popen(
             [*command, str(output), str(bench.device.type), str(int(bench.tiny)), str(bench.seed)],
             env=environment,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=max(bench.deadline - time.monotonic(), 1),
         )
-        if done.returncode or not output.exists():
-            last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-            raise RowError(f"{strategy}: {last[0]}")
+        try:
+            said = started.communicate(timeout=max(bench.deadline - time.monotonic(), 1))[1]
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{strategy}: not done at the row's time limit") from None
+        finally:
+            started.terminate()  # torchrun then ends its processes; a kill would leave them
+            started.wait()
+        if started.returncode or not output.exists():
+            last = said.strip().splitlines()[-1:] or ["no message"]
+            raise RuntimeError(f"{strategy}: {last[0]}")
         values: Values = json.loads(output.read_text(encoding="utf-8"))
     return values
 

@@ -47,6 +47,10 @@ class Row:
     aims: tuple[Aim, ...] = ()
     needs: str = ""
 
+    def limit(self, tiny: bool) -> float:
+        """Return the time limit; ten times that on a CPU, which may have other work."""
+        return self.seconds * (10 if tiny else 1)
+
     @property
     def missing(self) -> str:
         """The library that is not installed; empty if all are."""
@@ -64,8 +68,10 @@ ROWS = (
         (Aim("share", least=0.45), ENCODER),
     ),
     Row("b text, 1 x 4", 45, gpu_training.text_one),
+    Row("b reader, 1 x 4", 60, gpu_training.reader_one),
     Row("b graph, 1 x 4, recomputed", 45, gpu_training.graph_recomputed),
     Row("b text, 1 x 4, recomputed", 45, gpu_training.text_recomputed),
+    Row("b reader, 1 x 4, recomputed", 45, gpu_training.reader_recomputed),
     Row("b graph, packed", 75, gpu_training.graph_packed, (Aim("share", least=0.6), ENCODER)),
     Row("b text, packed", 60, gpu_training.text_packed),
     Row("b graph, packed, flex_attention", 90, gpu_training.graph_flex, (Aim("share", least=0.6),)),
@@ -76,7 +82,9 @@ ROWS = (
         (Aim("share", least=0.6),),
         "flash_attn",
     ),
-    Row("b profile of graph, 1 x 4", 45, gpu_training.profiled),
+    Row("b reader, largest batch", 75, gpu_training.reader_largest),
+    Row("b profile of graph, 1 x 4", 45, gpu_training.graph_profile),
+    Row("b profile of reader, 1 x 4", 45, gpu_training.reader_profile),
     Row("c ours, text, rank 8", 60, gpu_training.ours_text),
     Row("c TRL, text, rank 8", 75, gpu_training.trl_text, needs="trl"),
     Row("c ours, graph, rank 8", 60, gpu_training.ours_graph),
@@ -89,10 +97,11 @@ ROWS = (
     Row("e sqa, four at once", 90, gpu_many.at_once),
     Row("f parity", 60, gpu_training.parity, (Aim("bfloat16_error", most=2e-3),)),
     Row("f 4-bit", 90, gpu_training.four_bit, needs="bitsandbytes"),
-    Row("g reader, 300 steps", 120, gpu_training.nodes),
+    Row("g reader, 300 steps", 120, gpu_training.reader_steps),
     Row("b graph, 1 x 4, compiled", 120, gpu_training.graph_compiled, (Aim("share", least=0.45),)),
-    Row("b estimate of the dry run", 60, gpu_training.estimated, (Aim("error", most=0.2),)),
-    Row("h two GPUs or more", 120, gpu_many.several, (Aim("loss_error", most=1e-3),)),
+    Row("b estimate, graph", 60, gpu_training.graph_estimate, (Aim("error", most=0.2),)),
+    Row("b estimate, reader", 60, gpu_training.reader_estimate, (Aim("error", most=0.2),)),
+    Row("h two GPUs or more", 180, gpu_many.several, (Aim("loss_error", most=1e-3),)),
 )
 """In the order in which they are measured."""
 

@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from turngraph.benchmarks.speed.gpu_bench import (
     CONVMIX,
+    CONVMIX_READER,
     SQA,
     SQA_READER,
     Bench,
@@ -31,14 +32,14 @@ from turngraph.configs.schema import Config
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.model.base_model import decoder_layers
-from turngraph.model.graph_lm import EvidenceModel, GraphLM, make_model, node_ids_of
-from turngraph.training.cluster_cost import Sizes, cost_of
+from turngraph.model.graph_lm import EvidenceModel, GraphLM, Reader, make_model, node_ids_of
+from turngraph.training.model_cost import Sizes, cost_of
 
 GIB_COPIED = 4
 QUESTIONS = 64
 """Different synthetic questions of a row."""
-MOST_PACKED = 64
-"""Most examples in one packed row."""
+MOST_TOGETHER = 64
+"""Most examples in one batch."""
 SIZES_TRIED = (2, 4, 8, 16, 32)
 """Batch sizes of the peers, until memory or time ends."""
 
@@ -53,14 +54,12 @@ def ceilings(bench: Bench) -> Values:
     return {"matmul_tflops": flops / 1e12, "copy_gb_s": 2 * source.nbytes / seconds / 1e9}
 
 
-def train_row(
-    evidence: str, *options: str, sizes: Evidences = CONVMIX, most: int = 10
-) -> Callable[[Bench], Values]:
+def train_row(*options: str, sizes: Evidences = CONVMIX) -> Callable[[Bench], Values]:
     """Return what measures a training with some options of its config."""
 
     def measure(bench: Bench) -> Values:
-        training = _training(bench, sizes, f"--model.evidence={evidence}", *options)
-        values = training.measure(most)
+        training = _training(bench, sizes, *options)
+        values = training.measure()
         return values | encoder_share(training, values) | waits(training)
 
     return measure
@@ -72,9 +71,9 @@ def _training(bench: Bench, sizes: Evidences, *options: str) -> Training:
 
 
 def encoder_share(training: Training, values: Values) -> Values:
-    """Measure the encoder's two passes alone, as a share of the time of its batch."""
+    """Measure the two passes of encoder or scorer alone, as a share of the time of its batch."""
     model, bench, config = training.run.model, training.bench, training.config
-    if not isinstance(model, GraphLM):
+    if not model.has_graph:
         return {}
     batches = training.schedule.step(0)
     examples = [training.examples[index] for index in batches[0]]
@@ -82,10 +81,17 @@ def encoder_share(training: Training, values: Values) -> Values:
     tensors = collate(examples, "right", True, packed=packed).to(bench.device)
 
     def encode() -> None:
-        with model._autocast():
-            ids = node_ids_of(tensors)
-            assert isinstance(model, GraphLM)
-            states = model.encoder(ids, tensors.edge_index, tensors.edge_types)
+        edges = tensors.edge_index, tensors.edge_types
+        if isinstance(model, Reader):
+            assert tensors.candidates is not None, "built without mentions"
+            features = tensors.edge_index.new_zeros(
+                int(tensors.candidates.segment_sizes.sum()), model.graph.up.out_features
+            )
+            states = model.graph.scorer(features.float(), *edges, tensors.candidates).states
+        else:
+            assert isinstance(model, GraphLM), type(model)
+            with model._autocast():
+                states = model.encoder(node_ids_of(tensors), *edges)
         states.sum().backward()
 
     seconds = bench.repeat(encode, 5)
@@ -108,18 +114,23 @@ def waits(training: Training) -> Values:
     return {"waits_step": len(found)}
 
 
-def packed_row(evidence: str, attention: str) -> Callable[[Bench], Values]:
-    """Return what measures one packed row a step with the most examples that fit."""
+def packed(evidence: str, attention: str) -> tuple[str, str, str]:
+    """Return the options of packed rows."""
+    kind = f"--model.evidence={evidence}", f"--model.attn_implementation={attention}"
+    return *kind, "--training.packing=true"
+
+
+def largest_row(*options: str, sizes: Evidences = CONVMIX) -> Callable[[Bench], Values]:
+    """Return what measures one batch a step with the most examples that fit."""
 
     def measure(bench: Bench) -> Values:
-        if attention == "flex_attention" and bench.device.type == "cpu":
+        if bench.device.type == "cpu" and any("flex_attention" in option for option in options):
             raise RowError("flex_attention has no gradients on a CPU")
-        options = [f"--model.evidence={evidence}", f"--model.attn_implementation={attention}"]
-        options += ["--training.packing=true", "--training.batches_per_step=1"]
-        count = _fitting(bench, options)
+        given = [*options, "--training.batches_per_step=1"]
+        count = _fitting(bench, sizes, given)
         while True:
             with suppress(torch.OutOfMemoryError):
-                training = _training(bench, CONVMIX, f"--training.batch_size={count}", *options)
+                training = _training(bench, sizes, f"--training.batch_size={count}", *given)
                 values = training.measure(6)
                 return values | encoder_share(training, values) | waits(training)
             if count == 1:
@@ -129,23 +140,28 @@ def packed_row(evidence: str, attention: str) -> Callable[[Bench], Values]:
     return measure
 
 
-def _fitting(bench: Bench, options: Sequence[str]) -> int:
+def _fitting(bench: Bench, sizes: Evidences, options: Sequence[str]) -> int:
     """Return how many examples fit in a batch, from the memory that one takes."""
     if bench.device.type == "cpu":
         return 2
-    training = _training(bench, CONVMIX, "--training.batch_size=1", *options)
+    training = _training(bench, sizes, "--training.batch_size=1", *options)
     training.steps(2)
     held = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     training.steps(2)
     each = torch.cuda.max_memory_allocated() - held
     total = torch.cuda.get_device_properties(bench.device).total_memory
-    return max(min(int((0.9 * total - held) / max(each, 1)), MOST_PACKED), 1)
+    return max(min(int((0.9 * total - held) / max(each, 1)), MOST_TOGETHER), 1)
 
 
-def profiled(bench: Bench) -> Values:
+def profile_row(sizes: Evidences) -> Callable[[Bench], Values]:
+    """Return what profiles some steps of a training."""
+    return lambda bench: profiled(_training(bench, sizes))
+
+
+def profiled(training: Training) -> Values:
     """Profile two steps: the kernels that take most time, and the time without any."""
-    training = _training(bench, CONVMIX, "--model.evidence=graph")
+    bench = training.bench
     training.steps(1 if bench.tiny else 2)
     activities = [ProfilerActivity.CPU]
     if bench.device.type == "cuda":
@@ -293,7 +309,7 @@ def _losses(
     return losses
 
 
-def nodes(bench: Bench) -> Values:
+def reader_steps(bench: Bench) -> Values:
     """Train the reader; the loop stops where a loss is not finite."""
     config = bench.config(SQA_READER, "--training.batches_per_step=1")
     training = Training(bench, config, bench.examples(SQA_READER, QUESTIONS, config))
@@ -308,34 +324,52 @@ def nodes(bench: Bench) -> Values:
     return values | {"first_loss": losses[0], "last_loss": last} | bench.memory()
 
 
-def estimated(bench: Bench) -> Values:
-    """Compare the dry run's estimate of memory for GPUs that are not here with what was measured.
+def estimate_row(name: str, sizes: Evidences) -> Callable[[Bench], Values]:
+    """Return what compares the dry run's estimate of memory with that of a measured row.
 
-    Raises:
-        RowError: the row to compare with was not measured.
+    It raises ``RowError`` where that row was not measured.
     """
-    row = bench.known.get("b graph, 1 x 4", {})
-    if "peak_gb" not in row:
-        raise RowError("needs the memory of row b graph, 1 x 4, on a GPU")
-    config = bench.config(CONVMIX, "--model.attn_implementation=sdpa")
-    cost, example = cost_of(config.model), _longest(bench)
-    sizes = Sizes(len(example.graph.node_ids))
-    total = sum(cost.resident().values()) + cost.fixed + cost.activations(1, sizes)
-    found = {"estimated_gb": total / 1e9, "measured_gb": row["peak_gb"]}
-    return found | {"error": abs(total / 1e9 / row["peak_gb"] - 1)}
+
+    def measure(bench: Bench) -> Values:
+        row = bench.known.get(name, {})
+        if "peak_gb" not in row:
+            raise RowError(f"needs the memory of row {name}, on a GPU")
+        estimate = estimated(bench, sizes) / 1e9
+        found = {"estimated_gb": estimate, "measured_gb": row["peak_gb"]}
+        return found | {"error": abs(estimate / row["peak_gb"] - 1)}
+
+    return measure
 
 
-def _longest(bench: Bench) -> Example:
-    return max(bench.examples(CONVMIX, QUESTIONS), key=lambda example: example.num_tokens)
+def estimated(bench: Bench, sizes: Evidences) -> float:
+    """Return the bytes that a step is estimated to need, for the longest example."""
+    config = bench.config(sizes)
+    cost, examples = cost_of(config.model), bench.examples(sizes, QUESTIONS, config)
+    longest = max(examples, key=lambda example: example.num_tokens)
+    num = len(longest.graph.prompt_ids)
+    text = longest.num_tokens - num - len(longest.target_ids)
+    passage = max(num // max(len(longest.evidence), 1), 1)
+    of_step = cost.activations(1, Sizes(num, text, len(longest.target_ids), passage))
+    return sum(cost.resident().values()) + cost.fixed + of_step
 
 
 RECOMPUTED = "--model.gradient_checkpointing=true"
-graph_one, text_one = train_row("graph"), train_row("text")
-graph_recomputed, text_recomputed = (train_row(kind, RECOMPUTED) for kind in ("graph", "text"))
-graph_packed, text_packed = (packed_row(kind, "sdpa") for kind in ("graph", "text"))
-graph_flex, graph_flash = (
-    packed_row("graph", kind) for kind in ("flex_attention", "flash_attention_2")
+TEXT = "--model.evidence=text"
+graph_one, text_one = train_row(), train_row(TEXT)
+reader_one = train_row(sizes=CONVMIX_READER)
+graph_recomputed, text_recomputed = train_row(RECOMPUTED), train_row(TEXT, RECOMPUTED)
+reader_recomputed = train_row(RECOMPUTED, sizes=CONVMIX_READER)
+graph_packed, text_packed, graph_flex, graph_flash = (
+    largest_row(*packed(*kind))
+    for kind in (
+        *(("graph", "sdpa"), ("text", "sdpa")),
+        *(("graph", "flex_attention"), ("graph", "flash_attention_2")),
+    )
 )
+reader_largest = largest_row(sizes=CONVMIX_READER)
+graph_profile, reader_profile = map(profile_row, (CONVMIX, CONVMIX_READER))
+graph_estimate = estimate_row("b graph, 1 x 4", CONVMIX)
+reader_estimate = estimate_row("b reader, 1 x 4", CONVMIX_READER)
 ours_text, ours_graph, trl_text, gretriever = map(peer_row, ("text", "graph", "trl", "pyg"))
 sqa_eager, sqa_compiled, sqa_graphs = map(sqa, ("eager", "compiled", "graphs"))
 
@@ -344,4 +378,4 @@ def graph_compiled(bench: Bench) -> Values:
     """Measure compiled layers, batch 1 x 4."""
     if bench.tiny:
         raise RowError("compiling takes too long for a test")
-    return train_row("graph", "--model.compile=true")(bench)
+    return train_row("--model.compile=true")(bench)

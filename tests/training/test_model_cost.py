@@ -1,0 +1,108 @@
+"""Cost of a model, counted without its weights, against what a step takes where there are some."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from turngraph.benchmarks.speed.gpu_bench import CONVMIX_READER, Bench, training_flops
+from turngraph.benchmarks.speed.measures import peak_bytes
+from turngraph.configs.schema import ModelConfig, ScorerConfig
+from turngraph.configs.user_error import UserError
+from turngraph.data.batches.collate import collate
+from turngraph.model.graph_lm import Reader, make_model
+from turngraph.tests.tiny import LORA, tiny_base
+from turngraph.training.model_cost import Sizes, cost_of
+from turngraph.training.operations import LmShape, operations, reader_work
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_activations_are_those_that_a_step_holds(recomputed: bool, tiny_folder: str) -> None:
+    tokens, width = 512, 32
+    config = ModelConfig(
+        tiny_folder, "text", lora=LORA, dtype="float32", gradient_checkpointing=recomputed
+    )
+    cost = cost_of(config, tokens)
+    model = make_model(config, tiny_base()).train()
+
+    def step() -> None:
+        output = model.causal_lm(
+            inputs_embeds=torch.randn(1, tokens, width, requires_grad=True),
+            position_ids=torch.arange(tokens)[None],
+            use_cache=False,
+            logits_to_keep=torch.arange(8),
+        )
+        output.logits.sum().backward()
+
+    assert cost.per_token * tokens == pytest.approx(peak_bytes(step, torch.device("cpu")), rel=0.2)
+    parameters = {p: p.numel() for p in model.parameters()}
+    assert cost.adapters == sum(n for p, n in parameters.items() if p.requires_grad)
+    assert cost.frozen == 4 * (sum(parameters.values()) - cost.adapters)
+    assert cost.encoder == cost.per_node == 0
+    assert 100 < cost.launches < 1000  # of two layers
+
+
+def test_a_graph_model_has_an_encoder_and_four_bits_are_an_eighth(tiny_folder: str) -> None:
+    config = ModelConfig(tiny_folder, lora=LORA, dtype="float32")
+    cost, small = cost_of(config, 64), cost_of(replace(config, quantization="4bit"), 64)
+    assert cost.encoder == 2 * (2 * (32 * 64 + 64) + 64 + 32) + 2  # by hand: two heads of 32, gates
+    assert cost.per_node == 2 * 24 * 32
+    body = cost.lm.body
+    assert cost.frozen - small.frozen == pytest.approx(body * (4 - 0.516), rel=1e-3)
+    with pytest.raises(UserError, match="'nodes' given"):
+        cost_of(ModelConfig(tiny_folder, answers="nodes"))
+
+
+SCORER = ScorerConfig(num_layers=1, width=8, heads=2, dropout=0.0, kept_nodes=100)
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_a_readers_activations_are_those_that_a_step_holds(
+    recomputed: bool, tiny_folder: str, tmp_path: Path
+) -> None:
+    bench = Bench(torch.device("cpu"), False, 0, str(tmp_path))
+    config = ModelConfig(
+        tiny_folder,
+        layer=1,
+        scorer=SCORER,
+        lora=LORA,
+        dtype="float32",
+        gradient_checkpointing=recomputed,
+    )
+    [example] = bench.examples(CONVMIX_READER, 1)
+    model = make_model(config, tiny_base(vocabulary=4096)).train()
+    batch = collate([example], "right", with_target=True)
+    num, answer = len(example.graph.prompt_ids), len(example.target_ids)
+    text = example.num_tokens - num - answer
+    sizes = Sizes(num, text, answer, num // len(example.evidence))
+    measured = peak_bytes(lambda: model(batch).total.backward(), torch.device("cpu"))
+    assert cost_of(config, 512).activations(1, sizes) == pytest.approx(measured, rel=0.2)
+
+
+def test_a_reader_computes_less_above_its_graph(tiny_folder: str, tmp_path: Path) -> None:
+    config = ModelConfig(tiny_folder, layer=1, scorer=SCORER, lora=LORA, dtype="float32")
+    cost = cost_of(config, 64)
+    assert (cost.layer, cost.kept, cost.lm.num_layers) == (1, 100, 2)
+    below, above = reader_work(30, [10, 20], 5, 4, kept=20)
+    assert below == (65, 30**2 / 2 + 10 * 30 + 50 + 20 * 30 + 200 + 5 * 30 + 12.5, 0)
+    assert above == (55, 55**2 / 2, 4)
+    assert reader_work(30, [10], 5, 4, kept=20)[1] == reader_work(30, [10], 5, 4, None)[1]
+    half = LmShape(1, 32, cost.lm.body // 2, 0, cost.lm.lora // 2)
+    lower, upper = cost.lm.divided(1)
+    assert lower == half
+    assert upper == replace(half, head=cost.lm.head)
+    sizes = Sizes(300, 30, 5, passage=10)
+    works = reader_work(30, [10] * 30, 5, 5, kept=100)
+    flops = sum(operations(*part) for part in zip((lower, upper), works, strict=True))
+    assert cost.flops(sizes, False) == pytest.approx(flops + 6 * cost.encoder * 300)
+    model = make_model(config, tiny_base(vocabulary=4096))
+    assert isinstance(model, Reader)
+    bench = Bench(torch.device("cpu"), True, 0, str(tmp_path))
+    [example] = bench.examples(CONVMIX_READER, 1)
+    assert training_flops(model, [example], again=False) > 0
+    nodes = cost_of(replace(config, answers="nodes"), 64)
+    assert nodes.lm.num_layers == 1
+    assert nodes.frozen < cost.frozen
