@@ -116,8 +116,8 @@ def attend(
             torch.cat([first[of], part[tokens].transpose(1, 2)], 2)
             for first, part in ((first_keys, k), (first_values, v))
         )  # [R, K, P + M, C]
-        # CUDA's fused kernels take a mask only where there are as many heads of queries as of keys:
-        # the heads that share keys are further queries
+        # on CUDA flash attention takes no mask, and the memory-efficient kernel no heads that share
+        # keys: these are further queries of one head
         queries = q[tokens].unflatten(2, (num_keys, repeats)).transpose(1, 2).flatten(2, 3)
         out = compute(queries, keys, values, attn_mask=mask)
         out = out.unflatten(2, (-1, repeats)).transpose(1, 2).flatten(2, 3)  # [R, M, heads, C]
