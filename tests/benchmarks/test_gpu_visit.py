@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from turngraph.benchmarks.speed import gpu, gpu_answers, gpu_many, gpu_rows
+from turngraph.benchmarks.speed import gpu, gpu_answers, gpu_many, gpu_paper, gpu_rows
 from turngraph.benchmarks.speed.gpu_bench import CONVMIX, SQA, Bench, RowError, training_flops
 from turngraph.benchmarks.speed.gpu_rows import ROWS, Aim, Row
 from turngraph.configs.user_error import UserError
 from turngraph.model.known_shapes import SHAPES
-from turngraph.training.operations import lm_shape
+from turngraph.training.cluster_cost import Chip, Gpus
+from turngraph.training.model_cost import Cost, Sizes
+from turngraph.training.operations import LmShape, lm_shape
 
 pytestmark = pytest.mark.usefixtures("fresh_accelerator")
 LEFT_OUT = {
@@ -249,6 +251,38 @@ def test_strategies_are_compared_by_their_losses(bench: Bench) -> None:
     trained = gpu_many.trained(bench, 1)
     assert len(trained["losses"]) == 3
     assert trained["tokens_s"] > 0
+
+
+def test_the_table_on_paper_by_hand() -> None:
+    shape = LmShape(num_layers=2, width=32, body=1000, head=100, lora=10)
+    cost = Cost(shape, 2000.0, 10, 0, per_token=8.0, per_node=0.0, fixed=0.0, launches=7)
+    sizes = Sizes(10, 5, 5)
+    row = gpu_paper.training("x", cost, sizes)
+    assert row.num_bytes == 2 * 2000 + 2 * 8 * 20 + 28 * 10 / 4
+    assert row.flops == cost.flops(sizes, False) == 4060 * 20 + 14 * 64 * 200 + 4 * 100 * 5
+    four = gpu_paper.training("x", cost, sizes, True, together=4)
+    assert four.num_bytes == 3 * 2000 / 4 + 2 * 8 * 20 + 28 * 10 / 4
+    assert four.launches == 7 / 4
+    chip = Chip(1e9, 1e9, 1e6, 1e6, 1e6)
+    assert row.line(chip) == "| x, an example | 0.00 | 0.3 | 0.0 | 4.4 | 7 | 0.0 |"
+    plain = gpu_paper.packed_plainly(cost, sizes, 4)
+    assert plain.flops - row.flops == 14 * 64 * (4 * 400 - 200)
+    peer = gpu_paper.all_logits("x", cost, sizes, 50)
+    assert peer.flops - row.flops == 4 * 100 * 15
+    assert peer.num_bytes - row.num_bytes == 12 * 50 * 20
+    few = gpu_paper.exchange_lines(cost, Gpus("h100", 8))
+    assert few[0].startswith("h DDP, 8 GPUs: 0.0 GB a step")
+
+
+@pytest.mark.slow
+def test_every_part_that_trains_or_answers_is_on_paper() -> None:
+    rows, cost = gpu_paper.papers()
+    assert {row.name[0] for row in rows} == set("abcdefg")
+    assert all(row.num_bytes > 0 for row in rows)
+    assert cost.encoder > 0
+    reader = next(row for row in rows if row.name == "b reader")
+    graph = next(row for row in rows if row.name == "b graph")
+    assert reader.flops < 0.7 * graph.flops
 
 
 @pytest.mark.slow
