@@ -36,6 +36,10 @@ from turngraph.training.operations import (
 
 PASSAGE_TOKENS, TEXT_TOKENS, ANSWER_TOKENS = 15, 200, 8
 """Sizes of ConvMix's examples: a passage; instruction, dialogue and question; an answer."""
+READ_LAUNCHES, GRAPH_LAUNCHES = 64, 1340
+"""Kernels of a reader's step beside those of its LM, counted on a CPU: for each layer below the
+graph, with two groups of segments; for the graph, with three GATv2 layers of four heads, the choice
+of passages, and the losses."""
 ATTENTION = "turngraph_shapes"
 FOUR_BITS = (4 + 0.127) / 8
 """Bytes of a weight in NF4 with quantized constants (Dettmers et al., 2023, section 3)."""
@@ -167,6 +171,7 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
     encoder = sum(trained.values()) - adapters
     width, element = layers.hidden_size, getattr(torch, config.dtype).itemsize
     per_node = per_prefix = per_pair = 0.0
+    of_graph = config.layer * READ_LAUNCHES + GRAPH_LAUNCHES if config.layer else 0
     if config.layer:
         # states and what is added to them, in float32; queries, keys, values, sums of each layer
         per_node = 24 * width + 4 * 12 * config.scorer.width * config.scorer.num_layers
@@ -186,7 +191,7 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
         per_node=per_node,
         # bfloat16 copies of what is trained, and a block of edges with its rows
         fixed=2 * (adapters + encoder) + (8 * GPU_BLOCK if encoder and not config.layer else 0),
-        launches=live.launches,
+        launches=live.launches + of_graph,
         layer=config.layer,
         kept=config.scorer.kept_nodes,
         per_prefix=per_prefix,

@@ -8,14 +8,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from turngraph.benchmarks.speed.gpu_bench import CONVMIX_READER, Bench, training_flops
+from turngraph.benchmarks.speed.gpu_bench import (
+    CONVMIX_READER,
+    SQA_READER,
+    Bench,
+    training_flops,
+)
 from turngraph.benchmarks.speed.measures import peak_bytes
 from turngraph.configs.schema import ModelConfig, ScorerConfig
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.model.graph_lm import Reader, make_model
 from turngraph.tests.tiny import LORA, tiny_base
-from turngraph.training.model_cost import Sizes, cost_of
+from turngraph.training.model_cost import LiveBytes, Sizes, cost_of
 from turngraph.training.operations import LmShape, operations, reader_work
 
 
@@ -80,6 +85,17 @@ def test_a_readers_activations_are_those_that_a_step_holds(
     sizes = Sizes(num, text, answer, num // len(example.evidence))
     measured = peak_bytes(lambda: model(batch).total.backward(), torch.device("cpu"))
     assert cost_of(config, 512).activations(1, sizes) == pytest.approx(measured, rel=0.2)
+
+
+def test_a_readers_kernels_are_counted(tiny_folder: str, tmp_path: Path) -> None:
+    scorer = replace(SCORER, num_layers=3, heads=4)
+    config = ModelConfig(tiny_folder, layer=2, scorer=scorer, lora=LORA, dtype="float32")
+    bench = Bench(torch.device("cpu"), False, 0, str(tmp_path))
+    model = make_model(config, tiny_base(vocabulary=4096)).train()
+    batch = collate(bench.examples(SQA_READER, 1), "right", with_target=True)
+    with LiveBytes() as live:
+        model(batch).total.backward()
+    assert cost_of(config, 64).launches == pytest.approx(live.launches, rel=0.1)
 
 
 def test_a_reader_computes_less_above_its_graph(tiny_folder: str, tmp_path: Path) -> None:
