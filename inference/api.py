@@ -127,7 +127,8 @@ class QA:
             evidence: texts, passages (``Evidence``), pools (.jsonl), documents, folders of them.
             memory: path of a memory graph, which keeps what is said, or its options; None: none.
             max_new_tokens: longest answer in tokens; None: as training has set it.
-            abstain_below: confidence below which "not in the evidence" is answered; None: never.
+            abstain_below: confidence below which "not in the evidence" is answered; None: the
+            checkpoint's own, if it has one.
 
         Raises:
             UserError: evidence or memory graph cannot be read.

@@ -85,7 +85,8 @@ class AnswerOptions:
         batch_tokens: tokens of one batch: padded prompts and longest answers.
         batch_size: most questions in one batch; None: as many as ``batch_tokens`` lets in.
         keep_going: whether what cannot be read or answered becomes an error record.
-        abstain_below: confidence below which "not in the evidence" is answered; None: never.
+        abstain_below: confidence below which "not in the evidence" is answered; None: the
+            checkpoint's own, if it has one.
 
     Raises:
         UserError: a number is out of range.

@@ -24,7 +24,8 @@ class ServeOptions:
         memory: URL of a PostgreSQL database that keeps the users' conversations and memory graphs,
             a tenant each, and that other servers may use too; None: they are in ``memory_dir``.
         max_new_tokens: longest answer in tokens; None: as training has set it.
-        abstain_below: confidence below which "not in the evidence" is answered; None: never.
+        abstain_below: confidence below which "not in the evidence" is answered; None: the
+            checkpoint's own, if it has one.
         plan: how memory graphs are asked; None: as trained.
         batch_tokens: answers that are decoded together, times the longest of them with its
             prompt, in tokens.

@@ -1,0 +1,78 @@
+"""The reader that comes with the package: its files, and what a user without a checkpoint gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import turngraph
+from turngraph import infer
+from turngraph.configs.shipped import READER, READER_FOLDER, find_checkpoint_folder
+from turngraph.data.json_fields import iter_lines
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.scoring.confidence import Calibration
+from turngraph.data.types import NOT_IN_EVIDENCE, Answer, Conversation, Evidence, Turn
+from turngraph.inference.calibrated import THRESHOLD
+from turngraph.model.checkpoint import CARD, METRICS, read_checkpoint
+
+TEXT = """# Harbour rowing club
+
+The club was founded in 1987 by Ingrid Solberg. Its boathouse stands on Quay Street.
+The yearly fee is 120 euros. Training is on Tuesdays.
+"""
+
+
+def test_its_files_are_whole_and_small() -> None:
+    checkpoint = read_checkpoint(READER_FOLDER)
+    size = sum(path.stat().st_size for path in READER_FOLDER.rglob("*") if path.is_file())
+    assert size < 12 * 2**20
+    found = checkpoint.metrics
+    assert 0 < found[THRESHOLD] < 1
+    assert Calibration.from_json(found["confidence"], METRICS) is not None
+    card = (READER_FOLDER / CARD).read_text(encoding="utf-8")
+    for words in ("## Trained on", "CC BY-SA 4.0", "## What it cannot do"):
+        assert words in card
+
+
+def test_its_name_is_a_checkpoints_where_no_folder_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_checkpoint_folder(READER) == READER_FOLDER
+    assert find_checkpoint_folder("other") == Path("other")
+    (tmp_path / READER).mkdir()
+    assert find_checkpoint_folder(READER) == Path(READER)
+
+
+@pytest.fixture(scope="module")
+def qa() -> turngraph.QA:
+    return turngraph.load(device="cpu")
+
+
+def test_it_answers_from_a_document(qa: turngraph.QA, tmp_path: Path) -> None:
+    (tmp_path / "club.md").write_text(TEXT, encoding="utf-8")
+    chat = qa.chat(evidence=[tmp_path], abstain_below=0.0)
+    assert chat.ask("When was the club founded?").text == "1987"
+    answer = chat.ask("Who founded it?")
+    assert answer.text == "Ingrid Solberg"
+    assert answer.confidence is not None
+    held = [item.evidence.text for item in answer.evidence if answer.text in item.evidence.text]
+    assert held
+
+
+def test_without_evidence_it_says_so(qa: turngraph.QA) -> None:
+    assert qa.chat().ask("Who founded the club?").text == NOT_IN_EVIDENCE
+
+
+def test_answer_takes_it_without_a_checkpoint_and_withholds(tmp_path: Path) -> None:
+    pool = tuple(Evidence(str(i), text, "text") for i, text in enumerate(TEXT.splitlines()) if text)
+    turns = (Turn("0", "When was the club founded?", (Answer("1987"),)),)
+    write_conversations(tmp_path / "input.jsonl", [Conversation("c", "", turns, pool)])
+    given = {"--input": tmp_path / "input.jsonl", "--output": tmp_path / "output.jsonl"}
+    for level, answer in ((0, "1987"), (1, NOT_IN_EVIDENCE)):
+        words = [f"{name}={value}" for name, value in (given | {"--abstain_below": level}).items()]
+        infer.main(["answer", *words])
+        [record] = [record for _, record in iter_lines(tmp_path / "output.jsonl")]
+        assert record["answer"] == answer
+        (tmp_path / "output.jsonl").unlink()
