@@ -45,7 +45,7 @@ from turngraph.model.checkpoint import Checkpoint, file_hash, read_checkpoint
 from turngraph.model.graph_lm import EvidenceModel, TextLM
 
 logger = logging.getLogger("faithfulness")
-SELECTIONS = ("share", "signed", "attention", "rank", "random", "leave_one_out")
+SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -198,7 +198,6 @@ def measure(question: Ablation, args: argparse.Namespace) -> Json:
     parts = evidence_parts(question.model, question.builder, example, question.answer)
     values: dict[str, Sequence[float]] = {
         "share": parts.passages.tolist(),
-        "signed": parts.signed.tolist(),
         "attention": parts.attention.tolist(),
         "rank": [-rank for rank in range(num_passages)],
     }
