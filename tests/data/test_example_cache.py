@@ -73,6 +73,7 @@ class PlainTokenizer:
     is_fast, name_or_path, chat_template, bos_token = True, "plain", None, None
     eos_token, eos_token_id, all_special_tokens = "<end>", 0, ("<end>",)
     special_tokens_map = {"eos_token": "<end>"}  # noqa: RUF012
+    added_tokens_decoder = {0: "<end>"}  # noqa: RUF012
 
     def __init__(self) -> None:
         letters = sorted(pre_tokenizers.ByteLevel.alphabet())

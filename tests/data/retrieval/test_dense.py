@@ -15,6 +15,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.dense import DenseIndex, FusedIndex
 from turngraph.data.retrieval.links import LinkedIndex
+from turngraph.data.turn_retrieval import TurnRetrieval
 from turngraph.data.types import Query
 from turngraph.tests.data.retrieval.test_bm25 import make_pool
 
@@ -63,11 +64,11 @@ def test_fusion_takes_the_stemmer() -> None:
     assert max(stemmed) > max(plain)
 
 
-def test_the_config_chooses_the_stemmer(inst_tokenizer: PreTrainedTokenizerBase) -> None:
+def test_the_config_chooses_the_stemmer() -> None:
     pool = make_pool(["who knows", "there they die"])
     for stemmer, first in (("none", "e0"), ("english", "e1")):
         config = EvidenceConfig(stemmer=stemmer, memory="none")
-        index = ExampleBuilder(Prompt(inst_tokenizer), config)._index(pool)
+        index = TurnRetrieval().index(pool, config, None)
         assert index.rank("Dying", 1)[0].evidence.id == first
 
 
