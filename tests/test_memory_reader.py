@@ -15,7 +15,7 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
 from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
-from turngraph.data.scoring.confidence import Calibration, Confidence
+from turngraph.data.scoring.confidence import FEATURES, Calibration, Confidence
 from turngraph.data.types import Evidence
 from turngraph.inference import memory_reader
 from turngraph.inference.api import QA, load
@@ -132,7 +132,7 @@ def test_each_statement_is_read_once_and_the_answer_has_its_place(
 
 def test_what_the_model_is_not_sure_of_is_withheld(graph_model: Loaded) -> None:
     model, builder = graph_model
-    never = Confidence(Calibration((0.0,) * 4, -50.0, 10, 0.0), 0.5)
+    never = Confidence(Calibration((0.0,) * len(FEATURES), -50.0, 10, 0.0), 0.5)
     reader = MemoryReader(model, builder, 4, never)
     answer = reader.read(recalled(fact(8, TEXTS[0])))
     assert answer is not None

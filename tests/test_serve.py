@@ -27,7 +27,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_pool
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
-from turngraph.data.scoring.confidence import Calibration, Confidence
+from turngraph.data.scoring.confidence import FEATURES, Calibration, Confidence
 from turngraph.data.types import NOT_IN_EVIDENCE
 from turngraph.inference.api import QA, load
 from turngraph.inference.serve import limited_reading
@@ -711,7 +711,7 @@ def test_too_many_questions_wait_and_late_ones_end(start: Start) -> None:
 def test_an_answer_that_is_withheld_is_never_shown_in_part(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strict = Confidence(Calibration((0.0,) * 4, 0.0, 50, 0.1), 0.9)
+    strict = Confidence(Calibration((0.0,) * len(FEATURES), 0.0, 50, 0.1), 0.9)
     monkeypatch.setattr("turngraph.inference.serve.service.read_confidence", lambda *_: strict)
     client = start()
     id_ = client.post("/api/conversations").json()["id"]

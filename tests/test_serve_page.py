@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from turngraph.data.jsonlines import write_pool
-from turngraph.data.scoring.confidence import Calibration, Confidence
+from turngraph.data.scoring.confidence import FEATURES, Calibration, Confidence
 from turngraph.data.types import NOT_IN_EVIDENCE
 from turngraph.inference.api import load
 from turngraph.inference.serve.app import make_app
@@ -293,7 +293,7 @@ def test_axe_finds_nothing_and_confidence_is_shown(
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    strict = Confidence(Calibration((0.0,) * 4, 0.0, 50, 0.1), 0.9)
+    strict = Confidence(Calibration((0.0,) * len(FEATURES), 0.0, 50, 0.1), 0.9)
     monkeypatch.setattr("turngraph.inference.serve.service.read_confidence", lambda *_: strict)
     size = {"width": width, "height": 800}
     page = opened(browser, start(), color_scheme=scheme, bypass_csp=True, viewport=size)
