@@ -96,7 +96,8 @@ class EvidenceConfig:
     similarity to Q_t; random: drawn at random (the paper's control)."""
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Sentence encoder of retrievers other than bm25 and links, and that reranks M_t. Change it for
-    another language or domain."""
+    another domain, or another language: sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2
+    knows some 50."""
     max_nodes: int | None = None
     """Most tokens of evidence; the lowest-ranked passages beyond it are dropped. Null: no limit."""
     chain: Literal["forward", "backward", "both"] = "forward"

@@ -34,9 +34,16 @@ class TurnRetrieval:
     def search(
         self, pool: Pool, q_t: Query, turn: int, config: EvidenceConfig, embed: Embed | None
     ) -> list[Retrieved]:
-        """Return the ``top_k`` best passages of a turn's pool and the corpus, best first."""
+        """Return the ``top_k`` best passages of a turn's pool and the corpus, best first.
+
+        Without a corpus, a pool of at most ``top_k`` passages of which none matches is returned as
+        it is, with scores of 0.
+        """
         if (corpus := self.corpus(config, embed)) is None:
-            return self.index(pool, config, embed).rank(q_t, config.top_k, turn)
+            found = self.index(pool, config, embed).rank(q_t, config.top_k, turn)
+            if not found and len(pool) <= config.top_k:
+                return [Retrieved(passage, 0.0, turn) for passage in pool]
+            return found
         found = corpus.rank(q_t, config.top_k, turn)
         if pool:
             of_pool = self.index(pool, config, embed).rank(q_t, config.top_k, turn)

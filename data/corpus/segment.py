@@ -18,10 +18,10 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.corpus.files import array, read_json, read_sealed, sealed_folder
 from turngraph.data.json_fields import Json, Location, decoded, parse_json
 from turngraph.data.jsonlines import dump, parse_evidence, to_json
-from turngraph.data.normalise import words
+from turngraph.data.retrieval.bm25 import terms
 from turngraph.data.types import Evidence
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _write_postings(folder: Path, passages: Sequence[Evidence]) -> None:
     flat: list[int] = []
     lengths: list[int] = []
     for passage in passages:
-        found = words(passage.text)
+        found = terms(passage.text)
         lengths.append(len(found))
         flat += [number.setdefault(word, len(number)) for word in found]
     vocabulary = sorted(number)

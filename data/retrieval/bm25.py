@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
 from rank_bm25 import BM25Plus
 
 from turngraph.configs.extras import extra
-from turngraph.data.normalise import WORD, words
+from turngraph.data.normalise import UNSPACED, WORD, fold, words
 from turngraph.data.retrieval.numpy_bm25s import bm25s
 from turngraph.data.retrieval.similar_terms import SimilarTerms
 from turngraph.data.types import Evidence, Query, Retrieved
@@ -23,6 +24,13 @@ logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at D
 K1, B, DELTA = 1.5, 0.75, 1.0
 SCORE_DECIMALS = 6
 """Scores are rounded, as those of equal passages may differ in the last bits."""
+ENGLISH = frozenset(
+    "the what which who how when where why did does were with that this and".split()
+)
+"""Words of English that questions in other languages do not have."""
+_RUN = re.compile(rf"[{UNSPACED}]{{2,}}|{WORD.pattern}")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
 def best(scores: np.ndarray, top_k: int) -> list[int]:
@@ -52,6 +60,9 @@ def cut_query(query: str, max_words: int) -> str:
 def terms(text: str, stemmer: Stemmer = "none") -> list[str]:
     """Split a text into the terms that BM25+ compares: its words, or their stems.
 
+    Of scripts without spaces, each two neighbouring characters are a term (Chinese, Japanese, Thai,
+    Lao, Khmer, Burmese), and each Chinese character, as most are a word.
+
     Args:
         text: a passage or a query.
         stemmer: ``english``: Snowball's stems of the words.
@@ -59,7 +70,11 @@ def terms(text: str, stemmer: Stemmer = "none") -> list[str]:
     Raises:
         UserError: the stemmer is not installed.
     """
-    found = words(text)
+    folded = fold(text)
+    if _UNSPACED.search(folded):
+        found = [term for run in _RUN.findall(folded) for term in _terms_of(run)]
+    else:
+        found = WORD.findall(folded)
     if stemmer == "none":
         return found
     with extra("stems", "evidence.stemmer needs"):
@@ -69,11 +84,22 @@ def terms(text: str, stemmer: Stemmer = "none") -> list[str]:
     return stems
 
 
+def _is_english(texts: Iterable[str]) -> bool:
+    return any(not ENGLISH.isdisjoint(words(text)) for text in texts)
+
+
+def _terms_of(run: str) -> list[str]:
+    if len(run) < 2 or not _UNSPACED.match(run):
+        return [run]
+    return [*_HAN.findall(run), *(run[i : i + 2] for i in range(len(run) - 1))]
+
+
 class EvidenceIndex:
     """BM25+ index over one pool (Robertson and Zaragoza 2009; k1 1.5, b 0.75, delta 1).
 
     A term of the query that no passage has stands for the pool's terms that are spelled like it
-    (``SimilarTerms``), as in languages that write a word's endings without a space.
+    (``SimilarTerms``), as in languages that write a word's endings without a space. In English it
+    does only where no word of the query matches.
 
     Args:
         pool: the passages to index.
@@ -117,11 +143,17 @@ class EvidenceIndex:
 
     def scores(self, query: str) -> np.ndarray:
         """Return the BM25+ score of every passage, rounded so that equal passages tie."""
+        return EvidenceIndex.query_scores(self, query)
+
+    def _scores(self, text: str, is_english: bool) -> np.ndarray:
         if self._bm25 is None:
             return np.zeros(len(self.pool))
         known, other = list[str](), list[str]()
-        for token in terms(query, self.stemmer):
-            (known if self._has(token) else other).append(token)
+        for token in terms(text, self.stemmer):
+            if self._has(token):
+                known.append(token)
+            elif not (is_english and token.isascii()):
+                other.append(token)
         scores = self._exact(known)
         if (similar := self._similar) is None:
             return np.round(scores, SCORE_DECIMALS)
@@ -150,7 +182,7 @@ class EvidenceIndex:
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.
 
-        Passages that score 0 are left out, unless all do: evidence is then the pool's beginning.
+        Passages that score 0 are no result: no word of theirs is like one of the query.
 
         Args:
             query: Q_t, or its turns with their weights.
@@ -158,16 +190,16 @@ class EvidenceIndex:
             turn: index of the turn, recorded with every passage.
         """
         scores = self.query_scores(query)
-        found = best(scores, top_k)
-        if found and scores[found[0]] > 0:
-            found = [i for i in found if scores[i] > 0]
+        found = [i for i in best(scores, top_k) if scores[i] > 0]
         return [Retrieved(self.pool[i], float(scores[i]), turn) for i in found]
 
     def query_scores(self, query: Query) -> np.ndarray:
         """Return the score of every passage for Q_t, or for its turns with their weights."""
-        if isinstance(query, str):
-            return self.scores(query)
-        total = np.zeros(len(self.pool))
-        for text, weight in query:
-            total += weight * self.scores(text)
+        turns = [(query, 1.0)] if isinstance(query, str) else list(query)
+        for is_english in (_is_english([text for text, _ in turns]), False):
+            total = np.zeros(len(self.pool))
+            for text, weight in turns:
+                total += weight * self._scores(text, is_english)
+            if total.any():
+                break
         return np.round(total, SCORE_DECIMALS)

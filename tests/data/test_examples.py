@@ -113,6 +113,15 @@ def test_evidence_of_nothing_or_anything(prompt: Prompt, texts: list[str]) -> No
     assert (len(example.graph.node_ids) == 0) == (not texts)
 
 
+def test_a_small_pool_is_given_as_it_is_and_of_a_large_one_what_matches(prompt: Prompt) -> None:
+    conversation = texts_conversation("one", "two", "three")  # no word of the question
+    for top_k, expected in ((3, ["e0", "e1", "e2"]), (2, [])):
+        [example] = builder_of(prompt, top_k=top_k).conversation(conversation)
+        assert ids(example) == expected
+        assert all(item.score == 0 for item in example.evidence)
+        assert (len(example.graph.node_ids) > 0) == bool(expected)
+
+
 def test_whole_passages_go_from_the_bottom_first(prompt: Prompt) -> None:
     texts = [f"passage number {'one two three four five'.split()[i]} of evidence" for i in range(5)]
     limit = num_nodes(prompt, *texts[:3]) + num_nodes(prompt, texts[3]) - 1
