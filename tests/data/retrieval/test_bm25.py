@@ -56,7 +56,7 @@ def test_best_first_ties_by_position_and_no_more_than_top_k(
     expected = [i for i in order if scores[i] > 0][:top_k]
     assert [pool.index(item.evidence) for item in found] == expected
     assert [item.score for item in found] == [scores[i] for i in expected]
-    assert {item.from_turn for item in found} == {3}
+    assert {item.from_turn for item in found} <= {3}
     assert np.array_equal(scores[: len(texts)], scores[len(texts) :])
 
 
@@ -146,9 +146,9 @@ def test_an_old_turn_has_its_weight() -> None:
 @pytest.mark.parametrize("ranker", RANKERS)
 def test_stems_join_the_forms_of_a_word(ranker: Ranker) -> None:
     pool = make_pool(["who knows who likes lima", "there they die"])
-    for stemmer, first in (("none", "e0"), ("english", "e1")):
+    for stemmer, expected in (("none", []), ("english", ["e1"])):
         index = EvidenceIndex(pool, ranker, stemmer)  # type: ignore[arg-type]
-        assert index.rank([("Dying", 1.0)], 1)[0].evidence.id == first
+        assert [item.evidence.id for item in index.rank([("Dying", 1.0)], 1)] == expected
 
 
 def test_terms_are_words_or_their_stems() -> None:
