@@ -185,7 +185,10 @@ def search(args: argparse.Namespace) -> None:
     embedder = corpus.version.embedder
     needs = args.retriever != "bm25" and embedder is not None
     index = corpus.index(args.retriever, embed_of(embedder) if needs and embedder else None)
-    for rank, found in enumerate(index.rank(args.question, args.top_k), 1):
+    results = index.rank(args.question, args.top_k)
+    if not results:
+        print("no passage has a word of the question")
+    for rank, found in enumerate(results, 1):
         id_, text = visible(found.evidence.id), visible(found.evidence.text)
         print(f"{rank:>3}  {found.score:8.3f}  {id_}\n     {text}")
 
