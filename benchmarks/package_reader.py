@@ -61,7 +61,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", type=float, default=0.9, help="share of right answers kept")
     parser.add_argument("--train", default="runs/data/mixture/train.jsonl", help="in its config")
     parser.add_argument("--tune", default="runs/data/mixture/tune.jsonl", help="likewise")
-    return parser.parse_args(argv)
+    args: argparse.Namespace = parser.parse_args(argv)
+    return args
 
 
 def threshold(records: Sequence[Json], keep: float) -> float:

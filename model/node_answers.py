@@ -184,8 +184,8 @@ class NodeAnswers(nn.Module):
             likely = states * (starts.exp() + ends.exp())[:, None] / 2
             pointed = torch.zeros_like(question).index_add(0, owners, likely)
             heights = torch.stack([total, *totals], 1).clamp(-HIGHEST, HIGHEST)
-            parts = (question, pointed, question * pointed, heights)
-            kinds = self.kinds(torch.cat(parts, 1)).log_softmax(1)
+            seen = torch.cat((question, pointed, question * pointed, heights), 1)
+            kinds = self.kinds(seen).log_softmax(1)
         return NodeScores(entities, mentions, starts, ends, kinds, states)
 
     def saved_state(self) -> dict[str, Tensor]:

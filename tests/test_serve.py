@@ -976,7 +976,6 @@ def test_the_command_serves_until_it_is_stopped(
         with pytest.raises(ValueError, match="loaded"):
             infer.main([*command, "--memory_dir", str(tmp_path / "served")])
     for wrong, message in (
-        (["serve"], "--checkpoint: missing"),
         (["serve", "--add_user", "ada"], "--add_user needs --tokens"),
         (["serve", "--add_user", "a/b", "--tokens", "x"], "user 'a/b'"),
         ([*command, "--memory_dir", str(tmp_path / "file" / "x")], "--memory_dir"),

@@ -28,6 +28,7 @@ from turngraph.benchmarks.quality.records import open_records
 from turngraph.benchmarks.quality.unseen.measures import score, table
 from turngraph.benchmarks.quality.unseen.questions import Asked, read_asked
 from turngraph.configs.schema import EvidenceConfig
+from turngraph.configs.shipped import find_checkpoint_folder
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import dump
@@ -50,7 +51,9 @@ RETRIEVAL = (
 def main(argv: Sequence[str] | None = None) -> None:
     """Answer what has no answer yet with each checkpoint, and print the table."""
     args = parse(argv)
-    checkpoints = {folder: read_checkpoint(folder) for folder in args.checkpoint}
+    checkpoints = {
+        folder: read_checkpoint(find_checkpoint_folder(folder)) for folder in args.checkpoint
+    }
     first = next(iter(checkpoints.values())).config
     if args.zero_shot is not None:
         folder = Path(args.zero_shot)
@@ -144,6 +147,8 @@ def answers(
     config = replace(checkpoint.config, evidence=evidence, memory_graph=None)
     model, builder = load(replace(checkpoint, config=config), loading)
     confidence = read_confidence(checkpoint)
+    if confidence is not None:  # the table finds the threshold
+        confidence = replace(confidence, abstain_below=None)
     options = options.resolved(config)
     with tqdm(total=len(keys), initial=len(lines), desc=checkpoint.folder.name) as bar:
         for found in answer_lines(model, builder, questions, options, lines, confidence):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -89,10 +90,11 @@ def score(asked: Asked, records: Sequence[Json]) -> Scored:
                 record["milliseconds"] / 1000,
             )
         )
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    columns: list[Any] = [np.array(column) for column in zip(*rows, strict=True)]
     ids = [record["conversation"] for record in records]
     calibrated = all(record["confidence"] is not None for record in records)
-    return Scored(*columns, ids, [domains[id_] for id_ in ids], calibrated)
+    groups = [domains[id_] for id_ in ids]
+    return Scored(*columns, conversations=ids, groups=groups, calibrated=calibrated)
 
 
 def _is_right(record: Json, accepted: Accepted) -> bool:

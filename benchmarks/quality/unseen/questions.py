@@ -61,7 +61,7 @@ def read_asked(name: str) -> Asked:
         records = list(_of_diaries(DIARIES))
     else:
         return _of_file(name)
-    accepted = {
+    accepted: dict[tuple[str, str], tuple[tuple[Answer, ...], ...]] = {
         (conversation.id, turn.id): tuple((Answer(spelling),) for spelling in spellings)
         for conversation, answers in records
         for turn, spellings in zip(conversation.turns, answers, strict=True)

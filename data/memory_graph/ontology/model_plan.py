@@ -18,9 +18,10 @@ from turngraph.data.memory_graph.ontology.clause_words import WORD
 from turngraph.data.memory_graph.ontology.ontology import Ontology
 from turngraph.data.memory_graph.ontology.plain_question import plain_question
 from turngraph.data.memory_graph.ontology.plan_maker import PlanMaker
-from turngraph.data.memory_graph.ontology.question_forms import FIRST_PERSON, check_said
+from turngraph.data.memory_graph.ontology.question_forms import check_said
 from turngraph.data.memory_graph.ontology.question_plan import window_of
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Operation, Plan, Selection
+from turngraph.data.memory_graph.record.speaker import FIRST_PERSON
 from turngraph.data.memory_graph.record.store import Store
 
 Replies = Callable[[Sequence[Prompt]], Sequence[Any]]

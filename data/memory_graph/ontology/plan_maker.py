@@ -21,7 +21,6 @@ from turngraph.data.memory_graph.ontology.clause_words import (
 from turngraph.data.memory_graph.ontology.ontology import TG, Label, Ontology
 from turngraph.data.memory_graph.ontology.plan_refiner import PlanRefiner
 from turngraph.data.memory_graph.ontology.question_forms import (
-    FIRST_PERSON,
     MEASURED,
     PREPOSITIONS,
     PRONOUNS,
@@ -42,7 +41,7 @@ from turngraph.data.memory_graph.ontology.typed_plan import (
     Selection,
 )
 from turngraph.data.memory_graph.record.lookup import describe
-from turngraph.data.memory_graph.record.speaker import speaker_of
+from turngraph.data.memory_graph.record.speaker import FIRST_PERSON, speaker_of
 from turngraph.data.memory_graph.record.store import Store
 
 MAX_NAME_WORDS = 5
