@@ -90,11 +90,12 @@ def score(asked: Asked, records: Sequence[Json]) -> Scored:
                 record["milliseconds"] / 1000,
             )
         )
-    columns: list[Any] = [np.array(column) for column in zip(*rows, strict=True)]
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
     ids = [record["conversation"] for record in records]
     calibrated = all(record["confidence"] is not None for record in records)
     groups = [domains[id_] for id_ in ids]
-    return Scored(*columns, conversations=ids, groups=groups, calibrated=calibrated)
+    values: list[Any] = [*columns, ids, groups, calibrated]
+    return Scored(*values)
 
 
 def _is_right(record: Json, accepted: Accepted) -> bool:
