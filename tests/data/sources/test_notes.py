@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from turngraph.configs.user_error import UserError
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.normalise import normalise_text
+from turngraph.data.sources import notes_kinds
 from turngraph.data.sources.notes import ABOUT, main
 from turngraph.data.sources.notes_words import LISTS, words_of
 from turngraph.data.types import NOT_IN_EVIDENCE, Conversation
@@ -97,3 +99,14 @@ def test_bad_options_are_named(tmp_path: Path) -> None:
         main(["--output", str(tmp_path / "file")])
     with pytest.raises(UserError, match="num_tune: must be at least 1"):
         main(["--output", str(tmp_path), "--num_tune", "0"])
+
+
+def test_every_relation_is_asked_in_several_wordings() -> None:
+    """The file is run anew: its relations are made while it is imported."""
+    made = runpy.run_path(notes_kinds.__file__)
+    relations = {
+        one for kind in made.values() if type(kind).__name__ == "Kind" for one in kind.relations
+    }
+    assert len(relations) > 20
+    for one in relations:
+        assert min(len(one.asks), len(one.its)) >= 3, one.key
