@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from rank_bm25 import BM25Plus
 
 from turngraph.configs.extras import extra
-from turngraph.data.normalise import UNSPACED, WORD, fold, words
+from turngraph.data.normalise import UNSPACED, WORD, fold
 from turngraph.data.retrieval.numpy_bm25s import bm25s
 from turngraph.data.retrieval.similar_terms import SimilarTerms
 from turngraph.data.types import Evidence, Query, Retrieved
@@ -24,10 +24,6 @@ logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at D
 K1, B, DELTA = 1.5, 0.75, 1.0
 SCORE_DECIMALS = 6
 """Scores are rounded, as those of equal passages may differ in the last bits."""
-ENGLISH = frozenset(
-    "the what which who how when where why did does were with that this and".split()
-)
-"""Words of English that questions in other languages do not have."""
 _RUN = re.compile(rf"[{UNSPACED}]{{2,}}|{WORD.pattern}")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -84,10 +80,6 @@ def terms(text: str, stemmer: Stemmer = "none") -> list[str]:
     return stems
 
 
-def _is_english(texts: Iterable[str]) -> bool:
-    return any(not ENGLISH.isdisjoint(words(text)) for text in texts)
-
-
 def _terms_of(run: str) -> list[str]:
     if len(run) < 2 or not _UNSPACED.match(run):
         return [run]
@@ -98,8 +90,7 @@ class EvidenceIndex:
     """BM25+ index over one pool (Robertson and Zaragoza 2009; k1 1.5, b 0.75, delta 1).
 
     A term of the query that no passage has stands for the pool's terms that are spelled like it
-    (``SimilarTerms``), as in languages that write a word's endings without a space. In English it
-    does only where no word of the query matches.
+    (``SimilarTerms``), as in languages that write a word's endings without a space.
 
     Args:
         pool: the passages to index.
@@ -145,15 +136,12 @@ class EvidenceIndex:
         """Return the BM25+ score of every passage, rounded so that equal passages tie."""
         return EvidenceIndex.query_scores(self, query)
 
-    def _scores(self, text: str, is_english: bool) -> np.ndarray:
+    def _scores(self, text: str) -> np.ndarray:
         if self._bm25 is None:
             return np.zeros(len(self.pool))
         known, other = list[str](), list[str]()
         for token in terms(text, self.stemmer):
-            if self._has(token):
-                known.append(token)
-            elif not (is_english and token.isascii()):
-                other.append(token)
+            (known if self._has(token) else other).append(token)
         scores = self._exact(known)
         if (similar := self._similar) is None:
             return np.round(scores, SCORE_DECIMALS)
@@ -196,10 +184,7 @@ class EvidenceIndex:
     def query_scores(self, query: Query) -> np.ndarray:
         """Return the score of every passage for Q_t, or for its turns with their weights."""
         turns = [(query, 1.0)] if isinstance(query, str) else list(query)
-        for is_english in (_is_english([text for text, _ in turns]), False):
-            total = np.zeros(len(self.pool))
-            for text, weight in turns:
-                total += weight * self._scores(text, is_english)
-            if total.any():
-                break
+        total = np.zeros(len(self.pool))
+        for text, weight in turns:
+            total += weight * self._scores(text)
         return np.round(total, SCORE_DECIMALS)

@@ -218,13 +218,11 @@ def test_what_scores_0_is_no_result() -> None:
     assert ranked(["chad", "peruvian"], "lima") == []
 
 
-def test_in_english_other_words_stand_in_only_where_none_matches() -> None:
+def test_another_spelling_stands_for_a_word_that_no_passage_has() -> None:
     index = EvidenceIndex(make_pool(["the flag", "peru, its capitals", "chad"]))
-    assert index.scores("the capital").tolist() == index.scores("the").tolist()
-    turns = [("the", 0.5), ("capital", 1.0)]
-    assert index.query_scores(turns) == pytest.approx(0.5 * index.scores("the"), abs=1e-5)
-    for query in ("which capital", "capital", "vlag capital"):  # the first is English
-        assert index.scores(query).argmax() == 1
+    for query in ("the capital", "capital", "vlag capital"):
+        assert index.scores(query)[1] > index.scores("the")[1]
+    assert index.scores("capital").argmax() == 1
 
 
 def test_similar_terms_share_half_of_their_ngrams() -> None:
