@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from turngraph.configs.shipped import READER
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.memory_graph.record.place import is_url, of_tenant
@@ -188,9 +189,14 @@ def add_ask(commands: Subparsers) -> None:
 def ask(*, db: str, question: str | None, **given: Any) -> None:
     """Answer the question of the command line, or those of standard input.
 
+    In ``--reader "Who came?"`` the words are the question, unless a folder has such a name.
+
     Raises:
         UserError: options exclude each other, or the question is blank.
     """
+    reader = given["reader"] or ""
+    if question is None and len(reader.split()) > 1 and not Path(reader).exists():
+        question, given["reader"] = reader, READER
     if question is not None and not question.strip():
         raise UserError("the question is blank")
     asked = memory_commands.read_questions() if question is None else [question]

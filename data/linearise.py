@@ -100,8 +100,10 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     word = _LAST_WORD.search(text, max(start, match.start() - 40), match.start())
     if word is None:
         return True
-    if word[0].isdigit() and text[start : word.start()].rstrip()[-1:] in ("", ":", ";"):
-        return False  # the number of an item: "1. Unofficial; 2. Official"
+    before = text[start : word.start()]
+    lead = before.rstrip()
+    if word[0].isdigit() and (not lead or (lead[-1] in ":;" and lead != before)):
+        return False  # the number of an item: "1. Unofficial; 2. Official", not a time, "16:55."
     last = word[0].lower()
     if last in _MAY_END:
         return True

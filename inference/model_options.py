@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from turngraph.configs.shipped import READER
 from turngraph.configs.user_error import UserError
 
 if TYPE_CHECKING:  # it needs an extra, and takes long to import
@@ -61,9 +62,11 @@ def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], 
     )
     parser.add_argument(
         "--reader",
+        nargs="?",
+        const=READER,
         metavar="CHECKPOINT",
-        help="a checkpoint that answers the question from what was found; with --plan also the"
-        " steps",
+        help="a checkpoint that answers the question from what was found, without a name the one"
+        " that comes with the package; with --plan also the steps",
     )
     parser.add_argument(
         "--abstain_below",

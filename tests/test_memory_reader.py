@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from turngraph.configs.memory_schema import MemoryGraphConfig
+from turngraph.configs.shipped import READER
 from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
@@ -76,6 +77,17 @@ def test_the_command_answers_in_every_mode(
     assert first.startswith("answer: ")
     assert "not calibrated" in first
     assert any("Gdynia" in row for row in rows)
+
+
+@pytest.mark.parametrize("words", [("--reader", QUESTION), (QUESTION, "--reader")])
+def test_without_a_name_the_packaged_reader_answers(
+    words: tuple[str, ...], db: str, capsys: Any, qa: QA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    load_reader = "turngraph.inference.memory_commands.load_reader"
+    monkeypatch.setattr(load_reader, lambda name: loaded.append(name) or qa)
+    assert ask(capsys, db, *words).startswith("answer: ")
+    assert loaded == [READER]
 
 
 def test_nothing_recalled_has_no_answer(tmp_path: Path, capsys: Any, graph_checkpoint: str) -> None:
