@@ -356,7 +356,7 @@ def finish(run: Run, stop: StopRequest) -> None:
         done.finished = True
         run.save_last()
     best = {name: value for name, value in (done.best or {}).items() if name != "confidence"}
-    logger.info("done; best on tune: %s", best or None)
+    logger.info("done; %s", f"best on tune: {best}" if best else "not evaluated")
     command = ["turngraph", "answer", "--checkpoint", str(run.output / "best")]
     command += ["--input", run.config.data.tune or run.config.data.train or "QUESTIONS.jsonl"]
     command += ["--output", str(run.output / "answers.jsonl")]

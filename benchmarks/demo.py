@@ -13,11 +13,12 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,8 @@ from turngraph.training.run_log import LOG
 MAX_NEW_TOKENS = 16
 STARTED = "demo.started"
 """File with the settings of a demo, as long as it is not complete."""
+SETTING = "INFO     "
+"""A line of a training's settings begins so; its log and its checkpoint have them, too."""
 RUNNING: list[subprocess.Popen[str]] = []
 """Commands that run now."""
 
@@ -73,19 +76,22 @@ class Row:
 
 
 READER = Row("reader", "demo")
+LM_OPTIONS = ("--data.max_train_questions=36", "--training.batches_per_step=2")
+"""As many questions as take the time of the reader's."""
 LATER = Row("reader, wrong evidence", like="reader", options=("--evidence_of=other",))
 TRAINED = (
-    Row("text", "worldfacts/text", options=("--data.max_train_questions=120",)),
-    Row("paper's graph", "worldfacts/graph", options=("--data.max_train_questions=120",)),
+    Row("text", "worldfacts/text", options=LM_OPTIONS),
+    Row("paper's graph", "worldfacts/graph", options=LM_OPTIONS),
     READER,
     Row("reader, no entity edges", "demo", options=("--evidence.entity_edges=none",)),
 )
-"""The rows of one model have as many training questions as take about the same time."""
+"""Rows that are trained, for about the same time."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the demo: make data, train and answer the rows, and print the table."""
     args = parse(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_GO_ON))  # stops what runs now, too
     console, began = Console(), time.monotonic()
     output = Path(args.output)
     data = output / "data"
@@ -122,7 +128,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--seed", type=int, default=0, help="random seed of data and training")
     parser.add_argument("--output", default="runs/demo", help="folder for data and checkpoints")
-    parser.add_argument("--num_questions", type=int, default=60, help="test questions to answer")
+    parser.add_argument("--num_questions", type=int, default=40, help="test questions to answer")
     parser.add_argument("--at_once", type=int, help="rows that run at once (default: one a core)")
     parser.add_argument("--output_json", help="file for the table's numbers")
     return parser.parse_args(argv)
@@ -208,8 +214,11 @@ def run_rows(
     cores = os.cpu_count() or 1
     at_once = args.at_once or min(len(rows), cores)
     threads = str(max(1, cores // at_once))
+    futures: dict[str, Future[Json]] = {}
 
     def run(row: Row) -> Json:
+        if row.like:
+            futures[row.like].result()  # was started before
         for command in commands(row, rows, output, args):
             call(row, command, threads, console)
         found = numbers(answers_of(output, row))
@@ -224,19 +233,18 @@ def run_rows(
         console.print(f"{row.name}: {line}", style="bold", highlight=False)
         return found
 
-    found: dict[str, Json] = {}
     with ThreadPoolExecutor(at_once) as pool:
         try:
-            for of_others in (False, True):  # these need a checkpoint first
-                chosen = [row for row in rows.values() if bool(row.like) == of_others]
-                futures = {pool.submit(run, row): row.name for row in chosen}
-                found |= {futures[done]: done.result() for done in as_completed(futures)}
+            for row in rows.values():
+                futures[row.name] = pool.submit(run, row)
+            for done in as_completed(futures.values()):
+                done.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in RUNNING:  # it saves what it has
                 process.terminate()
             raise
-    return {name: found[name] for name in rows}
+    return {name: future.result() for name, future in futures.items()}
 
 
 def commands(
@@ -276,6 +284,8 @@ def call(row: Row, words: Sequence[str], threads: str, console: Console) -> None
         RUNNING.append(process)
         assert process.stdout is not None
         for line in process.stdout:
+            if line.startswith(SETTING):
+                continue
             console.print(Text(f"{row.name}: ", style="dim") + Text(line.rstrip()))
     RUNNING.remove(process)
     if process.returncode == EXIT_GO_ON:

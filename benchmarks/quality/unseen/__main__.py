@@ -46,6 +46,8 @@ RETRIEVAL = (
     *("history_weight", "memory", "embedder", "max_nodes"),
 )
 """Fields of ``EvidenceConfig`` that say which passages a question gets."""
+OPTIONS = ("max_questions", "single_answers_only", "max_new_tokens", "batch_size")
+"""Fields of ``AnswerOptions`` that are options here, too."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -66,13 +68,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "questions": asked.hash,
         "retrieval": retrieval,
         "device": device_of(args.device).partition(":")[0],
-        **{name: getattr(args, name) for name in ("max_questions", "max_new_tokens", "batch_size")},
+        **{name: getattr(args, name) for name in OPTIONS},
     }
-    options = AnswerOptions(
-        max_questions=args.max_questions,
-        max_new_tokens=args.max_new_tokens,
-        batch_size=args.batch_size,
-    )
+    options = AnswerOptions(**{name: getattr(args, name) for name in OPTIONS})
     loading, rows = LoadOptions(args.base_model, args.device), {}
     with open_records(args.output, settings) as (done, file):
         for name, checkpoint in checkpoints.items():
@@ -105,6 +103,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--output", required=True, help="JSON Lines file of the prediction records")
     add("--max_questions", type=positive, help="size of a fixed draw of questions")
+    add("--single_answers_only", action="store_true", help="only questions with one gold answer")
     add("--max_new_tokens", type=positive, help="longest answer; default: as trained")
     add("--batch_size", type=positive, default=1, help="questions answered together (default: 1)")
     add("--base_model", help="folder of the base model on this machine")
