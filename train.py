@@ -286,7 +286,7 @@ def evaluate(run: Run, stop: StopRequest) -> None:
     """Answer the tuning questions with all processes; keep the best checkpoint.
 
     The best one has the highest H@1, then the highest H@5, then the lowest loss; of several equal
-    ones, the latest is kept.
+    ones, the latest is kept. The loss is computed only where evaluations are compared.
 
     Args:
         run: a run whose log is open.
@@ -310,12 +310,13 @@ def evaluate(run: Run, stop: StopRequest) -> None:
         name: sum(float(record[name]) for record in records) / num
         for name in ("hit_at_1", "hit_at_5")
     }
-    values = hits | {"loss": tune_loss(run, after_batch)}
+    is_compared = run.config.training.eval_every is not None
+    values = hits | ({"loss": tune_loss(run, after_batch)} if is_compared else {})
     calibration = calibrate(records)
     known = None if calibration is None else calibration.to_json()
     done.metrics = {"step": done.step, "questions": len(records), **values, "confidence": known}
     run.log({f"tune_{name}": value for name, value in values.items()})
-    logger.info("step %d, tune: %s", done.step, tune_line(records, values["loss"]))
+    logger.info("step %d, tune: %s", done.step, tune_line(records, values.get("loss")))
     if done.best is None or evaluation_key(done.metrics) >= evaluation_key(done.best):
         done.best = done.metrics
         run.save_best()

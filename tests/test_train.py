@@ -149,7 +149,7 @@ def test_of_equal_evaluations_the_later_is_the_best(
     tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H@1 decides, then H@5, then the loss."""
-    run = quiet_run(tmp_path, tiny_folder)
+    run = quiet_run(tmp_path, tiny_folder, eval_every=1)
     run.tune = tiny_examples(2)
     found = [(0.5, 0.5, 2.0), (0.5, 0.5, 2.0), (0.5, 0.5, 2.5), (0.5, 1.0, 3.0), (0.5, 0.5, 1.0)]
     saved: list[int] = []

@@ -18,7 +18,7 @@ from turngraph.training.run import Run
 
 def evaluation_key(metrics: dict[str, float]) -> tuple[float, float, float]:
     """Return the sort key of an evaluation; the best evaluation has the largest key."""
-    return metrics["hit_at_1"], metrics["hit_at_5"], -metrics["loss"]
+    return metrics["hit_at_1"], metrics["hit_at_5"], -metrics.get("loss", 0.0)
 
 
 @torch.no_grad()
@@ -45,8 +45,8 @@ def tune_loss(run: Run, after_batch: Callable[[], None] = lambda: None) -> float
     return float(accelerator.reduce(total, "sum")) / max(num_tokens, 1)
 
 
-def tune_line(records: Sequence[Json], loss: float) -> str:
-    """Format an evaluation for the log: hits with 95 % bootstrap intervals, and the loss."""
+def tune_line(records: Sequence[Json], loss: float | None) -> str:
+    """Format an evaluation for the log: hits with 95 % bootstrap intervals, and the loss if any."""
     names = {"hit_at_1": "H@1", "hit_at_5": "H@5"}
     values = np.array([[float(record[name]) for name in names] for record in records])
     estimates = bootstrap(values, [record["conversation"] for record in records])
@@ -54,4 +54,5 @@ def tune_line(records: Sequence[Json], loss: float) -> str:
         f"{label} {one.mean:.3f} (95 % interval {one.low:.3f} to {one.high:.3f})"
         for label, one in zip(names.values(), estimates, strict=True)
     ]
-    return f"{', '.join(parts)}, loss {loss:.3f}, {plural(len(records), 'question')}"
+    parts += [] if loss is None else [f"loss {loss:.3f}"]
+    return f"{', '.join(parts)}, {plural(len(records), 'question')}"
