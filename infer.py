@@ -378,9 +378,9 @@ def chat_command(args: argparse.Namespace) -> None:
         if memory is None and getattr(args, name):
             raise UserError(f"--{name} needs --memory")
     device_of(args.device)
-    qa = load(args.checkpoint, **asdict(loading(args)))
-    session = qa.chat(
-        read_evidence(map(Path, args.evidence)),
+    evidence = read_evidence(map(Path, args.evidence))  # before the model: a file may be bad
+    session = load(args.checkpoint, **asdict(loading(args))).chat(
+        evidence,
         memory,
         max_new_tokens=args.max_new_tokens,
         abstain_below=args.abstain_below,
