@@ -287,7 +287,7 @@ class TrainingConfig:
     max_grad_norm: float = 1.0
     """Clip the gradient norm to this value. Change it where logged norms are always clipped."""
     eval_every: int | None = None
-    """Number of steps between evaluations on tune, with its loss; null: only at the end, without."""
+    """Number of steps between evaluations on tune, with the loss; null: one at the end, without."""
     save_every: int | None = 100
     """Number of steps between checkpoints to resume from; null: only when the run stops."""
     save_minutes: float | None = 3.0
