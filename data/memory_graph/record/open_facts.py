@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from string import ascii_lowercase, ascii_uppercase
@@ -131,10 +132,9 @@ def around_thesis(
     found: dict[int, None] = {}
     for fact in closed:
         found |= dict.fromkeys(t for (t,) in db.execute(_PAIRED, values | {"fact": fact}))
-    shared: dict[int, int] = {}
+    shared = Counter[int]()
     for node in entities:
-        for (thesis,) in db.execute(_THESES, values | {"node": node}):
-            shared[node_key(thesis)] = shared.get(node_key(thesis), 0) + 1
+        shared.update(node_key(t) for (t,) in db.execute(_THESES, values | {"node": node}))
     found |= dict.fromkeys(sorted(shared, key=lambda thesis: (-shared[thesis], -thesis)))
     yield from islice(found, MAX_KNOWN)
 

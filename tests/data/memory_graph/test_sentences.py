@@ -115,6 +115,7 @@ def test_complements(text: str, wanted: list[str]) -> None:
         ("Brae Castle, which dates from 1340, belongs to Bob.",
              ["Brae Castle | dates from | 1340", "Brae Castle | belongs to | Bob"]),
         ("Anna met a man from Oslo, who owns a boat.", ["Anna | met | man"]),
+        ("Anna lives in Oslo, tbh.", ["Anna | lives in | Oslo"]),
         ("Anna works with Bob, who owns a boat.", ["Anna | works with | Bob", "Bob | owns | boat"]),
     ],
 )  # fmt: skip
