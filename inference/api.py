@@ -18,12 +18,7 @@ from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.evidence import Item, read_evidence
 from turngraph.inference.hub import find_checkpoint, push_checkpoint, save_checkpoint_files
 from turngraph.inference.load import load as load_model
-from turngraph.inference.options import (
-    AnswerOptions,
-    LoadOptions,
-    MemoryOptions,
-    check_share,
-)
+from turngraph.inference.options import AnswerOptions, LoadOptions, MemoryOptions
 from turngraph.inference.questions import Questions
 from turngraph.inference.session import Session
 from turngraph.model.checkpoint import Checkpoint, read_checkpoint
@@ -133,7 +128,7 @@ class QA:
         Raises:
             UserError: evidence or memory graph cannot be read.
         """
-        check_share("abstain_below", abstain_below)
+        options = AnswerOptions(max_new_tokens=max_new_tokens, abstain_below=abstain_below)
         pool = read_evidence(evidence)
         if isinstance(memory, str | Path):
             memory = MemoryOptions(memory)
@@ -142,7 +137,7 @@ class QA:
             self.builder,
             pool,
             memory,
-            AnswerOptions(max_new_tokens=max_new_tokens).resolved(self.config).max_new_tokens,
+            options.resolved(self.config).max_new_tokens,
             confidence=read_confidence(self.checkpoint, abstain_below),
         )
 
@@ -157,10 +152,10 @@ class QA:
         Raises:
             UserError: answers are to be withheld, and nothing says how sure they are.
         """
-        check_share("abstain_below", abstain_below)
         from turngraph.inference.memory_reader import MemoryReader  # needs the memory graph
 
-        limit = AnswerOptions(max_new_tokens=max_new_tokens).resolved(self.config).max_new_tokens
+        options = AnswerOptions(max_new_tokens=max_new_tokens, abstain_below=abstain_below)
+        limit = options.resolved(self.config).max_new_tokens
         assert limit is not None, "resolved"
         confidence = read_confidence(self.checkpoint, abstain_below)
         return MemoryReader(self.model, self.builder, limit, confidence)

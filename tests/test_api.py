@@ -116,6 +116,9 @@ def test_a_blank_question_and_a_wrong_number_are_refused(qa: QA) -> None:
         qa.chat(["Lima grows."]).ask("  ")
     with pytest.raises(ValueError, match="--max_new_tokens: 0 given"):
         next(qa.answer(CONVERSATIONS, max_new_tokens=0))
+    for begin in (qa.chat, qa.reader):
+        with pytest.raises(ValueError, match=r"--abstain_below: 1\.5 given"):
+            begin(abstain_below=1.5)
     with pytest.raises(ValueError, match="--history: 'golden' given, must be one of gold"):
         AnswerOptions(history="golden")  # type: ignore[arg-type]
 
