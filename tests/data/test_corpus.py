@@ -17,7 +17,7 @@ from turngraph.data.cli import StopRequest
 from turngraph.data.corpus.bm25_files import FOLDER
 from turngraph.data.corpus.build import MAX_SMALL, CorpusBuilder
 from turngraph.data.corpus.corpus import Corpus
-from turngraph.data.corpus.files import only_writer
+from turngraph.data.corpus.files import SEAL, only_writer
 from turngraph.data.corpus.segment_writer import Encoder, Stopped
 from turngraph.data.corpus.sign_codes import nearest_codes, sign_codes
 from turngraph.data.corpus.source_files import find_sources
@@ -224,6 +224,16 @@ def test_damage_is_seen(tmp_path: Path, files: Path, name: str) -> None:
     path.unlink()
     with pytest.raises(ValueError, match=f"{name}: missing"):
         Corpus(folder)
+
+
+def test_a_corpus_of_another_format_is_refused(tmp_path: Path, files: Path) -> None:
+    folder = tmp_path / "corpus"
+    build(folder, files)
+    for kind in ("segments", "versions"):
+        path = next((folder / kind).glob(f"*/{SEAL}"))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+        with pytest.raises(ValueError, match=f"{kind}/.*: format 1, not 2"):
+            Corpus(folder)
 
 
 WRONG = {
