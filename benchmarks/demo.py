@@ -91,7 +91,6 @@ TRAINED = (
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the demo: make data, train and answer the rows, and print the table."""
     args = parse(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_GO_ON))  # stops what runs now, too
     console, began = Console(), time.monotonic()
     output = Path(args.output)
     data = output / "data"
@@ -349,4 +348,5 @@ def turngraph_command() -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_GO_ON))  # stops what runs now, too
     run_cli(main)
