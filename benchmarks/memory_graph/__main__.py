@@ -1,14 +1,11 @@
-"""Starts a benchmark of the memory graph: ``retrieval``, ``plan``, ``themes`` and others.
+"""Starts a benchmark of the memory graph: ``retrieval``, ``plan``, ``ontology`` and others.
 
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CHECKPOINT]
 python -m turngraph.benchmarks.memory_graph plan --data FOLDER
-python -m turngraph.benchmarks.memory_graph themes --data FOLDER [--pages FILE]
 python -m turngraph.benchmarks.memory_graph ontology [--parts life planner]
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
-python -m turngraph.benchmarks.memory_graph start [--rounds 5]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
-python -m turngraph.benchmarks.memory_graph postgres_recall --data FOLDER --url URL
 """
 
 import sys
@@ -36,10 +33,6 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import memory_plan
 
         memory_plan.main(argv)
-    elif command == "themes":
-        from turngraph.benchmarks.memory_graph import theme_retrieval
-
-        theme_retrieval.main(argv)
     elif command == "ontology":
         from turngraph.benchmarks.memory_graph import memory_ontology
 
@@ -48,23 +41,14 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import memory_speed
 
         memory_speed.main(argv)
-    elif command == "start":
-        from turngraph.benchmarks.memory_graph import asking_start
-
-        asking_start.main(argv)
     elif command == "extraction":
         from turngraph.benchmarks.memory_graph import extraction
 
         extraction.main(argv)
-    elif command == "postgres_recall":
-        from turngraph.benchmarks.memory_graph import postgres_recall
-
-        postgres_recall.main(argv)
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, answers, plan, themes, ontology, speed, start, extraction "
-        known += "or postgres_recall"
+        known = "retrieval, answers, plan, ontology, speed or extraction"
         raise UserError(f"{command!r} given, must be {known}")
 
 

@@ -6,9 +6,7 @@ MuSiQue-100 and HotpotQA-500 (passages as episodes) and LoCoMo (turns as episode
 and then queried. Rows: BM25, dense and their RRF over the same texts; each traversal, scored by the
 episodes that its facts come from; and ``ask_episodes`` with its default settings, with settings
 chosen on one half of the questions and reported on the other, both ways, and over shuffled edges.
-All rows share one embedder. ``--eigen`` makes themes instead, of graphs filled by rules, and
-compares the traversal along them, with settings chosen in the same way, and its fusion with
-``ask_episodes``, with flat retrieval and ``ask_episodes`` at its default settings.
+All rows share one embedder.
 
 Prints Markdown tables; ``--output`` writes JSON. Vectors are kept in the user's cache folder: the
 first run computes about 150,000 (an hour on one core), later runs none.
@@ -31,11 +29,9 @@ import numpy.typing as npt
 from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
 from turngraph.benchmarks.memory_graph.retrieval_data import FILES, Collection, Question, read
 from turngraph.benchmarks.memory_graph.retrievers import (
-    GRID_EIGEN,
     MIXTURES,
     Filling,
     Ranking,
-    eigen_rankings,
     episodes_ranking,
     fill,
     flat_rankings,
@@ -72,9 +68,8 @@ def main(argv: Sequence[str]) -> None:
     reports = []
     for name in args.benchmarks:
         collections = read(name, Path(args.data))
-        for filling in FILLINGS[name] if not args.eigen else ("rules",):
-            run = measure_eigen if args.eigen else measure
-            reports.append(run(name, filling, collections, embed, args.seed))
+        for filling in FILLINGS[name]:
+            reports.append(measure(name, filling, collections, embed, args.seed))
             print(markdown(reports[-1]), flush=True)
     if args.output:
         write_reports(args.output, [*COMMAND, *argv], reports)
@@ -103,11 +98,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--benchmarks", nargs="+", choices=sorted(FILES), default=list(FILES))
     add("--embedder", default=EMBEDDER, help="sentence encoder")
     add("--seed", type=int, default=0, help="random seed of the halves and of shuffling")
-    add(
-        "--eigen",
-        action="store_true",
-        help="measure themes instead, with utility questions by rules",
-    )
     add("--output", help="JSON file")
     return parser.parse_args(argv)
 
@@ -148,25 +138,6 @@ def measure(
         rows[SHUFFLED] = [picked(again, which)]
     found = {"benchmark": name, "filling": filling, "settings": [described(one) for one in grid]}
     return found | score(rows, questions, baselines, MAIN_DEPTH[name], seed)
-
-
-def measure_eigen(
-    name: str, filling: Filling, collections: Sequence[Collection], embed: Embed, seed: int
-) -> Json:
-    """Measure the traversal along themes; the arguments are those of ``measure``."""
-    questions = [question for collection in collections for question in collection.questions]
-    is_dated = collections[0].dated is not None
-    flat = flat_rankings(collections, embed, dated=is_dated)
-    rows = {row: [ranking] for row, ranking in flat.items()}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        graphs = [
-            stack.enter_context(fill(one, filling, Path(folder) / f"{one.name}.db", embed))
-            for one in collections
-        ]
-        rows[DEFAULTS] = [episodes_ranking(graphs, collections, PPR(top_k=DEPTHS[-1]))]
-        rows |= eigen_rankings(graphs, collections)
-    found: Json = {"benchmark": name, "filling": filling, "settings": list(map(str, GRID_EIGEN))}
-    return found | score(rows, questions, list(flat), MAIN_DEPTH[name], seed)
 
 
 def described(ppr: PPR) -> str:
@@ -304,7 +275,7 @@ def markdown(report: Json) -> str:
         cells += [_interval(found["gain"], "+"), f"{found['milliseconds']:.1f}"]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     for row, found in report["rows"].items():
-        if row == OURS or "eigen" in row:
+        if row == OURS:
             lines += ["", *(f"{row}: {report['settings'][one]}" for one in found["chosen"])]
     if "no_answer" in report:
         lines += [

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +22,7 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.recall import RecallSettings
-from turngraph.data.memory_graph.recall.traverse import traverse
-from turngraph.data.memory_graph.recall.traverse_settings import PPR, Eigen, Restart, Traversal
+from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.normalise import words
 
@@ -40,9 +37,6 @@ MIXTURES = (
     "WaterCircles",
     "BeamSearch + WaterCircles",
     "BeamSearch + WaterCircles + flat",
-)
-GRID_EIGEN = tuple(
-    Eigen(top_k=top_k, gamma=gamma) for top_k, gamma in product((50, 200), (0.0, 0.7))
 )
 GRID = {"num_facts": (0, 3), "episodes": (0.05, 0.2), "damping": (0.5, 0.7)}
 GRID_ADJACENT = {"num_facts": (0, 3), "episodes": (0.2, 1.0), "adjacent": (0.0, 0.3)}
@@ -151,56 +145,6 @@ def mixture_ranking(
         return [source.episode for fact in facts for source in fact.provenance], facts
 
     return _ranking(graphs, collections, mixture, find, embed)
-
-
-def eigen_rankings(
-    graphs: Sequence[MemoryGraph], collections: Sequence[Collection]
-) -> dict[str, list[Ranking]]:
-    """Make themes, and rank episodes by the traversal along them, one ranking a setting.
-
-    The rows are the traversal's own order, the order of ``ask``, which is by closeness, and the
-    fusion of the first with ``ask_episodes``.
-    """
-    for graph in graphs:
-        graph.make_themes()
-    settings = [RecallSettings(Traversal("eigen", eigen=one)) for one in GRID_EIGEN]
-    ppr = RecallSettings(Traversal(ppr=PPR(top_k=10 * DEPTH)))
-
-    def own(graph: MemoryGraph, question: str, asked: RecallSettings) -> list[int]:
-        with graph._recall._view(question, None, asked) as (view, _):
-            keys = traverse(view, asked.traversal).facts.tolist()
-            facts = graph.store.facts(keys)
-        return [place.episode for fact in facts for place in fact.provenance]
-
-    def closest(graph: MemoryGraph, question: str, asked: RecallSettings) -> list[int]:
-        facts = graph.ask(question, settings=asked).facts
-        return [place.episode for fact in facts for place in fact.provenance]
-
-    def fused(graph: MemoryGraph, question: str, asked: RecallSettings) -> list[int]:
-        facts = graph.ask_episodes(question, settings=ppr).facts
-        scores: dict[int, float] = defaultdict(float)
-        for order in ([f.key // 2 for f in facts], own(graph, question, asked)):
-            for place, node in enumerate(dict.fromkeys(order)):
-                scores[node] += 1 / (RRF + 1 + place)
-        return sorted(scores, key=lambda node: -scores[node])
-
-    rows = {"eigen": own, "eigen, by closeness": closest, "RRF of ask_episodes and eigen": fused}
-    return {
-        row: [
-            _ranking(graphs, collections, row, partial(_without_facts, find, one))
-            for one in settings
-        ]
-        for row, find in rows.items()
-    }
-
-
-def _without_facts(
-    find: Callable[[MemoryGraph, str, RecallSettings], list[int]],
-    settings: RecallSettings,
-    graph: MemoryGraph,
-    question: str,
-) -> tuple[list[int], Sequence[Fact]]:
-    return find(graph, question, settings), ()
 
 
 def episodes_ranking(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from turngraph.data.eigen.utility_questions import (
     NUM_QUESTIONS,
     Chunk,
     Kind,
-    Stated,
     questions_by_rules,
 )
 from turngraph.data.embedding import Embed
@@ -36,8 +35,6 @@ DECIMALS = 6
 WORD_WEIGHT = 0.8
 """Of 0.2, 0.4 and 0.8, best on MuSiQue and on both halves of LoCoMo (docs/results.md)."""
 SHARED_WEIGHT = 0.2
-Read = Callable[[str], Sequence[Stated]]
-"""Reads the statements of a text."""
 
 
 class EigenIndex:
@@ -53,7 +50,6 @@ class EigenIndex:
         word_weight: what BM25+, as a share of its best score, adds to a passage's cosine.
         shared_weight: share of the score of the best passages that is added to those which share
             a rare name with them; 0: none.
-        read: reads the statements of passages of running text, for their questions.
 
     Attributes:
         themes: of level 1, by source, whose members are positions in the pool.
@@ -78,7 +74,6 @@ class EigenIndex:
         themes: ThemeSettings | None = DEFAULT,
         word_weight: float = WORD_WEIGHT,
         shared_weight: float = SHARED_WEIGHT,
-        read: Read | None = None,
     ) -> None:
         self.pool, self.embed, self.settings = pool, embed, settings
         self.word_weight, self.shared_weight = word_weight, shared_weight
@@ -90,7 +85,7 @@ class EigenIndex:
         self._own = unit_vectors(embed(texts), "passage") if texts else np.zeros((0, 1))
         names = [""] * len(texts) if sources is None else [sources[i] for i in self.chunks.tolist()]
         by_source = [np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)]
-        self._ask(texts, by_source, num_questions, read)
+        self._ask(texts, by_source, num_questions)
         found: list[Theme] = []
         neighbours = []
         for part in by_source:
@@ -112,14 +107,12 @@ class EigenIndex:
         self.themes = tuple(_moved(theme, self.chunks) for theme in found)
         self.upper = upper
 
-    def _ask(
-        self, texts: Sequence[str], by_source: Sequence[np.ndarray], num: int, read: Read | None
-    ) -> None:
+    def _ask(self, texts: Sequence[str], by_source: Sequence[np.ndarray], num: int) -> None:
         """Make the utility questions of every source, and their vectors."""
         asked: list[str] = []
         owners: list[int] = []
         for part in by_source if num else ():
-            chunks = [self._chunk(chunk, texts[chunk], read) for chunk in part.tolist()]
+            chunks = [self._chunk(chunk, texts[chunk]) for chunk in part.tolist()]
             for question in questions_by_rules(chunks, num):
                 asked.append(question.text)
                 owners.append(int(part[question.chunk]))
@@ -129,16 +122,10 @@ class EigenIndex:
         self._asked = unit_vectors(self.embed(asked), "question") if asked else np.zeros((0, width))
         self._mixed = mixed_vectors(self._own, self._asked, self.owners)
 
-    def change_owners(self, owners: np.ndarray) -> None:
-        """Give the questions to other chunks for the search: the control for what they add."""
-        self.owners = owners
-        self._mixed = mixed_vectors(self._own, self._asked, owners)
-
-    def _chunk(self, number: int, text: str, read: Read | None) -> Chunk:
+    def _chunk(self, number: int, text: str) -> Chunk:
         passage = self.pool[int(self.chunks[number])]
         kind: Kind = passage.source if passage.source in ("table", "infobox") else "text"
-        stated = tuple(read(text)) if read is not None and kind == "text" else ()
-        return Chunk(text, stated, tuple(entity.label for entity in passage.entities), kind)
+        return Chunk(text, (), tuple(entity.label for entity in passage.entities), kind)
 
     def _quotes(self, theme: Theme, texts: Sequence[str]) -> list[int]:
         """Return the chunks that a theme of a pool quotes: whole passages, with known vectors."""

@@ -16,7 +16,6 @@ from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
 from turngraph.benchmarks.memory_graph.memory_retrieval import (
     markdown,
     measure,
-    measure_eigen,
     no_answer,
     score,
 )
@@ -152,15 +151,6 @@ def test_every_row_is_there(tmp_path: Path, filling: str) -> None:
         assert f"| {row} |" in table
     assert report["rows"]["ask_episodes"]["recall"][2][0] == 1
     assert "unanswerable questions" in table
-
-
-def test_every_row_of_themes_is_there(tmp_path: Path) -> None:
-    report = measure_eigen("locomo", "rules", [collection(dated=TEXTS)], word_vectors, 0)
-    table = markdown(report)
-    for row in ("RRF", "eigen", "eigen, by closeness", "RRF of ask_episodes and eigen"):
-        assert f"| {row} |" in table
-        assert report["rows"][row]["recall"][2][0] == 1
-    assert "eigen: Eigen(top_k=50, gamma=0.0, num_starts=5, max_pops=64)" in table
 
 
 def test_bm25_and_dense_rank_as_expected() -> None:

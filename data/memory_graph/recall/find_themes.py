@@ -40,6 +40,8 @@ ORDER BY c.id, p.fact"""
 """Selects all facts that chunks state."""
 MAX_COMPARED = 256
 """Best theses among which those that fit into the words are chosen."""
+MAX_MEMBERS = 256
+"""Heaviest chunks of a theme whose statements are compared with the question."""
 NUM_WORDED = 512
 """Theses with the words of the question whose ranking is fused with that by closeness."""
 
@@ -70,8 +72,8 @@ def find_themes(
     whose: dict[int, int] = {}  # chunk: the first theme that has it
     for theme in best:
         chunks = index.chunks_of(theme).tolist()
-        heaviest = chunks[: settings.max_members]
-        for chunk in [*heaviest, *(c for c in chunks[settings.max_members :] if c in found_at)]:
+        rest = (chunk for chunk in chunks[MAX_MEMBERS:] if chunk in found_at)
+        for chunk in [*chunks[:MAX_MEMBERS], *rest]:
             whose.setdefault(chunk, theme)
     chosen = _closest(store, index, view, list(whose), settings)
     themes, facts = [], []
@@ -142,7 +144,7 @@ def _closest(
     rows, near = rows[near >= settings.min_similarity], near[near >= settings.min_similarity]
     found: dict[int, tuple[int, Fact]] = {}
     left = settings.max_words
-    best = _ranked(view, rows[:, 1], near, settings)[:MAX_COMPARED]
+    best = _ranked(view, rows[:, 1], near)[:MAX_COMPARED]
     facts = store.facts(rows[best, 1].tolist())
     order = _by_speaker(view, facts, rows[best, 2], settings.others)
     best, facts = best[order], [facts[i] for i in order.tolist()]
@@ -166,13 +168,9 @@ def _closest(
     return [(chunk, with_end(fact, ended.get(key))) for key, (chunk, fact) in found.items()]
 
 
-def _ranked(
-    view: QuestionView, keys: np.ndarray, near: np.ndarray, settings: AskThemes
-) -> np.ndarray:
+def _ranked(view: QuestionView, keys: np.ndarray, near: np.ndarray) -> np.ndarray:
     """Return the numbers of facts, best first: by their closeness, and by their words."""
     by_closeness = np.lexsort((keys, -near))
-    if not settings.by_words:
-        return by_closeness
     nodes, _ = view.nearest_by_words(NUM_WORDED, THESIS)
     places = {node_key(node): place for place, node in enumerate(nodes.tolist())}
     with_words = [i for i, key in enumerate(keys.tolist()) if key in places]

@@ -47,8 +47,6 @@ class AskThemes:
         max_words: most words of their statements together.
         max_facts: most statements together.
         min_similarity: statements with a smaller cosine to the question are left out.
-        max_members: heaviest chunks of a theme whose statements are compared with the question.
-        by_words: rank statements by their words, too, and not by their closeness alone.
         others: where a question names someone who speaks, factor of the reciprocal rank of what
             others say; 1: all speakers count alike.
         search: settings of the search along the graph of chunks and themes.
@@ -57,14 +55,12 @@ class AskThemes:
     num_themes: int = 12
     max_words: int = 400
     max_facts: int = 100
-    max_members: int = 256
     min_similarity: float = 0.0
-    by_words: bool = True
     others: float = 0.4
     search: SearchSettings = SEARCH
 
     def __post_init__(self) -> None:
-        for name in ("num_themes", "max_words", "max_facts", "max_members"):
+        for name in ("num_themes", "max_words", "max_facts"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
         if not -1 <= self.min_similarity <= 1:

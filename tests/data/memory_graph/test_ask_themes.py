@@ -121,12 +121,10 @@ def test_what_a_named_speaker_said_comes_before_what_others_said(tmp_path: Path)
     assert named_speakers("The end, Anna?", ["The Anna", "The Bob"]) == {"The Anna"}
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("num_themes", 0), ("max_words", 0), ("max_facts", 0), ("max_members", 0)]
-)
-def test_a_wrong_setting_is_named(name: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"{name}: {value} given, must be at least 1"):
-        AskThemes(**{name: value})
+def test_a_wrong_setting_is_named() -> None:
+    for name in ("num_themes", "max_words", "max_facts"):
+        with pytest.raises(ValueError, match=f"{name}: 0 given, must be at least 1"):
+            AskThemes(**{name: 0})
     with pytest.raises(ValueError, match="min_similarity: 2 given"):
         AskThemes(min_similarity=2)
 
