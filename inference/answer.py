@@ -64,8 +64,7 @@ def _answer_file(job: AnswerJob, main: bool) -> None:
             else:
                 loaded = answer_all(job, questions, file, stop)
         if file and job.explain:
-            model, builder = loaded or load(job.checkpoint, job.loading)
-            builder.cut = options.cut_edges
+            model, builder = loaded or load(job.checkpoint, job.loading, options.cut_edges)
             explain_answers(
                 model=model,
                 builder=builder,
@@ -101,8 +100,7 @@ def answer_all(
     """
     main, options = file is not None, job.options
     with file or nullcontext():
-        model, builder = load(job.checkpoint, job.loading)
-        builder.cut = options.cut_edges
+        model, builder = load(job.checkpoint, job.loading, options.cut_edges)
         if file is not None:
             file.begin()
             file.write_in_order(questions.errors)

@@ -40,8 +40,7 @@ class WindowAnswerer:
     def __init__(self, job: AnswerJob) -> None:
         self.job, options = job, job.options
         self.questions = Questions.read(job.input, options)
-        self.model, self.builder = load(job.checkpoint, job.loading)
-        self.builder.cut = options.cut_edges
+        self.model, self.builder = load(job.checkpoint, job.loading, options.cut_edges)
         self.confidence = read_confidence(job.checkpoint, options.abstain_below)
 
     def answer(self, window: Window) -> dict[int, Json]:

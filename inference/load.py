@@ -21,6 +21,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.embedding import cached
 from turngraph.data.examples import ExampleBuilder
+from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.prompt import Prompt
 from turngraph.inference.options import LoadOptions
 from turngraph.model.checkpoint import Checkpoint, load_checkpoint
@@ -33,13 +34,14 @@ logger = logging.getLogger("infer")
 def load(
     checkpoint: Checkpoint,
     options: LoadOptions = LoadOptions(),
-    beside: EvidenceModel | None = None,
+    cut: CutEdges = "nothing",
 ) -> tuple[EvidenceModel, ExampleBuilder]:
     """Load a checkpoint's model in evaluation mode, and the builder of its examples.
 
     Args:
         checkpoint: of the model.
         options: how it is loaded.
+        cut: edges that the builder leaves out or draws at random, a control.
 
     Raises:
         UserError: base model, tokenizer or device cannot be used.
@@ -54,7 +56,7 @@ def load(
         raise UserError(f"--device {device!r}: {error}") from None
     logger.info("checkpoint %s on %s", checkpoint.folder, device)
     config = replace(checkpoint.config, evidence=options.applied(checkpoint.config.evidence))
-    builder = load_builder(config, options.base_model, options.device, trusted)
+    builder = load_builder(config, options.base_model, options.device, trusted, cut)
     return model, builder
 
 
@@ -81,6 +83,7 @@ def load_builder(
     base_model: str | None = None,
     device: str | None = None,
     trusted: Collection[str] = (),
+    cut: CutEdges = "nothing",
 ) -> ExampleBuilder:
     """Load tokenizer and sentence encoder of a config as the builder of its examples.
 
@@ -89,6 +92,7 @@ def load_builder(
         base_model: where its base model is now, if not where the config says.
         device: of the sentence encoder; None: the process's GPU, else the CPU.
         trusted: names of models whose own Python code may run.
+        cut: as in ``load``.
 
     Raises:
         UserError: the tokenizer cannot be found, needs Python code that is not trusted, or has
@@ -113,6 +117,7 @@ def load_builder(
     builder = ExampleBuilder(
         prompt,
         config.evidence,
+        cut=cut,
         memory_graph=config.memory_graph,
         mentions=config.model.answers == "nodes" or config.model.layer > 0,
     )

@@ -87,7 +87,7 @@ def _blocks(text: str, start: int) -> Iterator[Span]:
         return
     at = start
     while (newline := text.find("\n", at)) >= 0:
-        if _ends_block(text, start, at, newline):
+        if _ends_block(text, at, newline):
             if start < newline:
                 yield start, newline
             start = newline + 1
@@ -96,7 +96,7 @@ def _blocks(text: str, start: int) -> Iterator[Span]:
         yield start, len(text)
 
 
-def _ends_block(text: str, start: int, line: int, newline: int) -> bool:
+def _ends_block(text: str, line: int, newline: int) -> bool:
     following = text[newline + 1 : newline + 80].split("\n", 1)[0]
     if not following.strip() or line == newline or text[line:newline].isspace():
         return True

@@ -126,9 +126,11 @@ def readings(
     for first, starts in enumerate(forms):
         for label in (one for start in starts for one in labels.get(start, ())):
             places = _places(label.words, forms, first)
-            if not places or (is_where and not label.is_event and not _is_place(ontology, label)):
+            if not places or (
+                is_where and not label.is_event and not is_place(ontology, label.iri)
+            ):
                 continue
-            places, lacks = _with_ending(label, words, places, is_where)
+            places, lacks = _with_ending(label, words, places)
             if lacks and label.words == ("be",):
                 continue
             term = Term(places, label.iri, label.is_event, label.is_amount)
@@ -170,7 +172,7 @@ def _places(words: Sequence[str], forms: Sequence[frozenset[str]], first: int) -
 
 
 def _with_ending(
-    label: Label, words: Sequence[str], places: tuple[int, ...], is_where: bool
+    label: Label, words: Sequence[str], places: tuple[int, ...]
 ) -> tuple[tuple[int, ...], bool]:
     """Return the places with that of the label's preposition, and whether it lacks."""
     if not label.ending:
@@ -181,10 +183,6 @@ def _with_ending(
         if lower[place] == label.ending:
             return (*places, place), False
     return places, label.ending not in (lower[:1] + lower[-1:])
-
-
-def _is_place(ontology: Ontology, label: Label) -> bool:
-    return is_place(ontology, label.iri)
 
 
 def is_place(ontology: Ontology, iri: str) -> bool:
