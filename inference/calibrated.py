@@ -21,8 +21,8 @@ def read_confidence(
 
     Args:
         checkpoint: its metrics have the calibration.
-        abstain_below: probability below which answers are withheld; None: that of the checkpoint's
-            metrics, as the packaged reader has one, else never.
+        abstain_below: probability below which answers are withheld; None: the threshold in the
+            checkpoint's metrics, such as the packaged reader has; without one, never.
 
     Raises:
         UserError: answers are to be withheld, and there is no calibration for them.

@@ -41,7 +41,7 @@ class AnswerStream:
         self._column = 0
 
     def add(self, ids: Tensor) -> None:
-        """Add one token, [1], as a model.s ``generate`` passes it to ``on_token``."""
+        """Add one token, [1], as a model's ``generate`` passes it to ``on_token``."""
         self._write(self.text.add(ids))
 
     def end(self, answer: str | None) -> None:

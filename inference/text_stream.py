@@ -42,7 +42,8 @@ class TextStream:
     def end(self, answer: str) -> str:
         """Return what is left of the whole answer.
 
-        All of it where a tokenizer took back what it had read: ``restarts`` is then true.
+        Where the tokenizer took back text that was given out, this is the whole answer, and
+        ``restarts`` is then true.
         """
         if self.restarts(answer):
             self.text = ""

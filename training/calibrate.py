@@ -20,7 +20,7 @@ FOLDS = 5
 def calibrate(records: Sequence[Json]) -> Calibration | None:
     """Fit a logistic regression that tells right answers from wrong ones.
 
-    Its error is estimated on questions of conversations that a fit has not seen.
+    The calibration's error is estimated on conversations that its fit has not seen.
 
     Args:
         records: prediction records of tune questions, with ``hit_at_1``.

@@ -256,8 +256,8 @@ class LiveBytes(TorchDispatchMode):
     """Counts the bytes of all tensors that operations have touched and that still exist.
 
     Attributes:
-        now: bytes at the moment.
-        peak: most of them.
+        now: number of bytes at the moment.
+        peak: the largest number so far.
         launches: operations that have made a new tensor, not a view.
     """
 

@@ -87,7 +87,7 @@ class Run:
             self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
 
     def resume(self, data: str, anyway: bool) -> None:
-        """Load the newest checkpoint of the output folder, else that which the run starts from.
+        """Load the newest checkpoint of the output folder, else ``training.start_from``.
 
         Args:
             data: fingerprint of the training examples; the checkpoint's must be equal.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 LOG = "log.jsonl"
 FIRST = b'{"step": '
-"""Beginning of each of its lines."""
+"""Beginning of each line of log.jsonl."""
 
 
 class RunLog:

@@ -329,9 +329,9 @@ class ChatGraph(ConversationGraph):
         """Return how many of a chat's turns the graph was given.
 
         Args:
-            noted: how many were noted, each after it was remembered: a process that is killed
-                between the two has remembered more. A turn below that lacks its episodes was
-                forgotten.
+            noted: number of turns that the caller has noted, each after the graph remembered it. If
+                a process was killed between the two, the graph has more turns. A turn below this
+                number whose episodes are missing was forgotten.
             num_turns: number of the chat's turns.
         """
         if self.read_only:

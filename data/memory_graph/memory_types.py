@@ -59,8 +59,8 @@ class Triplet:
         hypothesis: whether it was said only as a possibility; it then supersedes nothing.
         span: span in the episode's text; None: all of it.
         replaces: old facts that it replaces according to the input (extractor ``given``).
-        local: those of its ends that only the episode's own text can mean ("the bridge"): another
-            text's object of that name is another one.
+        local: ends that only this episode's text can mean ("the bridge"): the same name in another
+            text is another object.
     """
 
     subject: str

@@ -63,7 +63,7 @@ def is_passive(words: Sequence[str], term: Term, names: Sequence[LinkedName]) ->
 
 
 def is_owner(words: Sequence[str], name: LinkedName, term: Term) -> bool:
-    """Return whether a name stands before a noun of events as who did them: "Anna's trips"."""
+    """Return whether a name before a noun of events says who did them: "Anna's trips"."""
     is_possessive = words[name.stop - 1].endswith(("'s", "’s", "s'", "s’"))
     return term.is_event and is_possessive and name.stop <= term.first
 

@@ -110,7 +110,7 @@ class TypedFact:
     unknown: str | None = None
 
     def holds(self, moment: int) -> bool:
-        """Return whether it holds at a second; the formula of ``memory ask --as_of``."""
+        """Return whether the fact holds at a second, by the rule of ``memory ask --as_of``."""
         begun = self.begins is None or self.begins <= moment
         return begun and (self.ends is None or moment < self.ends)
 

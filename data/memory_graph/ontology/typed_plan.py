@@ -84,9 +84,9 @@ def sparql_of(
 ) -> str:
     """Return the query of a selection: ``?f`` the fact, ``?s`` its subject, ``?o`` the other end.
 
-    With measures also ``?n``, a number, and ``?a``, the fact that tells it; unbound: none does.
-    Facts that begin after a second are left out, and those that another one corrects: it supersedes
-    them and begins when they do.
+    With measures also ``?n``, a number, and ``?a``, the fact that tells the number; both are
+    unbound where no fact tells one. Left out are facts that begin after a second, and facts that
+    another one corrects: one that supersedes them and begins when they do.
 
     Args:
         selection: of a plan.

@@ -308,7 +308,7 @@ def _with_article(words: Sequence[Token], index: int) -> int:
 
 
 def coordinated(question: str) -> tuple[str, ...]:
-    """Return one question for each of two names that a question coordinates or compares; else it.
+    """Return a question for each of two names that are coordinated or compared; else the question.
 
     "Are X and Y both rivers?" becomes "Are X rivers?" and "Are Y rivers?", which retrieval takes as
     it does others. In doubt the question is not split.

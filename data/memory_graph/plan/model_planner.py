@@ -224,7 +224,7 @@ class ModelPlanner:
         return [None if value is None else read_answer(value) or None for value in values]
 
     def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
-        """Return the answer of each question from its parts; None without an answer of these."""
+        """Return the answer of each question from its parts; None if no part has an answer."""
         values = self.replies.some(
             stages.aggregate_prompt(*each) if any(sub.answer for sub in each[1]) else None
             for each in questions

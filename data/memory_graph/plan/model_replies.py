@@ -41,12 +41,12 @@ class ReplyCache:
         self._replies.clear()
 
     def find(self, keys: Sequence[str]) -> dict[str, Any]:
-        """Return the known replies among those of some keys."""
+        """Return the cached replies by their keys, without the keys that have none."""
         self._drop_what_is_forgotten()
         return {key: self._replies[key] for key in keys if key in self._replies}
 
     def keep(self, replies: dict[str, Any]) -> None:
-        """Add replies, unless something was deleted since ``find``: their prompts may have it."""
+        """Add replies, unless something was deleted since ``find`` that prompts may repeat."""
         if self._drop_what_is_forgotten():
             return
         if len(self._replies) + len(replies) > MAX_REPLIES:

@@ -73,7 +73,7 @@ class PlanSettings:
 
 Match = Callable[[Sequence[str]], list[tuple[Matched, ...]]]
 """Returns for each name the objects that it may mean, best first, at most ``num_candidates``; ()
-for a name like none. All names are embedded together."""
+for a name that is like no object's. All names are embedded together."""
 
 
 @dataclass(frozen=True, slots=True)

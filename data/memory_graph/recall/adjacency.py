@@ -115,8 +115,9 @@ class Adjacency:
     def holds_until(self, second: int) -> float:
         """Return a second until which what holds at a given one does not change.
 
-        It is the next one at which a node or an edge begins or ceases to hold, or one before it
-        where rows were removed. Rows that are written move it, so that all are read seldom.
+        This is the next second at which a node or an edge begins or ceases to hold, or an earlier
+        one where rows were removed. Rows that are written move it, so that reading all rows for it
+        is rare.
         """
         since, until = self._unchanging
         if not since <= second < until:

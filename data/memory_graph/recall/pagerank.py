@@ -1,9 +1,9 @@
 """Personalised PageRank from the linked objects, over objects, theses and episodes.
 
 HippoRAG (arXiv 2405.14831) ranks passages in this way. A thesis or an episode has the score of its
-node. A simple triplet has the score that a separate node between its ends would have: the part that
-stays of the score that flows over it in both directions. (With the mean of its ends' scores, every
-triplet at a hub would be ranked first.)
+node. A simple triplet has the score that a separate node between its ends would have: of the score
+that flows over the triplet in both directions, the part that would stay at that node. (With the
+mean of its ends' scores, every triplet at a hub would be ranked first.)
 
 A matrix of the whole graph would have to be rebuilt for every revision, moment and restriction.
 Instead, the rounds of the power iteration start at the linked objects and spread over the nodes

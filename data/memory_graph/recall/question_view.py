@@ -158,7 +158,8 @@ class QuestionView:
     def outdated(self, keys: np.ndarray, is_now: bool) -> set[int]:
         """Return the keys of episodes that state facts of which none holds at the moment.
 
-        Now, a sentence about what has ended keeps its episode, as it is asked about, too.
+        If the moment is now, an episode with a sentence about what has ended is not among them, as
+        such facts are asked about, too.
         """
         episodes = [key // 2 for key in keys.tolist() if self.is_episode(key)]
         said = self._db.execute(SAID_IN, (json.dumps(episodes),)).fetchall()
@@ -175,7 +176,7 @@ class QuestionView:
         return ended_parts(self._db, keys, self._moment.as_of)
 
     def out_of_time(self, keys: np.ndarray) -> set[int]:
-        """Return the facts of which all has ended, and undated ones that were said later."""
+        """Return the facts whose parts have all ended, and undated facts that were said later."""
         given = keys.tolist()
         theses = [key for key in given if not self.is_episode(key)]
         ended = self.ended_parts(theses)

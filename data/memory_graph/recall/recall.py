@@ -416,7 +416,7 @@ class Recall:
     def holds_until(self, second: int) -> float:
         """Return a second up to which no fact begins or ceases to hold; see ``Adjacency``.
 
-        What is recalled at the given second, with the same record, is recalled at each before it.
+        While the record is the same, each second before it recalls what the given second recalls.
         """
         return self.adjacency.holds_until(second)
 

@@ -71,13 +71,13 @@ class Recollection:
     by_similarity: bool = False
     mode: Mode = "facts"
     themes: tuple[RecalledTheme, ...] = ()
-    """Themes that ``ask_themes`` found, best first; its facts come theme by theme."""
+    """Themes that ``ask_themes`` found, best first; ``facts`` are then theme by theme."""
     behind: tuple[str | None, ...] = ()
     """Sources whose themes do not show the record yet (``ask_themes`` and "eigen")."""
     without_themes: bool = False
     """Whether all facts were searched in place of the themes, which the graph does not have."""
     plan: PlanTrace | None = None
-    """What ``ask_planned`` did; its facts, or episodes, are those of the question and all steps."""
+    """What ``ask_planned`` did; ``facts`` are then those of the question and of all steps."""
     answer: ReadAnswer | None = None
     """What a reader answers from the facts; None: none was asked, or nothing was recalled."""
 

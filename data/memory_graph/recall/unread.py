@@ -31,7 +31,7 @@ class UnreadEpisodes:
         self._keys: np.ndarray = np.empty(0, dtype=np.int64)
 
     def near(self, view: QuestionView, min_similarity: float) -> np.ndarray:
-        """Return the keys of those closest to a question, int64.
+        """Return the keys of the unread episodes closest to a question, int64.
 
         Args:
             view: the graph as the question sees it.

@@ -32,7 +32,7 @@ _UNDATED = """SELECT 2 * n.id, n.said, n.valid_to FROM json_each(?1) k
 
 
 class EndedPart(NamedTuple):
-    """When the last ended part of a thesis or an episode did, and whether nothing is left."""
+    """When the last ended part of a thesis or an episode ended, and whether all parts have."""
 
     time: str
     is_whole: bool
@@ -61,7 +61,7 @@ def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, End
 
 
 def with_end(fact: Fact, part: EndedPart | None) -> Fact:
-    """Return a fact with the end of its parts: that of a thesis if all have ended."""
+    """Return a fact with the time at which parts of it ended; it ends a thesis if all have."""
     if part is None:
         return fact
     if part.is_whole and fact.type == "thesis" and fact.valid_to is None:
@@ -72,7 +72,8 @@ def with_end(fact: Fact, part: EndedPart | None) -> Fact:
 def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> str | None:
     """Return when a fact begins: at its own time, else when it was said.
 
-    None: at an unknown time, as of "lived in Cork until 2010", which had ended when it was said.
+    None: the time is unknown, as of "lived in Cork until 2010": the fact had ended when it was
+    said.
     """
     if valid_from is not None or said is None:
         return valid_from
@@ -82,7 +83,8 @@ def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> 
 def not_begun(db: Database, keys: Iterable[int], second: int) -> set[int]:
     """Return the facts without a begin that were said only after a second.
 
-    What had ended when it was said ("lived in Cork until 2010") began at an unknown time before.
+    A fact that had ended when it was said ("lived in Cork until 2010") is not among them: it began
+    at an unknown time before.
     """
     rows = db.execute(_UNDATED, (json.dumps(list(keys)),)).fetchall()
     later = {key: (said, end) for key, said, end in rows if start(said) > second}

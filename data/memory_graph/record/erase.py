@@ -40,7 +40,7 @@ class Eraser:
         self._near: set[int] = set()  # nodes that may have lost their last edge
 
     def erase(self, episodes: Iterable[int], objects: Iterable[int] = ()) -> None:
-        """Delete episodes, and objects with all their names, also those that a user gave."""
+        """Delete episodes, and objects with all their names, also names that a user gave."""
         episodes, objects = list(episodes), list(objects)
         self.db.execute("DELETE FROM journal")
         erased = erase_themes(self.db, episodes, self.revision)

@@ -136,19 +136,20 @@ _ALIAS_WORDS = "SELECT a.id, a.spelling FROM json_each(?) k JOIN aliases a ON a.
 def index_facts(db: Database, keys: Iterable[int], remove: bool = False) -> int:
     """Add facts to ``fact_words`` with their current text; simple triplets without time.
 
-    Returns the number of facts that are there.
+    Returns the number of the given facts that the record has.
 
     Args:
         db: inside a write.
         keys: of the facts.
-        remove: remove them instead. The index has no copy of its texts: to change a fact's text
-            (a name at one of its ends), remove the fact, change it, and add it again.
+        remove: remove the facts instead. The index has no copy of its texts: to change a fact's
+            text (a name at one of its ends), remove the fact, change the text, and add the fact
+            again.
     """
     return index_rows(db, "fact_words", indexed_texts(db, keys), remove)
 
 
 def indexed_texts(db: Database, keys: Iterable[int]) -> Rows:
-    """Return the keys of facts that are there, each with the text that ``fact_words`` has."""
+    """Return the keys of facts that the record has, each with its text in ``fact_words``."""
     keys = list(keys)
     nodes, edges = ([key >> 1 for key in keys if key & 1 == odd] for odd in (0, 1))
     return db.execute(_FACT_WORDS, (json.dumps(nodes), json.dumps(edges)))

@@ -29,8 +29,8 @@ TIMES = {
 }
 """Id and times of the rows of each table that has times."""
 FAR, NEAR = 100, 1 << 26
-"""Highest id: so many times the number of rows, and so many more. Arrays by id take memory for each
-id below it, also for those of forgotten rows."""
+"""The highest id that is believed is FAR times the number of rows, plus NEAR. Arrays by id take
+memory for each id below the highest, also for the ids of forgotten rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ _RULES = {
 
 
 def unreadable_times(db: Database) -> list[Problem]:
-    """Return the tables that have times which are none."""
+    """Return the tables with a value in a column of times that is no time."""
     problems = []
     for table in TIMES:
         wrong = (row[0] for row in rows_with_times(db, table) if not all(map(_is_time, row[1:])))

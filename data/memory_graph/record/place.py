@@ -19,16 +19,17 @@ def is_url(place: str | Path) -> bool:
 
 
 def parse_query(url: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return what is before the parameters of a URL, and these, decoded as libpq does.
+    """Return the part of a URL before its parameters, and the parameters as libpq decodes them.
 
-    A "+" is no blank. What is before them is not parsed: a password may have any character.
+    A "+" is no blank. The part before the parameters is not parsed, as a password may have any
+    character.
     """
     base, _, query = url.partition("?")
     return base, parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
 
 
 def shown(place: str | Path) -> str:
-    """Return a place for messages: of a URL without password and options, which may hold one."""
+    """Return a place for messages: a URL loses its password, and options that may hold one."""
     if not is_url(place):
         return str(place)
     base, values = parse_query(str(place))

@@ -48,10 +48,10 @@ WRITE = (
     " SET LOCAL lock_timeout = {wait};"
     " SELECT 1 FROM meta WHERE name = 'revision' FOR UPDATE"
 )
-"""A writer locks the tenant's revision first, so that a tenant has one at a time; what it reads
-from then on, no other can change."""
+"""A writer locks the tenant's revision first, so that a tenant has one writer at a time, and nobody
+else changes what this writer reads from then on."""
 KEPT = ("SELECT value FROM meta", "SELECT stamp FROM stamps", "SELECT name, value FROM counters")
-"""What is asked again and again, and read once in a transaction that sees one revision."""
+"""Queries that are made again and again; a transaction that sees one revision makes each once."""
 PLAIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ {access}; SET LOCAL ROLE {role}"
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """NUL in JSON: a column of JSON takes it, but no operator reads it."""
@@ -102,7 +102,7 @@ _pools_lock = Lock()
 
 
 def pool_of(conninfo: str, size: int = POOL_SIZE) -> ConnectionPool:
-    """Return this process's pool of connections to a database; none is open before it is used."""
+    """Return this process's pool of connections to a database, which opens them when needed."""
     key = conninfo, size, os.getpid()
     with _pools_lock:
         if key not in _pools:

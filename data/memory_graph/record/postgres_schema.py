@@ -307,10 +307,10 @@ def grant(db: Connection, role: str) -> str:
 
     Args:
         db: of the schema's owner.
-        role: that exists.
+        role: an existing one, of a program.
 
     Returns:
-        The statement that does it.
+        The statement that grants this.
     """
     quoted = role.replace('"', '""')
     statement = f'GRANT {program_role(group_role(db))} TO "{quoted}"'

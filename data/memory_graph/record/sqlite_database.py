@@ -124,7 +124,7 @@ class SqliteWords:
         self.db = db
 
     def add(self, table: str, rows: Sequence[tuple[int, str]]) -> None:
-        """Add rows; sorted, as each step back in row ids makes another segment."""
+        """Add rows in the order of their ids: at each step back FTS5 makes another segment."""
         self.db.executemany(f"INSERT INTO {table} (rowid, words) VALUES (?, ?)", sorted(rows))
 
     def remove(self, table: str, rows: Sequence[tuple[int, str]]) -> None:

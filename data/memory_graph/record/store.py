@@ -102,7 +102,7 @@ class Store:
     derived: Path
     """Folder of the derived files."""
     is_file = True
-    """Whether the record is a file, or in memory, from which what was deleted has to be purged."""
+    """Whether the record is a file or in memory, where deleted rows have to be purged."""
 
     def __init__(
         self, path: str | Path, read_only: bool = False, wait: float = WAIT_SECONDS

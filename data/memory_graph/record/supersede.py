@@ -39,12 +39,13 @@ CLOSED_BY = """SELECT s.boundary FROM supersessions s
 def supersede(db: Database, old: int, new: int, now: str, revision: int) -> list[int]:
     """Close an old fact where a new one begins, and return the keys of the changed facts.
 
-    The boundary is the begin of the new fact: by its text, else when it was said, else now. It
-    becomes the begin of a new fact without one. If the new fact is older (it begins before the old
-    one; or, if that is unknown, was said before it), the old fact closes it instead, and so it does
-    if it begins after the boundary (a plan). A hypothesis closes nothing, nor does a fact that had
-    ended at the boundary. Theses follow the triplets of their sentences: "Anna moved to Bergen in
-    June", said in July, closes "Anna lives in Paris" in June.
+    The boundary is the begin of the new fact: by its text, else when it was said, else now. A new
+    fact without a begin begins at the boundary. If the new fact is older (it begins before the old
+    one; or, where a begin is unknown, it was said before the old one), the old fact closes the new
+    one instead. The old fact does so, too, if it begins after the boundary (a plan). A hypothesis
+    closes nothing, nor does a fact that had ended at the boundary. Theses follow the triplets of
+    their sentences: "Anna moved to Bergen in June", said in July, closes "Anna lives in Paris" in
+    June.
 
     Args:
         db: inside a write, with the supersessions of the triplets if these are theses.

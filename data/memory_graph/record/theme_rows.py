@@ -138,7 +138,7 @@ def changed_sources(db: Database, maker: str | None = None) -> list[str | None]:
 
 
 def maker_of_questions(db: Database) -> str | None:
-    """Return who made the questions of the last themes; None: there are none."""
+    """Return who made the questions of the last themes; None: there are no themes."""
     row = db.execute("SELECT maker FROM themed ORDER BY revision DESC LIMIT 1").fetchone()
     return None if row is None else str(row[0])
 
@@ -179,7 +179,7 @@ def chunk_texts(db: Database, chunks: Iterable[ChunkRow]) -> list[str]:
 
 
 def theses_of(db: Database, source: str | None) -> list[ThesisRow]:
-    """Return the theses of a source with their places, whenever they hold, in that order."""
+    """Return the theses of a source, whenever they hold, in the order of their places."""
     return [ThesisRow(*row) for row in db.execute(_THESES, (source,))]
 
 

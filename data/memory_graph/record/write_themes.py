@@ -149,7 +149,7 @@ def set_grouped(db: Database, revision: int) -> None:
 
 
 def make_anew(db: Database, probe: str) -> None:
-    """Note that no themes are made by the encoder that has this vector of a known text."""
+    """Note the encoder, by its vector of a known text, and that it has made no themes yet."""
     db.execute("DELETE FROM themed")
     drop_meta(db, GROUPED)
     write_meta(db, PROBE, probe)

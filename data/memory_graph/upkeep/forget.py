@@ -99,10 +99,10 @@ def forget(
         wide: delete the entity's ``other_mentions`` too.
 
     Raises:
-        UserError: not exactly one of the three is given; it is unknown; ``wide`` is given without
-            an entity; or another process read
-            an older state for ``store.wait`` seconds: then the record has forgotten, and the files
-            will when the graph is next opened for writing.
+        UserError: not exactly one of episode, entity and source is given; the given one is unknown;
+            ``wide`` is given without an entity; or another process read an older state for
+            ``store.wait`` seconds. In this last case the record has forgotten, and the files will
+            when the graph is next opened for writing.
     """
     if [episode, entity, source].count(None) != 2:
         raise UserError("forget takes one of episode, entity and source")

@@ -46,7 +46,7 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> bo
         made: graphs of the sources whose themes were made just now.
 
     Returns:
-        Whether no source has changed meanwhile; else the caller does it again.
+        Whether no source has changed meanwhile; if one has, the caller calls this again.
     """
     on_disk = not (store.read_only or store.in_memory)
     with store.reading():

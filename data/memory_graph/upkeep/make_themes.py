@@ -57,7 +57,7 @@ class ThemesMade:
         chunks, sources, blank: of the record; ``blank`` texts have no words and are in no theme.
         themes: of level 1, and of level 2.
         questions: questions that are used.
-        maker: who made them; a stopped run may leave some by another maker than it was given.
+        maker: who made the questions; after a stopped run some may be by an earlier maker.
         changed: sources whose themes this run made.
         counts: of an LM's replies in this run, by fate.
         seconds: total time.

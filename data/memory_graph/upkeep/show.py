@@ -54,7 +54,7 @@ class Turn:
 
     @property
     def recalled(self) -> bool:
-        """Whether it can be evidence; of a chat only the facts that a question states can."""
+        """Whether the turn can be evidence; of a chat, only facts that a question states can be."""
         return self.kind == "turn"
 
 

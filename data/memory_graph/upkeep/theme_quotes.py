@@ -137,13 +137,13 @@ def quoted_texts(store: Store, quotes: Iterable[Sequence[QuoteRow]]) -> list[lis
 def summarised(
     store: Store, themes: Sequence[ThemeRow], before: Sequence[ThemeRow], lm: Lm
 ) -> list[ThemeRow]:
-    """Return themes with an LM's summaries of what they quote and has not ended.
+    """Return themes with an LM's summaries of those of their quotations that have not ended.
 
     Args:
         store: the record.
         themes: new themes.
         before: themes of the same source, whose summaries are used where nothing has changed.
-        lm: which writes.
+        lm: writes the summaries.
     """
     assert lm.write is not None, "asked for summaries"
     with store.reading():
