@@ -1,10 +1,9 @@
 """Measures computed answers to questions about a synthetic life.
 
-    python -m turngraph.benchmarks.memory_graph ontology [--parts life planner]
+    python -m turngraph.benchmarks.memory_graph ontology
 
-``life`` asks the wordings of two authors about ten years of 2,000 facts, from given triplets and
-from sentences read by the rules, and the same after the dates were shuffled. ``planner`` lets
-a local LM plan the questions, alone and after the rules.
+Asks the wordings of two authors about ten years of 2,000 facts, from given triplets and from
+sentences read by the rules, and the same after the dates were shuffled.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ import os
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from turngraph.benchmarks.memory_graph.life_questions import (
-    PARTS as WORDING_PARTS,
-)
-from turngraph.benchmarks.memory_graph.life_questions import (
+    PARTS,
     Question,
     questions,
     unanswerable,
@@ -46,11 +42,9 @@ from turngraph.data.memory_graph.ontology.compute import Computed, compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
-from turngraph.data.memory_graph.plan.model_replies import ReplyCache
 from turngraph.model.checkpoint import commit
 
 COMMAND = ["python", "-m", "turngraph.benchmarks.memory_graph", "ontology"]
-PARTS = ("life", "planner")
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -59,10 +53,7 @@ def main(argv: Sequence[str]) -> None:
     args = parse(argv)
     report: Json = {"seed": args.seed, "machine": machine()}
     print(f"commit {report['machine']['commit']}, load {report['machine']['load']}\n")
-    if "life" in args.parts:
-        report["life"] = measure_life(args.seed, args.wordings, args.show)
-    if "planner" in args.parts:
-        report["planner"] = measure_planner(args.seed, args.model, args.num_asked, args.show)
+    report["life"] = measure_life(args.seed, args.wordings, args.show)
     if args.output:
         write_reports(args.output, [*COMMAND, *argv], [report])
 
@@ -71,10 +62,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
-    add("--parts", nargs="+", choices=PARTS, default=["life"])
-    add("--wordings", nargs="+", choices=WORDING_PARTS, default=list(WORDING_PARTS))
-    add("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="LM of the planner")
-    add("--num_asked", type=int, default=1, help="questions of each operation for the LM")
+    add("--wordings", nargs="+", choices=PARTS, default=list(PARTS))
     add("--seed", type=int, default=0, help="random seed")
     add("--show", action="store_true", help="print each wrong answer")
     add("--output", help="JSON file")
@@ -137,32 +125,6 @@ def measure_life(seed: int, parts: Sequence[str], show: bool) -> Json:
     return found
 
 
-def measure_planner(seed: int, model: str, num_asked: int, show: bool) -> Json:
-    """Let a local LM plan unseen questions alone, then those that the rules leave, and print it."""
-    from turngraph.inference.plan_models import load_plans
-
-    life = make_life(seed)
-    by_operation: dict[str, list[Question]] = defaultdict(list)
-    for one in questions(life, "third_dev", seed)[::2]:  # each wording once
-        by_operation[one.operation].append(one)
-    asked = [one for each in by_operation.values() for one in each[:num_asked]]
-    without = unanswerable("third_dev")[: num_asked * 5]
-    plans = load_plans(model, "cpu", ReplyCache())
-    found: Json = {"model": model, "asked": len(asked)}
-    with tempfile.TemporaryDirectory() as folder, fill_given(Path(folder) / "a.db", life) as graph:
-        lens = Lens(graph.store, load_ontology())
-        for name, by_rules, planner in (
-            ("rules", True, None), ("LM alone", False, plans), ("rules, then LM", True, plans)
-        ):  # fmt: skip
-            ask = partial(compute, lens, planner=planner, by_rules=by_rules)
-            every = total(ask_all(lens, asked, show, ask))
-            silent = num_silent(graph, without, show, ask)
-            found[name] = vars(every) | {"unanswerable": len(without), "without": silent}
-            print(f"{name}: {every.exact} of {every.asked} exact, {every.silent} not computed; "
-                  f"{silent} of {len(without)} unanswerable silent", flush=True)  # fmt: skip
-    return found
-
-
 def total(tallies: dict[str, Tally]) -> Tally:
     """Return the counts of all operations."""
     names = ("asked", "exact", "evidence", "silent")
@@ -194,21 +156,17 @@ def _with_two_annas(graph: MemoryGraph) -> MemoryGraph:
     return graph
 
 
-Ask = Callable[..., Computed]
 """Computes the answer of a question at a time."""
 
 
-def ask_all(
-    lens: Lens, asked: Iterable[Question], show: bool = False, ask: Ask | None = None
-) -> dict[str, Tally]:
-    """Return the counts of each operation, asked by the rules or otherwise."""
-    ask = ask or partial(compute, lens)
+def ask_all(lens: Lens, asked: Iterable[Question], show: bool = False) -> dict[str, Tally]:
+    """Return the counts of each operation."""
     tallies: dict[str, Tally] = defaultdict(Tally)
     for one in asked:
         tally = tallies[one.operation]
         tally.asked += 1
         try:
-            found = ask(one.text, one.as_of)
+            found = compute(lens, one.text, one.as_of)
         except NoPlan as reason:
             tally.silent += 1
             if show:
@@ -274,14 +232,12 @@ def num_changed(graph: MemoryGraph, other: MemoryGraph, asked: Iterable[Question
     return {"answered": answered, "changed": changed}
 
 
-def num_silent(
-    graph: MemoryGraph, asked: Iterable[str], show: bool = False, ask: Ask | None = None
-) -> int:
+def num_silent(graph: MemoryGraph, asked: Iterable[str], show: bool = False) -> int:
     """Return how many of the unanswerable questions get no answer."""
-    ask, silent = ask or partial(compute, Lens(graph.store, load_ontology())), 0
+    lens, silent = Lens(graph.store, load_ontology()), 0
     for text in asked:
         try:
-            found = ask(text, "2024-01-01")
+            found = compute(lens, text, "2024-01-01")
         except NoPlan:
             silent += 1
         else:

@@ -188,7 +188,6 @@ def convert(
     questions: Sequence[Question],
     tables: Path,
     pages: Path,
-    hide_gold_table: bool = False,
     workers: int = 1,
 ) -> tuple[list[Conversation], Counter[str]]:
     """Return the conversations of questions with their pages as pools, and counts for the log.
@@ -197,8 +196,6 @@ def convert(
         questions: from ``read_questions``.
         tables: folder of the CSV tables.
         pages: folder of the pages.
-        hide_gold_table: leave out the rows of gold tables, and questions that the rest of the page
-            cannot answer.
         workers: processes that read pages; the result does not depend on it.
 
     Raises:
@@ -217,7 +214,6 @@ def convert(
             tables,
             pages,
             tuple({cell: None for question in group for cell in question.cells}),
-            hide_gold_table,
         )
         for table, group in by_table.items()
     ]
@@ -226,10 +222,9 @@ def convert(
     for page in read.values():
         counts.update(page.counts)
     conversations = [
-        _conversation(id_, group, read[group[0].table], hide_gold_table, counts)
-        for id_, group in groups.items()
+        _conversation(id_, group, read[group[0].table], counts) for id_, group in groups.items()
     ]
-    return [conversation for conversation in conversations if conversation.turns], counts
+    return conversations, counts
 
 
 def _read_pages(tasks: Sequence[SqaPageTask], workers: int) -> Iterator[SqaPage]:
@@ -250,20 +245,14 @@ def _conversation(
     id_: str,
     questions: Sequence[Question],
     page: SqaPage,
-    only_answerable: bool,
     counts: Counter[str],
 ) -> Conversation:
     turns = []
     for question in questions:
-        if only_answerable and not page.answerable.issuperset(question.cells):
-            counts["questions that the rest of their page cannot answer"] += 1
-            continue
         answers = _answers(question, page)
         if not answers:
             counts["questions whose answers are all empty cells"] += 1
         turns.append(Turn(str(question.position), question.question, answers, "table"))
-    if not turns:
-        counts["conversations without a question left"] += 1
     return Conversation(id_, "sqa", tuple(turns), page.evidence)
 
 
@@ -310,9 +299,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         questions = [question for question in questions if question.table in part]
         if not questions:
             raise UserError(f"{args.questions}: no question on a table of {args.part}")
-    conversations, left_out = convert(
-        questions, args.tables, args.pages, args.hide_gold_table, args.workers
-    )
+    conversations, left_out = convert(questions, args.tables, args.pages, args.workers)
     write_conversations(args.output, conversations)
     log_counts(conversations, left_out)
 
@@ -328,11 +315,6 @@ def _parser() -> argparse.ArgumentParser:
         "--part",
         choices=PARTS,
         help="part to convert: 100 tables are dev, 60 tune, all others train",
-    )
-    add(
-        "--hide_gold_table",
-        action="store_true",
-        help="leave out the gold tables and the questions that need them",
     )
     add("--workers", type=int, default=2, help="processes that read pages (default: 2)")
     return parser

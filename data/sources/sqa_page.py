@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from turngraph.configs.extras import extra
 from turngraph.data.linearise import linearise_row
-from turngraph.data.normalise import fold, normalise_text
+from turngraph.data.normalise import fold
 from turngraph.data.sources.page_entities import Passage
 from turngraph.data.sources.table_grid import is_value
 from turngraph.data.types import Answer, Evidence
@@ -46,14 +46,12 @@ class SqaPageTask:
         tables: folder of the CSV files.
         pages: folder of the pages.
         cells: the answers whose ids are wanted, as (row, column, text).
-        hide_gold_table: leave the rows of the gold table out of the pool.
     """
 
     table: str
     tables: Path
     pages: Path
     cells: tuple[AnswerCell, ...]
-    hide_gold_table: bool = False
 
 
 @dataclass(slots=True)
@@ -64,15 +62,12 @@ class SqaPage:
         table: as in the task.
         evidence: the pool.
         answers: each answer in the page's spelling, with its entity id if the pool names it.
-        answerable: with the gold table hidden, the answers that the pool still holds, as an
-            entity or in a text.
         counts: what could not be read or was left out.
     """
 
     table: str
     evidence: tuple[Evidence, ...] = ()
     answers: dict[AnswerCell, Answer] = field(default_factory=dict)
-    answerable: set[AnswerCell] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -91,10 +86,8 @@ def read_sqa_page(task: SqaPageTask) -> SqaPage:
     gold = _GoldCells(rows[1:], table)
     if table is not None:
         _report_missing_rows(rows, gold, result)
-    elif not task.hide_gold_table:
+    else:
         _add_csv_rows(raw, rows, result)
-    if table is not None and task.hide_gold_table:
-        raw.drop_table(table)
     with extra("documents", "SQA's pages need"):
         from turngraph.data.sources.wikipage import finish_page
     page = finish_page(raw)
@@ -251,15 +244,10 @@ class _GoldCells:
 
 
 def _find_answers(task: SqaPageTask, result: SqaPage, page: Page, gold: _GoldCells) -> None:
-    """Set the answers, and which of them the pool holds."""
+    """Set the answers, with the ids of those that the pool names."""
     known = {entity.id for passage in result.evidence for entity in passage.entities}
-    texts = ""
-    if task.hide_gold_table:
-        texts = " | ".join(normalise_text(passage.text) for passage in result.evidence)
     for cell in task.cells:
         label = " ".join(gold.text(*cell).split())
         ids = [page.names.value_id(text) for text in (label, cell[2]) if is_value(text)]
         id_ = next((id_ for id_ in ids if id_ in known), None)
         result.answers[cell] = Answer(label, id_)
-        if id_ or f" {normalise_text(label)} " in f" {texts} ":
-            result.answerable.add(cell)

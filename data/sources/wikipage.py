@@ -110,10 +110,6 @@ class RawPage:
         logger.warning("%s: %s", self.name, problem)
         self.problems.append(problem)
 
-    def drop_table(self, table: PageTable) -> None:
-        """Remove the rows of a table from the page."""
-        self.passages = [p for p in self.passages if not p.id.startswith(f"{table.name}r")]
-
 
 @dataclass(slots=True)
 class Page:

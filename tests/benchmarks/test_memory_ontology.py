@@ -18,8 +18,6 @@ from turngraph.benchmarks.memory_graph.life_questions import (
 from turngraph.benchmarks.memory_graph.memory_ontology import is_right, main
 from turngraph.benchmarks.memory_graph.synthetic_life import Life, given_lines, make_life
 from turngraph.data.memory_graph.ontology.compute import Computed
-from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan
-from turngraph.inference import plan_models
 
 SMALL = 300
 
@@ -74,35 +72,8 @@ def test_the_parts_print_tables_and_write_a_report(
     first = [one for one in questions(small(0), "third_dev", 0) if one.operation == "count"][:2]
     monkeypatch.setattr(memory_ontology, "questions", lambda *_: first)
     target = tmp_path / "report.json"
-    main(["--parts", "life", "--wordings", "third_dev", "--show", "--output", str(target)])
+    main(["--wordings", "third_dev", "--show", "--output", str(target)])
     printed = capsys.readouterr().out
     assert "| all | 2 | 1.000 | 1.000 | 0.000 |" in printed
     [report] = json.loads(target.read_text())["reports"]
     assert report["life"]["third_dev, given triplets"]["count"]["exact"] == 2
-
-
-def test_the_lm_plans_each_question_alone_and_then_what_the_rules_leave(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[str] = []
-
-    def plans(question: str, *_: object) -> list[Plan]:
-        asked.append(question)
-        raise NoPlan("the language model finds no plan")
-
-    monkeypatch.setattr(memory_ontology, "make_life", small)
-    monkeypatch.setattr(plan_models, "load_plans", lambda *_: plans)
-    found = memory_ontology.measure_planner(0, "any", 1, False)
-    assert (found["asked"], found["model"]) == (20, "any")
-    rules, alone, both = (found[name] for name in ("rules", "LM alone", "rules, then LM"))
-    assert rules == both
-    assert rules["exact"] + rules["silent"] == 20
-    assert alone == {"asked": 20, "exact": 0, "evidence": 0, "silent": 20} | {
-        "unanswerable": 5, "without": 5
-    }  # fmt: skip
-    assert len(set(asked[:25])) == 25  # then those that the rules do not plan
-    assert set(asked[25:]) <= set(asked[:25])
-    assert rules["without"] == 5
-    assert "LM alone: 0 of 20 exact, 20 not computed; 5 of 5 unanswerable silent" in (
-        capsys.readouterr().out
-    )

@@ -92,7 +92,6 @@ def compute(
     question: str,
     as_of: str | None = None,
     planner: Planner | None = None,
-    by_rules: bool = True,
     pushed: PushedGraph | None = None,
 ) -> Computed:
     """Answer a question by a plan.
@@ -102,7 +101,6 @@ def compute(
         question: in English.
         as_of: ISO time at whose end facts hold; None: now.
         planner: plans what the rules cannot, such as ``ModelPlans``; None: nothing does.
-        by_rules: let the rules plan first.
         pushed: copy on a server which selects the facts; None: the lens does.
 
     Raises:
@@ -114,9 +112,9 @@ def compute(
         revision = lens.store.revision if pushed is not None else lens.refresh()
         asked = question, lens.store, lens.ontology, as_of or now()[:10]
         try:
-            plans = make_plans(*asked) if by_rules or planner is None else planner(*asked)
+            plans = make_plans(*asked)
         except NoPlan:
-            if planner is None or not by_rules:
+            if planner is None:
                 raise
             plans = planner(*asked)
         for _, equal in groupby(plans, key=lambda plan: plan.rank):

@@ -110,20 +110,6 @@ def test_workers_change_nothing(folder):
     assert convert(folder, "--workers", "2") == one
 
 
-def test_hidden_gold_table(folder, caplog):
-    with caplog.at_level(logging.INFO):
-        conversations = convert(folder, "--hide_gold_table")
-    assert [c.id for c in conversations] == ["nt-1_0"]
-    assert labels(conversations[0]) == [["Ann Müller"]]
-    assert [passage.text for passage in conversations[0].evidence] == [
-        "Climbers, Ann Müller was born in Oslo.",
-        "Climbers, Other is thing",
-    ]
-    assert "questions that the rest of their page cannot answer: 2" in caplog.text
-    assert "conversations without a question left: 1" in caplog.text
-    assert "entities of their pool: 0 of 1 single answer" in caplog.text
-
-
 def test_split(folder, monkeypatch):
     more = QUESTIONS + question(0, "and?", "['(0, 0)']", "['x']", id_="nt-2", table="200_2")
     (folder / "train.tsv").write_text(more, encoding="utf-8")
@@ -184,8 +170,7 @@ def test_a_row_that_the_page_lacks_is_reported(folder, caplog):
 def test_the_table_with_the_rows_counts_more_than_its_number(folder):
     about = json.dumps({"title": "Climbers", "tableIndex": 0})
     (folder / "page/200-page/1.json").write_text(about, encoding="utf-8")
-    conversations = convert(folder, "--hide_gold_table")
-    assert [passage.id for passage in conversations[0].evidence] == ["s0", "t0r1"]
+    assert labels(convert(folder)[0])[0] == ["Ann Müller"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from turngraph.data.jsonlines import read_conversations, write_conversations
-from turngraph.data.sources import table_questions
 from turngraph.data.sources.table_questions import (
     KINDS,
     Row,
@@ -326,24 +325,6 @@ def test_only_rows_with_a_name_are_compared() -> None:
     assert answers_to("less", "Wins", rows, named=rows[1:4]) == {"Blues", "Greens"}
 
 
-def test_a_conversation_opens_with_a_list_and_asks_twice_or_three_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(Talk, "ask", lambda talk, kind, column: asked.append(column))
-    monkeypatch.setattr(Talk, "_say", lambda talk, kind, *_: talk.kinds.append(kind))
-    counts, opened = Counter[int](), 0
-    for seed in range(400):
-        made = table_questions._talk(random.Random(seed), table(Team=TEAMS, Wins=["1"] * 5))
-        assert made is not None
-        counts[len(asked)] += 1
-        opened += made.kinds == ["list"]
-        assert set(asked) <= set(made.columns)
-        asked.clear()
-    assert counts.keys() == {2, 3}
-    assert 0.6 < opened / 400 < 0.8
-
-
 def test_as_many_questions_are_made_as_asked_for_and_no_lists_alone() -> None:
     rows = [["Reds", "a"], ["Blues", "a"], ["Greens", "a"], ["Whites", "a"]]
     few = tuple(passage("League", n, cells, ["Team", "Kind"]) for n, cells in enumerate(rows))
@@ -352,15 +333,6 @@ def test_as_many_questions_are_made_as_asked_for_and_no_lists_alone() -> None:
         singles = [sum(len(turn.answers) == 1 for turn in one.turns) for one in made]
         assert all(singles)
         assert sum(singles[:-1]) < num <= sum(singles)
-
-
-def test_tables_that_give_no_more_questions_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
-    monkeypatch.setattr(table_questions, "MOST_ROUNDS", 3)
-    monkeypatch.setattr(table_questions, "_talk", lambda rng, rows: tried.append(len(rows)))
-    with pytest.raises(ValueError, match="0 can be made, not 5"):
-        make_conversations([pool("League"), pool("Cup")], 5)
-    assert tried == [5] * 2 * 4  # the first round is no repetition
 
 
 def test_conversations_follow_from_pools_and_seed(caplog: pytest.LogCaptureFixture) -> None:

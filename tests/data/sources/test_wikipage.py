@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from turngraph.data.sources.table_grid import Cell, RichText, read_grid
-from turngraph.data.sources.wikipage import parse_page, read_page
+from turngraph.data.sources.wikipage import read_page
 
 
 def read(html, title="Page"):
@@ -287,10 +287,3 @@ def test_the_tables_of_a_page_have_so_many_slots(monkeypatch):
     one = "<tr><td>A</td></tr>"
     [problem] = read(f"<table>{wide}{one * 3}</table>").problems  # the rows are filled up
     assert "further cells" in problem
-
-
-def test_a_table_can_be_taken_out_before_entities_are_found():
-    table = wikitable("<th>A</th><th>B</th>", "<td>1</td><td>Oslo</td>")
-    raw = parse_page(table * 11, "Page", "page.html")
-    raw.drop_table(raw.tables[1])
-    assert [p.id for p in raw.passages] == [f"t{n}r1" for n in range(11) if n != 1]
