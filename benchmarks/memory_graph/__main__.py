@@ -1,8 +1,7 @@
-"""Starts a benchmark of the memory graph: ``retrieval``, ``plan``, ``ontology`` and others.
+"""Starts a benchmark of the memory graph: ``retrieval``, ``ontology`` and others.
 
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CHECKPOINT]
-python -m turngraph.benchmarks.memory_graph plan --data FOLDER
 python -m turngraph.benchmarks.memory_graph ontology
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
@@ -29,10 +28,6 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import answers
 
         answers.main(argv)
-    elif command == "plan":
-        from turngraph.benchmarks.memory_graph import memory_plan
-
-        memory_plan.main(argv)
     elif command == "ontology":
         from turngraph.benchmarks.memory_graph import memory_ontology
 
@@ -48,7 +43,7 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, answers, plan, ontology, speed or extraction"
+        known = "retrieval, answers, ontology, speed or extraction"
         raise UserError(f"{command!r} given, must be {known}")
 
 

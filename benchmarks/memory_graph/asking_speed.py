@@ -1,4 +1,4 @@
-"""Measures questions to a synthetic memory graph, and neighbours by plain SQL and networkx."""
+"""Measures questions to a synthetic memory graph, and walks to neighbours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from turngraph.benchmarks.memory_graph.synthetic_graph import (
     make_questions,
     make_vectors,
 )
-from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment
@@ -173,43 +172,3 @@ def _remembering(
         remember_many(store, extractor, [Episode(text, time="2024-05-01")])
         found.append(_timed(recall, question, settings)[0])
     return found
-
-
-def measure_sql(path: Path, shape: Shape, *, count: int, hub: float) -> Json:
-    """Measure the same walks by plain SQL."""
-    sql = """SELECT target FROM edges WHERE source = ?1
-        UNION ALL SELECT source FROM edges WHERE target = ?1"""
-    began = time.perf_counter()
-    with Store(path, read_only=True) as store:
-        found: Json = {"opening_s": time.perf_counter() - began}
-
-        def walk(nodes: np.ndarray) -> np.ndarray:
-            rows = (row for node in nodes.tolist() for row in store.db.execute(sql, (node,)))
-            return np.fromiter((other for (other,) in rows), dtype=np.int64)
-
-        found |= hops(walk, make_questions(store.db, shape, count=count, misspelt=0, hub=hub))
-    return found | {"resident_mb": resident_mb()}
-
-
-def measure_networkx(path: Path, shape: Shape, *, count: int, hub: float) -> Json:
-    """Measure the same walks by networkx, with a graph built from the database."""
-    with extra("bench", "the comparison needs"):
-        import networkx
-
-    with Store(path, read_only=True) as store:
-        questions = make_questions(store.db, shape, count=count, misspelt=0, hub=hub)
-        began = time.perf_counter()
-        graph = networkx.MultiGraph()
-        graph.add_edges_from(store.db.execute("SELECT source, target, id FROM edges"))
-        found: Json = {"opening_s": time.perf_counter() - began}
-
-    def walk(nodes: np.ndarray) -> np.ndarray:
-        around = (
-            other
-            for node in nodes.tolist()
-            for other, between in graph.adj[node].items()
-            for _ in between
-        )
-        return np.fromiter(around, dtype=np.int64)
-
-    return found | hops(walk, questions) | {"resident_mb": resident_mb()}

@@ -1,15 +1,14 @@
-"""Measures speed and memory of a large memory graph, compared with networkx and plain SQL.
+"""Measures speed and memory of a large memory graph.
 
     python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 
 Filling: sentences per second by rules, without embedding, from an empty graph to ``--nodes`` and
 into synthetic graphs of ``--fill_nodes``; embedding in batches is measured separately. Asking:
 synthetic power-law graphs with one hub and clustered vectors, written straight into SQL; opening,
-asking, asking while remembering, and memory; networkx and plain SQL walk to the same neighbours.
+asking, asking while remembering, walking, and memory.
 
 Prints Markdown tables; ``--output`` writes JSON. The full measurement is ``--nodes 1000000
---fill_nodes 30000 100000 300000 1000000 --ask_nodes 100000 1000000`` (about an hour on 2 cores,
-20 GB of memory for networkx).
+--fill_nodes 30000 100000 300000 1000000 --ask_nodes 100000 1000000`` (about an hour on 2 cores).
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ Result = TypeVar("Result")
 COMMAND = ("python", "-m", "turngraph.benchmarks.memory_graph", "speed")
 EDGES_PER_NODE = 5
 MIN_HUB = 100_000
-PEERS = {"sql": asking_speed.measure_sql, "networkx": asking_speed.measure_networkx}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -90,7 +88,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     encoder = "sentence-transformers/all-MiniLM-L6-v2"
     add("--embedder", default=encoder, help="sentence encoder to measure; empty: none")
     add("--index", action="store_true", help="index all vectors too; a millisecond per vector")
-    add("--no_peers", action="store_true", help="without networkx and plain SQL")
     add("--folder", help="folder for temporary databases; default: the system's")
     add("--keep", help="folder that keeps the asked graphs for later runs")
     add("--seed", type=int, default=0)
@@ -128,10 +125,6 @@ def ask(folder: Path, shape: Shape, args: argparse.Namespace) -> Json:
         hub=args.hub,
         mixture=args.mixture,
     )
-    if not args.no_peers:
-        few = min(args.questions, 50)
-        for name, measure in PEERS.items():
-            found[name] = alone(measure, path, shape, count=few, hub=args.hub)
     return found
 
 
@@ -182,13 +175,9 @@ def _filled(name: str, rows: Sequence[Json]) -> list[str]:
 
 def _rows(row: Json) -> list[tuple[str, list[float | None]]]:
     ours = row["ours"]
-    rows = [
+    return [
         ("asking", [*ours["asking"], ours["opening_s"], ours["resident_mb"]]),
         ("asking while remembering", [*ours["remembering"], None, ours["resident_late_mb"]]),
+        ("one hop", [*ours["one_hop"], None, None]),
+        ("two hops", [*ours["two_hops"], None, None]),
     ]
-    for name in ("ours", *PEERS):
-        if name in row:
-            opening, memory = row[name]["opening_s"], row[name]["resident_mb"]
-            rows.append((f"one hop, {name}", [*row[name]["one_hop"], opening, memory]))
-            rows.append((f"two hops, {name}", [*row[name]["two_hops"], None, None]))
-    return rows

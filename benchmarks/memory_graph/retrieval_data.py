@@ -35,13 +35,6 @@ class Question(NamedTuple):
     gold: frozenset[str]
 
 
-class Given(NamedTuple):
-    """A sub-question of the file, with the answers of earlier ones filled in, and its passage."""
-
-    text: str
-    passage: str | None
-
-
 @dataclass(frozen=True)
 class Collection:
     """Episodes that are remembered together, and questions about them.
@@ -178,23 +171,3 @@ def _turns(conversation: Json, name: str) -> Iterator[tuple[str, Episode]]:
             yield turn["dia_id"], episode
             count += 1
         session += 1
-
-
-def given_steps(folder: Path) -> list[list[Given]]:
-    """Return the sub-questions of every question of MuSiQue-100, with gold answers filled in."""
-    items = json.loads(find_file(folder, FILES["musique"][0]).read_text(encoding="utf-8"))
-    corpus = json.loads(find_file(folder, FILES["musique"][1]).read_text(encoding="utf-8"))
-    index = {(one["title"], one["text"]): str(i) for i, one in enumerate(corpus)}
-    found = []
-    for item in items:
-        steps = []
-        parts = item["question_decomposition"]
-        for part in parts:
-            text = part["question"].replace(" >> ", " ")
-            for number, earlier in enumerate(parts, 1):
-                text = text.replace(f"#{number}", earlier["answer"])
-            paragraph = item["paragraphs"][part["paragraph_support_idx"]]
-            passage = index.get((paragraph["title"], paragraph["paragraph_text"]))
-            steps.append(Given(text, passage))
-        found.append(steps)
-    return found

@@ -68,7 +68,7 @@ class _Sub:
         step, *rest = self.left
         self.left = tuple(rest)
         answers = {trace.step.number: trace.answers for trace in self.done}
-        texts = fill(step.text, answers if settings.revise else {}, settings.num_fillings)
+        texts = fill(step.text, answers, settings.num_fillings)
         return Ready(self.progress(), step, tuple(filter(None, texts)) or (step.text,))
 
     def trace(self, answer: str | None) -> SubTrace:
@@ -244,7 +244,7 @@ class _Run:
 
     def _revise(self, live: Sequence[_Sub]) -> None:
         """Revise the plans of the sub-questions that have not stopped."""
-        if self.settings.revise and live:
+        if live:
             with self._timed("revise"):
                 revisions = self.planner.revise([sub.progress() for sub in live])
             for sub, revision in zip(live, revisions, strict=True):

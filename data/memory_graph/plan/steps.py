@@ -44,9 +44,6 @@ class PlanSettings:
     over: Literal["facts", "episodes"] = "facts"
     """facts: a clue asks as ``MemoryGraph.ask`` does; episodes: as ``ask_episodes`` does, and facts
     serve to answer steps only."""
-    revise: bool = True
-    """Fill references and let the planner revise; False: a fixed plan, whose references are left
-    empty. The paper finds a fixed plan worse than none."""
     max_steps: int = 4
     """Most steps of a sub-question (S_m); the paper's runs have 8."""
     max_clues: int = 4

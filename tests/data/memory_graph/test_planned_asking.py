@@ -134,14 +134,6 @@ def test_over_episodes_whole_texts_are_ranked(graph: MemoryGraph) -> None:
     assert planned.plan.subs[0].steps[0].answer == "Norway"
 
 
-def test_a_fixed_plan_leaves_references_empty(graph: MemoryGraph) -> None:
-    planned = graph.ask_planned(QUESTION, settings=PlanSettings(revise=False))
-    assert [trace.texts for trace in planned.plan.subs[0].steps] == [
-        ("country where Anna was born",),
-        ("Who leads",),
-    ]
-
-
 def test_the_same_question_again_is_all_hits_until_something_is_remembered(
     graph: MemoryGraph,
 ) -> None:
