@@ -109,7 +109,7 @@ LIBRARIES = {
     "__init__": "",
     "__main__": "",
     "benchmarks": "accelerate bitsandbytes bm25s datasets huggingface_hub httpx2 "
-    "matplotlib networkx numpy peft psutil pyoxigraph pytest rdflib rich safetensors tantivy "
+    "matplotlib numpy psutil rich safetensors tantivy "
     "tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""

@@ -11,9 +11,7 @@ from turngraph.data.eigen.shared_names import SharedNames
 from turngraph.data.eigen.similarity_graph import mixed_vectors, unit_vectors
 from turngraph.data.eigen.summaries import Sentence, quotations
 from turngraph.data.eigen.themes import (
-    DEFAULT,
     Theme,
-    ThemeSettings,
     source_themes,
     themes_of_themes,
 )
@@ -46,7 +44,6 @@ class EigenIndex:
         sources: source of each passage, whose themes are made apart; None: one source.
         num_questions: utility questions by rules for each passage; 0: none.
         settings: of the search.
-        themes: settings of the themes; None: no themes, only similar passages.
         word_weight: what BM25+, as a share of its best score, adds to a passage's cosine.
         shared_weight: share of the score of the best passages that is added to those which share
             a rare name with them; 0: none.
@@ -71,7 +68,6 @@ class EigenIndex:
         sources: Sequence[str] | None = None,
         num_questions: int = NUM_QUESTIONS,
         settings: SearchSettings = SEARCH,
-        themes: ThemeSettings | None = DEFAULT,
         word_weight: float = WORD_WEIGHT,
         shared_weight: float = SHARED_WEIGHT,
     ) -> None:
@@ -91,12 +87,11 @@ class EigenIndex:
         for part in by_source:
             of_part = np.isin(self.owners, part)
             owners = np.searchsorted(part, self.owners[of_part])
-            one = source_themes(self._own[part], self._asked[of_part], owners, themes or DEFAULT)
+            one = source_themes(self._own[part], self._asked[of_part], owners)
             if one.neighbours is not None:
                 neighbours.append((part, one.neighbours))
-            if themes is not None:
-                found += [_moved(theme, part) for theme in one.themes]
-        upper = themes_of_themes(found, themes or DEFAULT)
+            found += [_moved(theme, part) for theme in one.themes]
+        upper = themes_of_themes(found)
         self.quoted = [self._quotes(theme, texts) for theme in found]
         self.quoted += [
             [chunk for member in one.members.tolist() for chunk in self.quoted[member][:1]]

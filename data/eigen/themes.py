@@ -8,16 +8,13 @@ Letters: n chunks, q questions, d width of the vectors, K eigenpairs.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import scipy.linalg
 
-from turngraph.configs.words import plural
 from turngraph.data.eigen.similarity_graph import (
     Neighbours,
     nearest_neighbours,
@@ -25,8 +22,6 @@ from turngraph.data.eigen.similarity_graph import (
     unit_vectors,
 )
 from turngraph.data.eigen.spectrum import Part, complete_part, connected_parts
-
-logger = logging.getLogger(__name__)
 
 MIN_CHUNKS = 8
 """A source of fewer chunks has no themes."""
@@ -37,31 +32,15 @@ NEAR_ONE = 0.5
 """Smallest eigenvalue that stands before a spectral gap."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThemeSettings:
-    """Settings of themes; the defaults are those of the product, the others for ablations.
-
-    Args:
-        num_neighbours: neighbours of each chunk in the graph of nearest neighbours; of a source of
-            few chunks, an eighth of them but at least 4.
-        max_exact: most chunks for that graph; a larger source is decomposed as a complete graph.
-        num_themes: K; None: by the spectral gap, else sqrt(n / 8) from 2 to 64.
-        min_gap: smallest spectral gap, c in the paper.
-        graph: ``neighbours``, or ``complete`` as in the paper; None: by ``max_exact``.
-        rotation: ``qr``, or ``none``: chunks belong to their largest absolute component.
-        max_residual: largest norm of L x - lambda x.
-    """
-
-    num_neighbours: int = 16
-    max_exact: int = 20_000
-    num_themes: int | None = None
-    min_gap: float = 0.05
-    graph: Literal["neighbours", "complete"] | None = None
-    rotation: Literal["qr", "none"] = "qr"
-    max_residual: float = 1e-4
-
-
-DEFAULT = ThemeSettings()
+NUM_NEIGHBOURS = 16
+"""Neighbours of each chunk in the graph of nearest neighbours; of a source of few chunks, an eighth
+of them but at least ``MIN_NEIGHBOURS``."""
+MAX_EXACT = 20_000
+"""Most chunks for that graph; a larger source is a complete graph, as in the paper."""
+MIN_GAP = 0.05
+"""Smallest spectral gap, c in the paper."""
+MAX_RESIDUAL = 1e-4
+"""Largest norm of L x - lambda x."""
 SAME = 1e-6
 """Vectors that differ by less are equal."""
 
@@ -91,24 +70,17 @@ class SourceThemes:
     Args:
         themes: by falling eigenvalue, equal ones by their first member; empty for fewer than
             ``MIN_CHUNKS`` chunks.
-        neighbours: the graph of nearest neighbours; None above ``max_exact``.
-        spectrum: the leading eigenvalues, falling.
-        largest_residual: of the eigenpairs, checked against ``max_residual``.
-        has_gap: whether K follows from a spectral gap.
+        neighbours: the graph of nearest neighbours; None above ``MAX_EXACT``.
     """
 
     themes: tuple[Theme, ...]
     neighbours: Neighbours | None
-    spectrum: np.ndarray
-    largest_residual: float
-    has_gap: bool
 
 
 def source_themes(
     vectors: np.ndarray,
     questions: np.ndarray | None = None,
     owners: np.ndarray | None = None,
-    settings: ThemeSettings = DEFAULT,
 ) -> SourceThemes:
     """Return the themes of one source.
 
@@ -119,7 +91,6 @@ def source_themes(
         vectors: [n, d] unit vectors of the source's chunks, without blank ones.
         questions: [q, d] unit vectors of their utility questions; None: none.
         owners: [q] number of each question's chunk.
-        settings: of the graph and its decomposition.
 
     Raises:
         UserError: a vector is zero or not finite (named by its chunk's number), shapes do not fit,
@@ -129,53 +100,45 @@ def source_themes(
     own = unit_vectors(vectors, "chunk")
     asked = own_and_asked(own, questions, owners)
     if count < MIN_CHUNKS:
-        return SourceThemes((), None, np.zeros(0), 0.0, False)
-    graph = settings.graph or ("neighbours" if count <= settings.max_exact else "complete")
-    neighbours, num_near = None, min(settings.num_neighbours, max(count // 8, MIN_NEIGHBOURS))
-    if count <= settings.max_exact:
+        return SourceThemes((), None)
+    neighbours = None
+    if count <= MAX_EXACT:
+        num_near = min(NUM_NEIGHBOURS, max(count // 8, MIN_NEIGHBOURS))
         neighbours = nearest_neighbours(own, asked, num_near)
     if np.abs(own - own[0]).max() < SAME and np.abs(asked - asked[0]).max() < SAME:
-        everything = Theme(1.0, np.arange(count), np.ones(count), own[0])
-        return SourceThemes((everything,), neighbours, np.ones(1), 0.0, False)
-    wanted = _wanted(settings.num_themes, count)
-    if graph == "complete":
-        parts = [complete_part(own, asked, wanted or default_number(count))]
+        return SourceThemes((Theme(1.0, np.arange(count), np.ones(count), own[0]),), neighbours)
+    if neighbours is None:
+        parts = [complete_part(own, asked, default_number(count))]
     else:
-        graph_used = neighbours or nearest_neighbours(own, asked, num_near)
-        parts = connected_parts(graph_used, wanted or MAX_THEMES + 1)
+        parts = connected_parts(neighbours, MAX_THEMES + 1)
     residual = max(part.residual for part in parts)
-    if residual > settings.max_residual:
+    if residual > MAX_RESIDUAL:
         raise ValueError(
             f"themes of {count} chunks: an eigenpair has the residual {residual:.1e}, "
-            f"must be at most {settings.max_residual:.1e}"
+            f"must be at most {MAX_RESIDUAL:.1e}"
         )
-    numbers, has_gap = _numbers(parts, count, wanted, settings.min_gap)
     found = [
         theme
-        for part, number in zip(parts, numbers, strict=True)
-        for theme in _themes_of_part(part, number, own, settings.rotation)
+        for part, number in zip(parts, _numbers(parts, count), strict=True)
+        for theme in _themes_of_part(part, number, own)
     ]
     found.sort(key=lambda theme: (-theme.eigenvalue, int(theme.members.min())))
-    spectrum = np.sort(np.concatenate([part.values for part in parts]))[::-1]
-    return SourceThemes(tuple(found), neighbours, spectrum, residual, has_gap)
+    return SourceThemes(tuple(found), neighbours)
 
 
-def themes_of_themes(
-    themes: Sequence[Theme], settings: ThemeSettings = DEFAULT
-) -> tuple[Theme, ...]:
+def themes_of_themes(themes: Sequence[Theme]) -> tuple[Theme, ...]:
     """Return the themes of level 2, whose members are numbers of the given themes.
 
     Args:
         themes: of level 1, of all sources in a fixed order (by source, then as ``source_themes``
             gives them).
-        settings: of the graph and its decomposition.
 
     Returns:
         Themes, by falling eigenvalue; none for fewer than ``MIN_CHUNKS`` themes.
     """
     if len(themes) < MIN_CHUNKS:
         return ()
-    return source_themes(np.stack([theme.vector for theme in themes]), settings=settings).themes
+    return source_themes(np.stack([theme.vector for theme in themes])).themes
 
 
 def default_number(count: int) -> int:
@@ -183,49 +146,32 @@ def default_number(count: int) -> int:
     return min(max(round(math.sqrt(count / 8)), MIN_THEMES), MAX_THEMES)
 
 
-def _wanted(num_themes: int | None, count: int) -> int | None:
-    """Return K as asked for, at most n - 2."""
-    if num_themes is None or num_themes <= count - 2:
-        return num_themes
-    given = (plural(num_themes, "theme"), plural(count, "chunk"), count - 2)
-    logger.info("%s of %s: lowered to %d", *given)
-    return count - 2
-
-
-def _numbers(
-    parts: Sequence[Part], count: int, wanted: int | None, min_gap: float
-) -> tuple[list[int], bool]:
-    """Return how many eigenvectors of each part to use, at least one, and if a gap decides."""
+def _numbers(parts: Sequence[Part], count: int) -> list[int]:
+    """Return how many eigenvectors of each part to use, at least one."""
     order = sorted(
         (-value, index > 0, number, index)
         for number, part in enumerate(parts)
         for index, value in enumerate(part.values.tolist())
     )
     values = np.array([-item[0] for item in order])
-    total, has_gap = wanted, False
-    if total is None:
-        gaps = values[:-1] - values[1:]
-        last = max(MAX_THEMES, len(parts))
-        able = np.arange(1, len(values))  # able[i]: number of eigenvalues before gap i
-        is_gap = (able >= MIN_THEMES) & (able <= last) & (values[:-1] >= NEAR_ONE)
-        is_gap &= gaps > min_gap
-        has_gap = bool(is_gap.any())
-        total = int(able[np.where(is_gap, gaps, -1).argmax()]) if has_gap else default_number(count)
+    gaps = values[:-1] - values[1:]
+    last = max(MAX_THEMES, len(parts))
+    able = np.arange(1, len(values))  # able[i]: number of eigenvalues before gap i
+    is_gap = (able >= MIN_THEMES) & (able <= last) & (values[:-1] >= NEAR_ONE) & (gaps > MIN_GAP)
+    total = default_number(count)
+    if is_gap.any():
+        total = int(able[np.where(is_gap, gaps, -1).argmax()])
     numbers = [0] * len(parts)
     for _, _, number, _ in order[:total]:
         numbers[number] += 1
-    return [max(number, 1) for number in numbers], has_gap
+    return [max(number, 1) for number in numbers]
 
 
-def _themes_of_part(
-    part: Part, number: int, own: np.ndarray, rotation: Literal["qr", "none"]
-) -> list[Theme]:
+def _themes_of_part(part: Part, number: int, own: np.ndarray) -> list[Theme]:
     """Assign the chunks of a part to its rotated eigenvectors; one without chunks is dropped."""
     used, values = part.vectors[:, :number], part.values[:number]
-    turned = _rotation(used) if rotation == "qr" else np.eye(number)
+    turned = _rotation(used)
     marked = np.abs(used @ turned)
-    if rotation == "none" and number > 1:
-        marked[:, 0] = 0  # the trivial vector is the mean of all and would win everywhere
     of = marked.argmax(axis=1)
     quotients = values @ turned**2
     return [

@@ -20,7 +20,7 @@ from turngraph.data.eigen.similarity_graph import (
     own_and_asked,
     unit_vectors,
 )
-from turngraph.data.eigen.themes import DEFAULT, MIN_CHUNKS, MIN_NEIGHBOURS
+from turngraph.data.eigen.themes import MAX_EXACT, MIN_CHUNKS, MIN_NEIGHBOURS, NUM_NEIGHBOURS
 from turngraph.data.memory_graph.recall.derived_files import (
     THEMES,
     State,
@@ -170,7 +170,7 @@ def graphs_of(
         rows = chunks_of(db, source)
         ids = np.array([row.id for row in rows], np.int64)
         found[source] = ids, None
-        if MIN_CHUNKS <= len(ids) <= DEFAULT.max_exact:
+        if MIN_CHUNKS <= len(ids) <= MAX_EXACT:
             episodes = np.array([row.episode for row in rows], np.int64)
             own = unit_vectors(chunk_vectors(facts, questions, ids, episodes), "chunk")
             kept = kept_questions(db, rows)
@@ -178,7 +178,7 @@ def graphs_of(
             owners = np.array([number[chunk] for _, chunk in kept], np.int64)
             asked = questions.vectors(np.array([2 * id_ for id_, _ in kept], np.int64))
             both = own_and_asked(own, asked if kept else None, owners if kept else None)
-            near = min(DEFAULT.num_neighbours, max(len(ids) // 8, MIN_NEIGHBOURS))
+            near = min(NUM_NEIGHBOURS, max(len(ids) // 8, MIN_NEIGHBOURS))
             found[source] = ids, nearest_neighbours(own, both, near)
     return found
 

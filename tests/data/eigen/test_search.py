@@ -152,18 +152,13 @@ def test_index_makes_themes_of_every_source_apart() -> None:
     assert index.questions == []
 
 
-def test_index_without_themes_or_passages() -> None:
-    index = EigenIndex(pool(), by_words, themes=None)
-    assert index.themes == ()
-    assert index.rank("judge verdict", 1)[0].evidence.text.endswith("law")
+def test_index_without_passages() -> None:
     assert EigenIndex([], by_words).rank("judge", 3) == []
 
 
 def test_index_without_gamma_ranks_by_the_closest_text_or_question() -> None:
     passages = pool()
-    index = EigenIndex(
-        passages, by_words, settings=SearchSettings(gamma=0), themes=None, word_weight=0
-    )
+    index = EigenIndex(passages, by_words, settings=SearchSettings(gamma=0), word_weight=0)
     prompt = "Which captain has sails?"
     vectors, vector = by_words([one.text for one in passages]), by_words([prompt])[0]
     nodes = [[vectors[i]] for i in range(30)]
