@@ -73,8 +73,8 @@ class AskOptions:
         min_similarity: least cosine of a fact.
         plan: who finds the steps of a plan: ``rules``, ``lm`` or ``endpoint``; None: no plan.
         steps, clues: most steps of a plan, most queries of a step; None: the default.
-        over: what is ranked, ``facts``, ``episodes`` or ``both``, fused; None: both, and facts
-            where a plan or an option of traversals asks for them.
+        over: what is ranked: ``facts``, ``episodes``, or ``both`` fused; None: ``facts`` where a
+            plan, ``compute`` or an option of traversals is given, else ``both``.
         embedder: name of the sentence encoder.
         no_embed: compare words, without a sentence encoder.
         as_json: print one JSON object a question.
