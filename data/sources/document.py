@@ -110,21 +110,36 @@ class Document:
     Args:
         title: what every passage begins with; a long one is cut.
         limit: counts the passages; None: any number.
-        section: the heading above what is added next.
         place: where in the document that stands, such as "page 3"; it becomes a passage's id.
         by_sentence: paragraphs are split into sentences; else they are whole, with their lines, and
             begin with the heading above them alone.
+        headings: those above what is added next, by their level, 1 the highest.
     """
 
     title: str
     limit: PassageLimit | None = None
-    section: str = ""
     place: str = ""
     by_sentence: bool = True
+    headings: dict[int, str] = field(default_factory=dict)
     passages: list[Evidence] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.title = cut_lead(self.title)
+
+    def heading(self, level: int, text: str) -> None:
+        """Begin a section, which ends those of its level and below."""
+        self.headings = {above: name for above, name in self.headings.items() if above < level}
+        self.headings[level] = cut_lead(text)
+
+    @property
+    def path(self) -> list[str]:
+        """Headings above what is added next, the highest first, without the title."""
+        return [name for name in self.headings.values() if name and name != self.title]
+
+    @property
+    def section(self) -> str:
+        """The path as passages repeat it."""
+        return ", ".join(self.path)
 
     def add(self, text: str, source: Source, names: Sequence[str]) -> None:
         """Add a linearised passage with its entities: the title, and ``names``."""
@@ -137,8 +152,8 @@ class Document:
             self.limit.count(passage.text)
         self.passages.append(passage)
 
-    def sentences(self, text: str, links: Sequence[str] = (), section: str = "") -> None:
-        """Add the sentences of a text, each with the links in it."""
+    def sentences(self, text: str, links: Sequence[str] = (), lead: str = "") -> None:
+        """Add the sentences of a text, each after ``lead`` and with the links in it."""
         if not self.by_sentence:
             self._paragraph(text)
             return
@@ -147,11 +162,12 @@ class Document:
             if any(map(str.isalnum, sentence)):
                 found = () if automaton is None else find_names(automaton, sentence)
                 names = [links[index] for index in sorted({index for _, index in found})]
-                self.add(linearise_sentence(self.title, sentence, section), "text", names)
+                said = f"{lead} {sentence}" if lead else sentence
+                self.add(linearise_sentence(self.title, said, self.section), "text", names)
 
     def _paragraph(self, text: str) -> None:
         if any(map(str.isalnum, text)):
-            heading = self.section or self.title
+            heading = self.path[-1] if self.path else self.title
             head = entity_of(heading)
             entities = () if head is None else (head,)
             text = linearise_sentence(heading, text)

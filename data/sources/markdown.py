@@ -36,11 +36,13 @@ class Block:
         kind: type of the block.
         text: its text and links; empty for a table.
         rows: rows of a table, header first; a row may have more cells than the header.
+        level: of a heading, from 1.
     """
 
     kind: Kind
     text: Text = ("", [])
     rows: Sequence[Sequence[Text]] = ()
+    level: int = 0
 
 
 def _table_within_limit(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -70,13 +72,13 @@ def blocks(text: str, path: Path) -> Iterator[Block]:
         Unreadable: the rows of its tables are much shorter than their headers.
     """
     tokens, lines = _PARSER.parse(text, {"path": path, "cells": 0}), text.split("\n")
-    lists, heading = 0, False
+    lists = level = 0
     table: int | None = None
     for index, token in enumerate(tokens):
         if token.type in ("list_item_open", "list_item_close"):
             lists += token.nesting
         elif token.type in ("heading_open", "heading_close"):
-            heading = token.nesting > 0
+            level = int(token.tag[1:]) if token.nesting > 0 else 0
         elif token.type == "table_open":
             table = index
         elif token.type == "table_close":
@@ -88,10 +90,11 @@ def blocks(text: str, path: Path) -> Iterator[Block]:
             yield Block("paragraph", (_text_of_html(token.content), []))
         elif token.type == "inline" and table is None:
             plain, links = plain_text(token)
-            kind: Kind = "heading" if heading else "item" if lists else "paragraph"
+            kind: Kind = "heading" if level else "item" if lists else "paragraph"
             if kind == "heading":
                 plain = plain.replace("\n", " ")
-            yield Block(kind, (_CHECKBOX.sub("", plain) if kind == "item" else plain, links))
+            plain = _CHECKBOX.sub("", plain) if kind == "item" else plain
+            yield Block(kind, (plain, links), level=level)
 
 
 def front_matter(text: str) -> tuple[list[tuple[str, str]], str]:

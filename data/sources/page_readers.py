@@ -54,12 +54,17 @@ def _check_depth(text: str, path: Path) -> None:
 
 
 def _passages_of_page(
-    tree: LexborHTMLParser, title: str, path: Path, limit: PassageLimit, num_left_out: int = 0
+    tree: LexborHTMLParser,
+    title: str,
+    path: Path,
+    limit: PassageLimit,
+    num_left_out: int = 0,
+    with_path: bool = False,
 ) -> list[Evidence]:
     head = tree.css_first("h1")
     if head is not None and " ".join(head.text().split()) == title:
         head.decompose()  # every passage begins with it, so it is no section of its own
-    page = read_page(tree.html or "", title, shown(path), limit)
+    page = read_page(tree.html or "", title, shown(path), limit, with_path)
     counts = {"texts of navigation and other boilerplate": num_left_out, **page.left_out}
     if left_out := ", ".join(f"{n} {kind}" for kind, n in counts.items() if n):
         logger.info("%s: left out by choice: %s", shown(path), left_out)
@@ -75,10 +80,10 @@ def _with_plain_ids(passage: Evidence) -> Evidence:
     return replace(passage, entities=tuple(entities.values()))
 
 
-def read_word_file(raw: bytes, path: Path, limit: PassageLimit) -> list[Evidence]:
-    """Read a Word file, which becomes a page first."""
+def read_word_file(raw: bytes, path: Path, limit: PassageLimit, with_path: bool) -> list[Evidence]:
+    """Read a Word file, which becomes a page first; ``with_path`` is that of ``read_page``."""
     tree, title = read_word(raw, path)
-    return _passages_of_page(tree, title or title_of(path), path, limit)
+    return _passages_of_page(tree, title or title_of(path), path, limit, with_path=with_path)
 
 
 def read_markdown(
@@ -105,7 +110,7 @@ def read_markdown(
 def _add_block(document: Document, block: Block) -> None:
     text, links = block.text
     if block.kind == "heading":
-        document.section = cut_lead(text) if cut_lead(text) != document.title else ""
+        document.heading(block.level, text)
     elif block.kind == "code":
         if text and not document.by_sentence:
             document.sentences(text)
@@ -119,4 +124,4 @@ def _add_block(document: Document, block: Block) -> None:
             if any(text for text, _ in row):
                 document.row(headers, [text for text, _ in row], names)
     else:
-        document.sentences(text, links, document.section if block.kind == "item" else "")
+        document.sentences(text, links)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from turngraph.configs.words import plural
-from turngraph.data.linearise import sentence_spans
+from turngraph.data.linearise import MAX_LEAD, sentence_spans
 from turngraph.data.sources.document import (
     Document,
     PassageLimit,
@@ -38,7 +41,13 @@ MAX_CONTENT_BYTES, CONTENT_BYTES_PER_BYTE = 1_000_000, 16
 MAX_CHARACTERS = 100_000_000
 MIN_PAGES = 3
 """A line at the edge of a page is a running head if it stands on so many pages, and on most."""
+MAX_LEVELS = 6
+"""Levels of headings, as HTML has; the smallest ones share the last."""
+LARGER = 1.05
+"""Size of a heading's letters in that of the text's, at least."""
+_BOLD = re.compile(r"bold|black|heavy|demi", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
+_WORD = re.compile(r"[\w-]+")
 _HYPHEN_AT_END = re.compile(r"\b(\w+)[-\u2010]\n(\w+)")
 _FILE_NAME = re.compile(
     r"^Microsoft Word - |^untitled|\.(?:docx?|odt|rtf|tex|dvi|pdf|indd|qxd|pptx?|xlsx?)$",
@@ -46,13 +55,16 @@ _FILE_NAME = re.compile(
 )
 
 
-def read_pdf(raw: bytes, path: Path, limit: PassageLimit, longest_sentence: int) -> list[Evidence]:
+def read_pdf(
+    raw: bytes, path: Path, limit: PassageLimit, with_path: bool, longest_sentence: int
+) -> list[Evidence]:
     """Read a PDF file as passages, whose ids are the pages that they begin on.
 
     Args:
         raw: content of the file.
         path: its name, for messages, and its title where the file has none.
         limit: counts the passages.
+        with_path: the headings above it stand in every passage.
         longest_sentence: in characters; lines of a longer one are read as one passage each.
 
     Raises:
@@ -67,7 +79,7 @@ def read_pdf(raw: bytes, path: Path, limit: PassageLimit, longest_sentence: int)
             raise Unreadable(path, "encrypted: a password is needed")
         if len(reader.pages) > MAX_PAGES:
             raise Unreadable(path, "too large", f"more than {MAX_PAGES} pages")
-        pages = _texts_of_pages(reader, path, len(raw))
+        pages = _lines_of_pages(reader, path, len(raw))
         title = _title(reader) or title_of(path)
         if not any(pages):
             images = any(page.images.keys() for page in reader.pages)
@@ -77,18 +89,31 @@ def read_pdf(raw: bytes, path: Path, limit: PassageLimit, longest_sentence: int)
     except Exception as error:  # pypdf raises whatever a broken file leads to
         detail = " ".join(f"{type(error).__name__}: {error}".split())
         raise Unreadable(path, "broken PDF", detail) from None
-    if empty := pages.count(""):
+    if empty := pages.count([]):
         logger.warning("%s: no text on %d of %s", shown(path), empty, plural(len(pages), "page"))
     document = Document(title, limit)
-    _add_sentences(document, without_running_heads(pages), longest_sentence)
+    _add_sections(document, without_running_heads(pages), with_path, longest_sentence)
     return document.passages
 
 
-def _texts_of_pages(reader: Any, path: Path, num_bytes: int) -> list[str]:
-    texts: list[str] = []
+Size = tuple[float, bool]
+"""Size of letters in points, and whether they are bold."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a page; ``size`` is that of its smallest letters, 0 if it is not known."""
+
+    text: str
+    size: Size = (0.0, False)
+
+
+def _lines_of_pages(reader: Any, path: Path, num_bytes: int) -> list[list[Line]]:
+    pages: list[list[Line]] = []
     operations = content = characters = 0
     most_operations = MAX_OPERATIONS + OPERATIONS_PER_BYTE * num_bytes
     most_content = MAX_CONTENT_BYTES + CONTENT_BYTES_PER_BYTE * num_bytes
+    pieces: list[tuple[str, Size]] = []
 
     def count(*_: object) -> None:
         nonlocal operations
@@ -97,16 +122,40 @@ def _texts_of_pages(reader: Any, path: Path, num_bytes: int) -> list[str]:
             detail = f"its pages have more than {most_operations} operations"
             raise Unreadable(path, "too large", detail)
 
+    def add(text: str, outer: list[float], inner: list[float], font: Any, size: float) -> None:
+        if text:
+            scale = math.hypot(*inner[2:4]) * math.hypot(*outer[2:4])
+            is_bold = _BOLD.search(str(font.get("/BaseFont"))) is not None if font else False
+            pieces.append((text, (round(abs(size) * scale, 1), is_bold)))
+
     for page in reader.pages:
         drawn = page.get_contents()
         content += len(drawn.get_data()) if drawn is not None else 0
         if content > most_content:
             raise Unreadable(path, "too large", f"its pages draw more than {most_content} bytes")
-        texts.append(page.extract_text(visitor_operand_before=count).strip())
-        characters += len(texts[-1])
+        pieces.clear()
+        text = page.extract_text(visitor_operand_before=count, visitor_text=add)
+        characters += len(text)
         if characters > MAX_CHARACTERS:
             raise Unreadable(path, "too large", f"more than {MAX_CHARACTERS} characters")
-    return texts
+        whole = "".join(part for part, _ in pieces) == text
+        pages.append(_lines(pieces if whole else [(text, (0.0, False))]))
+    return pages
+
+
+def _lines(pieces: Sequence[tuple[str, Size]]) -> list[Line]:
+    """Return the lines of a page's text, without empty ones at its edges."""
+    lines, text, sizes = list[Line](), list[str](), list[Size]()
+    for piece, size in [*pieces, ("\n", (0.0, False))]:
+        for number, part in enumerate(piece.split("\n")):
+            if number:
+                lines.append(Line("".join(text), min(sizes, default=(0.0, False))))
+                text, sizes = [], []
+            text.append(part)
+            if part.strip():
+                sizes.append(size)
+    full = [index for index, line in enumerate(lines) if line.text.strip()]
+    return lines[full[0] : full[-1] + 1] if full else []
 
 
 def _title(reader: Any) -> str:
@@ -115,36 +164,111 @@ def _title(reader: Any) -> str:
     return "" if _FILE_NAME.search(title) else title
 
 
-def without_running_heads(pages: Sequence[str]) -> list[str]:
+def without_running_heads(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
     """Remove the first and last lines that most pages have in common, but for their numbers."""
-    split = [page.split("\n") for page in pages]
+    kept = [list(page) for page in pages]
     for edge in (0, -1):
-        heads = [_DIGITS.sub("#", lines[edge]).strip() for lines in split]
+        heads = [_DIGITS.sub("#", page[edge].text).strip() if page else "" for page in kept]
         counts = Counter(filter(None, heads))
         common = {head for head, n in counts.items() if n >= MIN_PAGES and 2 * n > len(pages)}
-        for lines, head in zip(split, heads, strict=True):
-            if head in common and len(lines) > 1:
-                lines.pop(edge)
-    return ["\n".join(lines) for lines in split]
+        for page, head in zip(kept, heads, strict=True):
+            if head in common and len(page) > 1:
+                page.pop(edge)
+    return kept
 
 
-def _add_sentences(document: Document, pages: Sequence[str], longest: int) -> None:
-    """Add the sentences of all pages; one that a page's end cuts belongs to the page before."""
-    text, starts = _joined(pages)
+@dataclass
+class Section:
+    """A heading and the text below it; of what stands above the first heading, that is empty.
+
+    Args:
+        heading: its lines.
+        size: of its letters.
+        page: on which it begins, from 1.
+        lines: below it, with the pages that they are on.
+    """
+
+    heading: list[str] = field(default_factory=list)
+    size: Size = (0.0, False)
+    page: int = 1
+    lines: list[tuple[int, str]] = field(default_factory=list)
+
+
+def _sections(pages: Sequence[Sequence[Line]]) -> list[Section]:
+    """Part the pages at their headings: whole lines larger than the text, or bold in its size.
+
+    The text's letters are those of which there are most. Lines of a heading that is longer than
+    passages repeat, and those without two letters or digits (as large initials), are text.
+    """
+    letters = Counter[Size]()
+    for page in pages:
+        for line in page:
+            letters[line.size] += len(line.text)
+    [(text_size, _)] = letters.most_common(1)
+    found = [Section()]
+    for number, page in enumerate(pages, 1):
+        for line in page:
+            text = line.text.strip()
+            is_head = _is_larger(line.size, text_size) and sum(map(str.isalnum, text)) > 1
+            last = found[-1]
+            if is_head and last.heading and not last.lines and last.size == line.size:
+                last.heading.append(text)
+            elif is_head:
+                found.append(Section([text], line.size, number))
+            else:
+                last.lines.append((number, line.text))
+    return found
+
+
+def _is_larger(size: Size, text_size: Size) -> bool:
+    if not text_size[0]:  # unknown
+        return False
+    return size[0] > LARGER * text_size[0] or (size[0] == text_size[0] and size > text_size)
+
+
+def _add_sections(
+    document: Document, pages: Sequence[Sequence[Line]], with_path: bool, longest: int
+) -> None:
+    """Add the sentences of all sections, each after the headings above it."""
+    words = set[str]()
+    for page in pages:
+        words.update(*(_WORD.findall(line.text.casefold()) for line in page))
+    found = _sections(pages)
+    sizes = sorted({one.size for one in found if one.heading}, reverse=True)
+    levels = {size: min(level, MAX_LEVELS) for level, size in enumerate(sizes, 1)}
+    for one, after in zip(found, [*found[1:], Section()], strict=True):
+        heading = " ".join(one.heading)
+        has_text = any(text.strip() for _, text in one.lines)
+        is_empty = not has_text and levels.get(after.size, 0) <= levels.get(one.size, 0)
+        if is_empty or len(heading) > MAX_LEAD:  # its text must not be lost
+            one.lines[:0] = [(one.page, text) for text in one.heading]
+        if with_path and (is_empty or len(heading) <= MAX_LEAD):
+            document.heading(levels.get(one.size, 0), "" if is_empty else heading)
+        _add_sentences(document, one.lines, words, longest)
+
+
+def _add_sentences(
+    document: Document, lines: Sequence[tuple[int, str]], words: Collection[str], longest: int
+) -> None:
+    """Add the sentences of lines; one that a page's end cuts belongs to the page before."""
+    by_page = [
+        (number, "\n".join(text for _, text in of_page))
+        for number, of_page in groupby(lines, key=lambda line: line[0])
+    ]
+    text, starts = _joined([text for _, text in by_page], words)
     begin = 0
     for paragraph in re.split(r"(\n\s*\n)", text):
         spans = sentence_spans(paragraph)
         if max((end - start for start, end in spans), default=0) > longest:
             spans = [match.span() for match in re.finditer(r"[^\n]+", paragraph)]
         for start, end in spans:
-            document.place = f"page {bisect_right(starts, begin + start)}"
+            document.place = f"page {by_page[bisect_right(starts, begin + start) - 1][0]}"
             document.sentences(paragraph[start:end])
         begin += len(paragraph)
 
 
-def _joined(pages: Sequence[str]) -> tuple[str, list[int]]:
+def _joined(pages: Sequence[str], words: Collection[str]) -> tuple[str, list[int]]:
     """Return the text of all pages with words whole, and where each page begins in it."""
-    words = set(re.findall(r"[\w-]+", "\n".join(pages).casefold()))
 
     def close(match: re.Match[str]) -> str:
         before, after = match.groups()

@@ -24,6 +24,7 @@ from turngraph.data.linearise import (
     split_sentences,
 )
 from turngraph.data.normalise import answer_type
+from turngraph.data.sources.chat_log import Message, messages
 from turngraph.data.sources.document import (
     Document,
     PassageLimit,
@@ -71,7 +72,7 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     Args:
         path: of the file.
         by_sentence: False keeps the paragraphs and list items of Markdown whole, each after the
-            heading above it.
+            heading above it, and leaves the headings of PDF and Word files out.
 
     Raises:
         Unreadable: the file cannot be read, or nothing is in it; the message names it.
@@ -81,7 +82,7 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     encoding: str | None = None
     limit = PassageLimit(path, len(raw))
     if suffix in BINARY_READERS:
-        passages = BINARY_READERS[suffix](raw, path, limit)
+        passages = BINARY_READERS[suffix](raw, path, limit, by_sentence)
     else:
         text, encoding = decode(raw, path, is_html=suffix in HTML)
         text = text.replace("\r\n", "\n")
@@ -132,10 +133,15 @@ def _content(path: Path) -> bytes:
 
 def _read_text(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
     document = Document(title_of(path), limit)
-    for paragraph in re.split(r"\n\s*\n", text):
-        longest = max(map(len, split_sentences(" ".join(paragraph.split()))), default=0)
-        for part in [paragraph] if longest <= LONGEST_SENTENCE else paragraph.split("\n"):
-            document.sentences(part)
+    log = messages(text)
+    if log is None:
+        log = [Message("", "", [paragraph]) for paragraph in re.split(r"\n\s*\n", text)]
+    for message in log:
+        document.heading(1, message.day)
+        said = "\n".join(message.lines)
+        longest = max(map(len, split_sentences(" ".join(said.split()))), default=0)
+        for part in [said] if longest <= LONGEST_SENTENCE else said.split("\n"):
+            document.sentences(part, lead=message.head)
     return document.passages
 
 
@@ -230,9 +236,11 @@ TEXT_READERS: dict[str, Callable[[str, Path, PassageLimit], list[Evidence]]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
 }
-BINARY_READERS: dict[str, Callable[[bytes, Path, PassageLimit], list[Evidence]]] = {
+BINARY_READERS: dict[str, Callable[[bytes, Path, PassageLimit, bool], list[Evidence]]] = {
     ".pdf": partial(read_pdf, longest_sentence=LONGEST_SENTENCE),
-    ".docx": lambda raw, path, limit: _page_readers(path).read_word_file(raw, path, limit),
+    ".docx": lambda raw, path, limit, with_path: _page_readers(path).read_word_file(
+        raw, path, limit, with_path
+    ),
 }
 SUFFIXES = (*TEXT_READERS, *BINARY_READERS)
 """Endings of the names of files that can be read."""

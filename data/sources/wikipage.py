@@ -94,6 +94,7 @@ class RawPage:
     title: str
     name: str
     limit: PassageLimit | None = None
+    with_path: bool = False
     passages: list[Passage] = field(default_factory=list)
     tables: list[PageTable] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -130,7 +131,9 @@ class Page:
     problems: list[str]
 
 
-def read_page(html: str, title: str, name: str, limit: PassageLimit | None = None) -> Page:
+def read_page(
+    html: str, title: str, name: str, limit: PassageLimit | None = None, with_path: bool = False
+) -> Page:
     """Read a page as evidence with entities.
 
     Args:
@@ -138,11 +141,13 @@ def read_page(html: str, title: str, name: str, limit: PassageLimit | None = Non
         title: the page's title, the prefix of every passage; a long one is cut.
         name: the file, for messages.
         limit: counts the passages; None: any number.
+        with_path: all headings above it stand in every passage; else the nearest one in list items
+            alone, as headings of web pages are often those of advertisements.
 
     Raises:
         Unreadable: the page is nested too deep, or its passages are too long.
     """
-    return finish_page(parse_page(html, title, name, limit))
+    return finish_page(parse_page(html, title, name, limit, with_path))
 
 
 def finish_page(raw: RawPage) -> Page:
@@ -151,9 +156,11 @@ def finish_page(raw: RawPage) -> Page:
     return Page(raw.title, evidence, names, raw.left_out, raw.problems)
 
 
-def parse_page(html: str, title: str, name: str, limit: PassageLimit | None = None) -> RawPage:
+def parse_page(
+    html: str, title: str, name: str, limit: PassageLimit | None = None, with_path: bool = False
+) -> RawPage:
     """Read a page's passages before their entities are resolved; see ``read_page``."""
-    page = RawPage(cut_lead(title), name, limit)
+    page = RawPage(cut_lead(title), name, limit, with_path)
     tree = LexborHTMLParser(html)
     if tree.body is None:
         return page
@@ -202,7 +209,7 @@ class _Reader:
         elif node.tag == "table":
             self._table(node)
         elif node.tag in _LISTS:
-            self._list(node, self.section)
+            self._list(node, "" if self.page.with_path else self.section)
         else:
             self.walk(node)
 
@@ -212,10 +219,17 @@ class _Reader:
 
     @property
     def section(self) -> str:
-        """The nearest heading above."""
+        """The nearest heading above, or all of them."""
+        if self.page.with_path:
+            return ", ".join(name for name in self.headings.values() if name)
         return self.headings[max(self.headings)] if self.headings else ""
 
+    def _below_headings(self, context: str) -> str:
+        """Return a context after the headings above it, if passages have them."""
+        return ", ".join(filter(None, (self.section, context))) if self.page.with_path else context
+
     def _sentences(self, rich: RichText, context: str = "") -> None:
+        context = self._below_headings(context)
         for start, end in sentence_spans(rich.text):
             sentence = rich.text[start:end]
             if not is_value(sentence):
@@ -320,9 +334,9 @@ class _Reader:
         content = inline_text(caption, self.unseen) if caption is not None else None
         if content is not None and content.text:
             if len(content.text) <= _MAX_CONTEXT:
-                return content.text
+                return self._below_headings(content.text)
             self._sentences(content)
-        return self.section if len(self.wikitables) > 1 else ""
+        return self.section if self.page.with_path or len(self.wikitables) > 1 else ""
 
     def _rows(self, name: str, grid: Grid, caption: str, first_row_is_header: bool) -> None:
         for row in iter_rows(grid, first_row_is_header):

@@ -10,6 +10,7 @@ import pytest
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.inputs import read_episodes
+from turngraph.tests.data.sources.made_documents import docx, paragraph, pdf_of_lines
 
 PAGE = """<html><head><title>Tours</title></head><body><nav><a href="/">Home</a></nav>
 <main><h1>Tours</h1><p>Ida Brown founded the brewery. A tour costs 12 pounds.</p>
@@ -81,3 +82,12 @@ def test_another_encoding_is_named_and_what_is_broken_is_an_error(
     (tmp_path / "empty.html").write_text("")
     with pytest.raises(ValueError, match=r"empty\.html"):
         list(read_episodes(tmp_path / "empty.html"))
+
+
+def test_headings_of_pdf_and_word_files_are_no_part_of_what_is_remembered(tmp_path: Path) -> None:
+    (tmp_path / "bridge.pdf").write_bytes(pdf_of_lines([(14, "Repairs"), (10, "Anna left Oslo.")]))
+    (tmp_path / "harbour.docx").write_bytes(docx(paragraph("Crew", "H") + paragraph("Bert came.")))
+    found = [
+        e.text for name in ("bridge.pdf", "harbour.docx") for e in read_episodes(tmp_path / name)
+    ]
+    assert found == ["Anna left Oslo.", "Bert came."]

@@ -56,6 +56,27 @@ def pdf_of_texts(texts: Sequence[str], title: str = "") -> bytes:
     return pdf(objects, info=len(objects) if title else None)
 
 
+def pdf_of_lines(*pages: Sequence[tuple[int, str]]) -> bytes:
+    """Return a PDF file of lines, each with the size of its letters, which is negative for bold."""
+    kids = " ".join(f"{5 + 2 * i} 0 R" for i in range(len(pages)))
+    objects: list[str | bytes] = [
+        "<</Type/Catalog/Pages 2 0 R>>",
+        f"<</Type/Pages/Count {len(pages)}/Kids[{kids}]>>",
+        FONT,
+        FONT.replace("Helvetica", "Helvetica-Bold"),
+    ]
+    for index, page in enumerate(pages):
+        lines = "".join(
+            f"/F{2 if size < 0 else 1} {abs(size)} Tf ({line}) Tj T* " for size, line in page
+        )
+        objects.append(
+            "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]"
+            f"/Resources<</Font<</F1 3 0 R/F2 4 0 R>>>>/Contents {6 + 2 * index} 0 R>>"
+        )
+        objects.append(stream(f"BT 30 TL 72 720 Td {lines} ET"))
+    return pdf(objects)
+
+
 def pdf_of_page(page: str, *objects: str | bytes) -> bytes:
     """Return a PDF file of one page with these entries, and objects from number 4 on."""
     return pdf(

@@ -19,6 +19,7 @@ from turngraph.tests.data.sources.made_documents import (
     docx,
     paragraph,
     pdf,
+    pdf_of_lines,
     pdf_of_page,
     pdf_of_texts,
     stream,
@@ -54,6 +55,48 @@ def test_sentences_name_the_page_that_they_begin_on(tmp_path: Path) -> None:
     ]
     assert {passage.source for passage in found} == {"text"}
     assert [entity.label for entity in found[0].entities] == ["The bridge"]
+
+
+def test_headings_stand_before_the_sentences_below_them(tmp_path: Path) -> None:
+    first = [
+        (20, "The bridge"), (14, "A toll of"), (14, "two crowns"),
+        (10, "It was paid by all. The last toll was"),
+    ]  # fmt: skip
+    second = [
+        (10, "paid in 1950."), (-10, "Repairs"), (10, "In 1970 it rained."), (14, "Sources"),
+        (10, "The town archive, 14 pages."), (14, "No more"),
+    ]  # fmt: skip
+    found = read(tmp_path, pdf_of_lines(first, second))
+    assert [(passage.id, passage.text) for passage in found] == [
+        ("file.pdf, page 1#0", "file, The bridge, A toll of two crowns, It was paid by all."),
+        (
+            "file.pdf, page 1#1",
+            "file, The bridge, A toll of two crowns, The last toll was paid in 1950.",
+        ),
+        (
+            "file.pdf, page 2#2",
+            "file, The bridge, A toll of two crowns, Repairs, In 1970 it rained.",
+        ),
+        ("file.pdf, page 2#3", "file, The bridge, Sources, The town archive, 14 pages."),
+        ("file.pdf, page 2#4", "file, The bridge, No more"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([(30, "T"), (10, "he town is old. It is large.")], ["T he town is old.", "It is large."]),
+        ([(20, "Long " * 50), (10, "It is old. " * 50)], [f"{'Long ' * 50}It is old."]),
+        ([(10, "A line of text."), (8, "A note.")], ["A line of text.", "A note."]),
+        ([(-10, "All is bold."), (-10, "As this.")], ["All is bold.", "As this."]),
+        ([(20, "Only"), (20, "large")], ["Only large"]),
+    ],
+)
+def test_what_is_no_heading(
+    lines: list[tuple[int, str]], expected: list[str], tmp_path: Path
+) -> None:
+    found = [passage.text for passage in read(tmp_path, pdf_of_lines(lines))]
+    assert found[: len(expected)] == [f"file, {text}" for text in expected]
 
 
 @pytest.mark.parametrize(

@@ -57,20 +57,28 @@ Rivers
 """
 MARKDOWN_TEXTS = [
     ("infobox", "Peru, capital, Lima"),
-    ("text", "Peru, Peru is a country in South America."),
-    ("text", "Peru, Its capital is Lima, founded on January 18, 1535 by Francisco Pizarro."),
-    ("text", "Peru, See the_code and snake_case_names."),
-    ("text", "Peru, Cities, Lima has 10,151,000 people."),
-    ("text", "Peru, Cities, It is big."),
-    ("text", "Peru, Cities, Cusco is old"),
-    ("text", "Peru, Cities, nested item of Arequipa"),
-    ("text", "Peru, Cities, The first one"),
-    ("table", "Peru, Cities, City is Lima, People is 10,151,000, Founded is 18 January 1535"),
-    ("table", "Peru, Cities, City is Cusco, People is 428,450"),
-    ("table", "Peru, Cities, City is a | b, People is 30, Founded is x, extra"),
-    ("text", "Peru, Cities, def f(x):\n    return x  # Lima"),
-    ("text", "Peru, Quoted text by José."),
-    ("text", "Peru, The Rímac flows & the Amazon too."),
+    ("text", "Peru, The land of Peru, Peru is a country in South America."),
+    (
+        "text",
+        "Peru, The land of Peru, Its capital is Lima, founded on January 18, 1535 by Francisco "
+        "Pizarro.",
+    ),
+    ("text", "Peru, The land of Peru, See the_code and snake_case_names."),
+    ("text", "Peru, The land of Peru, Cities, Lima has 10,151,000 people."),
+    ("text", "Peru, The land of Peru, Cities, It is big."),
+    ("text", "Peru, The land of Peru, Cities, Cusco is old"),
+    ("text", "Peru, The land of Peru, Cities, nested item of Arequipa"),
+    ("text", "Peru, The land of Peru, Cities, The first one"),
+    (
+        "table",
+        "Peru, The land of Peru, Cities, City is Lima, People is 10,151,000, "
+        "Founded is 18 January 1535",
+    ),
+    ("table", "Peru, The land of Peru, Cities, City is Cusco, People is 428,450"),
+    ("table", "Peru, The land of Peru, Cities, City is a | b, People is 30, Founded is x, extra"),
+    ("text", "Peru, The land of Peru, Cities, def f(x):\n    return x  # Lima"),
+    ("text", "Peru, The land of Peru, Cities, Quoted text by José."),
+    ("text", "Peru, The land of Peru, Rivers, The Rímac flows & the Amazon too."),
 ]
 
 
@@ -108,12 +116,26 @@ def test_markdown(tmp_path: Path) -> None:
         ("Text.\n\n## The *land*\n", "The land"),
         ("Peru\n====\n\nText.", "Peru"),
         ("Text.", "file"),
-        ("---\nTitle: 'Peru'\n---\n# Land\n\nText.", "Peru"),
+        ("---\nTitle: 'Peru'\n---\n# Land\n\nText.", "Peru, Land"),
         ("---\nText.", "file"),
     ],
 )
 def test_title_of_a_markdown_file(tmp_path: Path, text: str, title: str) -> None:
     assert texts(read_folder(save(tmp_path, file_md=text))) == [("text", f"{title}, Text.")]
+
+
+def test_a_passage_names_the_headings_above_it(tmp_path: Path) -> None:
+    text = "# Diary\n\nA.\n\n## 2023\n\n### 4 March\n\nRain. Snow.\n\n- D\n\n"
+    text += "## 2024\n\nE.\n\n# End\n\nF."
+    found = [text for _, text in texts(read_folder(save(tmp_path, a_md=text)))]
+    assert found == [
+        "Diary, A.",
+        "Diary, 2023, 4 March, Rain.",
+        "Diary, 2023, 4 March, Snow.",
+        "Diary, 2023, 4 March, D",
+        "Diary, 2024, E.",
+        "Diary, End, F.",
+    ]
 
 
 def test_unclosed_code_and_a_table_at_the_end_lose_nothing(tmp_path: Path) -> None:

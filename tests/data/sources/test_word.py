@@ -35,14 +35,25 @@ def test_paragraphs_headings_and_tables(tmp_path: Path) -> None:
     assert read(tmp_path, docx(body)) == [
         ("text", "The harbour, Built in 1912."),
         ("text", "The harbour, It has two piers."),
-        ("table", "The harbour, Ship is Aurora, Length is 41 m, Built is 1999"),
-        ("table", "The harbour, Ship is Bris, Length and Built is unknown"),
-        ("text", "The harbour, Inserted text stays."),
-        ("text", "The harbour, A form holds this."),
+        ("table", "The harbour, Ships, Ship is Aurora, Length is 41 m, Built is 1999"),
+        ("table", "The harbour, Ships, Ship is Bris, Length and Built is unknown"),
+        ("text", "The harbour, Ships, Inserted text stays."),
+        ("text", "The harbour, Ships, A form holds this."),
     ]
     found = read_file(tmp_path / "file.docx")
     assert [passage.id for passage in found] == [f"file.docx#{i}" for i in range(6)]
     assert {"aurora", "1999"} <= {entity.id for entity in found[2].entities}
+
+
+def test_a_passage_names_the_headings_above_it(tmp_path: Path) -> None:
+    body = paragraph("Minutes", "T") + "".join(
+        paragraph(day, "H") + paragraph("Tove spoke. Aron came.") for day in ("4 May", "9 May")
+    )
+    assert [text for _, text in read(tmp_path, docx(body))] == [
+        f"Minutes, {day}, {said}"
+        for day in ("4 May", "9 May")
+        for said in ("Tove spoke.", "Aron came.")
+    ]
 
 
 def test_of_several_tables_each_names_its_heading(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""Chat logs: each sentence of a message names its speaker and its time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turngraph.data.sources.chat_log import messages
+from turngraph.data.sources.readers import read_document
+from turngraph.tests.growing import assert_grows_linearly, cpu_seconds
+
+WHATSAPP = """\
+14/05/2024, 18:01 - Messages are encrypted.
+14/05/2024, 18:02 - Noor: Who brings the samovar? Mine is broken.
+14/05/2024, 18:05 - Emil: I do
+14/05/2024, 18:06 - Beatriz: The cake is mine.
+Plums this time. With cream.
+17:00 is too late.
+"""
+
+
+def texts(folder: Path, text: str) -> list[str]:
+    path = folder / "chat.txt"
+    path.write_text(text, encoding="utf-8")
+    return [passage.text.removeprefix("chat, ") for passage in read_document(path).passages]
+
+
+def test_each_sentence_names_speaker_and_date(tmp_path: Path) -> None:
+    assert texts(tmp_path, WHATSAPP) == [
+        "14/05/2024, 18:01 - Messages are encrypted.",
+        "14/05/2024, 18:02 - Noor: Who brings the samovar?",
+        "14/05/2024, 18:02 - Noor: Mine is broken.",
+        "14/05/2024, 18:05 - Emil: I do",
+        "14/05/2024, 18:06 - Beatriz: The cake is mine.",
+        "14/05/2024, 18:06 - Beatriz: Plums this time.",
+        "14/05/2024, 18:06 - Beatriz: With cream.",
+        "14/05/2024, 18:06 - Beatriz: 17:00 is too late.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "[14.05.24, 18:02:11] Noor:",
+        "5/14/24, 6:02\u202fPM - Noor Vis:",
+        "2024-05-14 18:02 Noor:",
+        "2024-05-14T18:02:11 <noor>",
+        "[18:02] <noor>",
+        "18:02 <noor>",
+        "(6:02 pm) Dr. Noor:",
+        "李雷:",
+        "Noor:",
+    ],
+)
+def test_heads_of_other_programs(head: str, tmp_path: Path) -> None:
+    text = f"{head} One is. Two is.\n{head} Three is"
+    assert texts(tmp_path, text) == [f"{head} {x}" for x in ("One is.", "Two is.", "Three is")]
+
+
+@pytest.mark.parametrize("head", ["Noor — 14/05/2024 18:02", "Noor  6:02 PM", "Noor [18:02]"])
+def test_heads_on_a_line_of_their_own(head: str, tmp_path: Path) -> None:
+    text = f"{head}\nOne is. Two is.\n\n{head}\nThree is"
+    assert texts(tmp_path, text) == [f"{head}: {x}" for x in ("One is.", "Two is.", "Three is")]
+
+
+def test_a_day_above_times_stays_with_them(tmp_path: Path) -> None:
+    text = "--- 14 May 2024 ---\n18:02 Noor: One. Two.\n--- 15 May 2024 ---\n07:30 Emil: Three."
+    assert texts(tmp_path, text) == [
+        "14 May 2024, 18:02 Noor: One.",
+        "14 May 2024, 18:02 Noor: Two.",
+        "15 May 2024, 07:30 Emil: Three.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Name: Anna\nCity: Lima\n\nName: Bert\nCity: Oslo\n",
+        "Lima is large. Note: it\nis old: very.\n",
+        "We met at 18:02. Noor: a cook.\nThe ratio was 3:1 then.\n",
+        "18:02 the train left.\n18:05 it came back.\n",
+        "Dear all,\n\nPS: bring cups.\n\nNoor\n",
+        "Noor: hello\n",
+        "Q: Who?\nA: Noor.\n\nQ: Where?\nA: In Oslo.\n",
+        "",
+    ],
+)
+def test_other_texts_are_no_logs(text: str) -> None:
+    assert messages(text) is None
+
+
+@pytest.mark.parametrize("line", ["1:11 " * 900, "a" + " " * 4000 + "b", "<" * 4000])
+def test_the_time_grows_as_the_text_does(line: str) -> None:
+    assert_grows_linearly(lambda num: cpu_seconds(lambda: messages(f"{line}\n" * num)), 20)
