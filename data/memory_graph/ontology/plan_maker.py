@@ -98,10 +98,7 @@ class PlanMaker:
         for clause, terms in zip(clauses, options, strict=True):
             if terms:
                 words, term = WORD.findall(clause), terms[0][1]
-                compound = len(clauses) > 1 and term.first > 0 and term.stop == len(words)
-                compound = compound and bool(self.linked(words, clause, set(term.places)))
-                first = term.first if compound else 0  # "my Rome and Oslo trips"
-                frame = " ".join(words[first : term.stop])
+                frame = " ".join(words[term.first : term.stop])
                 break
         if not any(options):
             if len(clauses) == 1 or TG + "Action" not in self.ontology.classes:
