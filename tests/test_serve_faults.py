@@ -524,6 +524,12 @@ def test_a_user_has_so_many_documents(start: Start, monkeypatch: pytest.MonkeyPa
     assert "a user may have 1 documents" in put[2].json()["error"]["message"]
 
 
+def test_a_document_is_for_the_servers_user_alone(start: Start, tmp_path: Path) -> None:
+    assert start().put("/api/documents/a.txt", content="A pier is old.").status_code == 201
+    [path] = (tmp_path / "users").rglob("a.txt")
+    assert [one.stat().st_mode & 0o777 for one in (path, path.parent)] == [0o600, 0o700]
+
+
 def test_conversations_that_are_deleted_while_they_answer_hold_no_other_route(
     start: Start,
 ) -> None:

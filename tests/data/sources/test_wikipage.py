@@ -165,6 +165,8 @@ def test_layout_tables_are_walked():
     inner = wikitable("<th>A</th><th>B</th>", "<td>1</td><td>2</td>")
     html = f"<table><tr><td><p>Left.</p>{inner}</td><td>Right.</td></tr></table>"
     assert texts(html) == ["Page, Left.", "Page, A is 1, B is 2", "Page, Right."]
+    html = "<table><tr><td><p>One column.</p></td></tr><tr><td><p>Two rows.</p></td></tr></table>"
+    assert texts(html, "text") == ["Page, One column.", "Page, Two rows."]
 
 
 def test_links_are_entities_with_their_mentions():
