@@ -119,7 +119,14 @@ def _fact_row(fact: Fact, score: bool) -> list[object]:
 
 
 def validity(fact: Fact) -> str:
-    """Describe when a fact holds; of an undated one, when it was said; "" if unknown."""
+    """Describe when a fact holds, and whether it may have ended; "" if both are unknown."""
+    known = _known_validity(fact)
+    if fact.may_have_ended is None:
+        return known
+    return "; ".join(filter(None, [known, f"may have ended (fact {fact.may_have_ended})"]))
+
+
+def _known_validity(fact: Fact) -> str:
     if fact.partly_until is not None and fact.valid_to is None:
         return f"partly until {fact.partly_until}"
     if fact.valid_from is None and fact.valid_to is None:

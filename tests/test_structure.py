@@ -90,7 +90,7 @@ LIBRARIES = {
     "data.memory_graph": "bm25s numpy rapidfuzz",
     "data.memory_graph.extract": "httpx2 numpy rapidfuzz simplemma spacy",
     "data.memory_graph.ontology": "pyoxigraph",
-    "data.memory_graph.recall": "bm25s numkong numpy usearch",
+    "data.memory_graph.recall": "bm25s numkong numpy safetensors usearch",
     "data.memory_graph.record": "numpy psycopg psycopg_pool rapidfuzz",
     "data.name_finder": "ahocorasick",
     "data.retrieval": "Stemmer bm25s numpy rank_bm25",
@@ -109,7 +109,7 @@ LIBRARIES = {
     "__init__": "",
     "__main__": "",
     "benchmarks": "accelerate bitsandbytes bm25s datasets huggingface_hub httpx2 "
-    "matplotlib numpy psutil rich safetensors tantivy "
+    "matplotlib numpy psutil rich safetensors sklearn tantivy "
     "tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""

@@ -1,11 +1,14 @@
-"""Answers from a memory graph: diaries of invented people, and LoCoMo's conversations.
+"""Answers from a memory graph: diaries of invented people, LoCoMo's conversations, HotpotQA.
 
     python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CHECKPOINT]
 
 prints, for every diary and every category of LoCoMo, how often evidence of the answer stands first
-and among the first three, how often the first statement has the answer in it, and, with a reader,
-exact match and F1 of what it answers from the recalled statements. For diaries it also prints which
-states ended as a reader marked them. LoCoMo is CC BY-NC 4.0: for evaluation only.
+and among the first three, the recall at five and ten, how often the first statement has the answer
+in it, and, with a reader, exact match and F1 of what it answers from the recalled statements. For
+diaries it also prints which states ended as a reader marked them. ``--benchmarks hotpotqa`` asks
+HotpotQA-500 over its passages, and ``--episodes 10000`` over so many of their sentences, each an
+episode. Each line ends with the milliseconds of a question, its vector included. LoCoMo is CC BY-NC
+4.0: for evaluation only.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +24,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
+
 from turngraph.benchmarks.memory_graph.retrieval_data import find_file, read
+from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed, cached
+from turngraph.data.linearise import sentence_spans
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Fact
 from turngraph.data.memory_graph.recall.recall import RecallSettings
@@ -61,11 +69,14 @@ class Scores:
     """Sums of one group of questions."""
 
     values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    milliseconds: list[float] = field(default_factory=list)
 
     def line(self, name: str) -> str:
-        """Return the means in one line."""
+        """Return the means in one line, and percentiles of the time."""
         parts = (f"{key} {fmean(found):.3f}" for key, found in self.values.items())
-        return f"{name}: {len(self.values['first'])} questions, {', '.join(parts)}"
+        p50, p95 = np.percentile(self.milliseconds, (50, 95))
+        count = len(self.milliseconds)
+        return f"{name}: {count} questions, {', '.join(parts)}, p50 {p50:.0f} ms, p95 {p95:.0f} ms"
 
 
 def diary_questions(diary: dict[str, Any]) -> tuple[list[Episode], list[Asked]]:
@@ -105,6 +116,37 @@ def locomo_questions(folder: Path) -> Iterator[tuple[list[Episode], list[Asked]]
         yield list(collection.episodes), asked
 
 
+def hotpotqa_questions(folder: Path, num_episodes: int | None) -> tuple[list[Episode], list[Asked]]:
+    """Return HotpotQA-500's passages as episodes, and its questions.
+
+    Args:
+        folder: with the file.
+        num_episodes: number of sentences of the passages that are the episodes instead; evidence
+            is any sentence of a supporting passage.
+    """
+    [collection] = read("hotpotqa", folder)
+    asked = [Asked(one.text, "HotpotQA", one.gold, ()) for one in collection.questions]
+    if num_episodes is None:
+        return list(collection.episodes), asked
+    episodes: list[Episode] = []
+    origins: dict[str, set[str]] = defaultdict(set)
+    for passage in collection.episodes:
+        text = passage.text.partition("\n")[2]
+        for start, stop in sentence_spans(text):
+            if len(episodes) < num_episodes:
+                origins[str(passage.origin)].add(str(len(episodes)))
+                episodes.append(Episode(text[start:stop], origin=str(len(episodes))))
+    if len(episodes) < num_episodes:
+        raise UserError(f"--episodes {num_episodes}: the passages have {len(episodes)} sentences")
+    group = f"{num_episodes} episodes"
+    return episodes, [
+        replace(
+            one, group=group, evidence=frozenset().union(*(origins[gold] for gold in one.evidence))
+        )
+        for one in asked
+    ]
+
+
 def ask_all(
     graph: MemoryGraph, asked: Sequence[Asked], way: Way, reader: RecollectionReader | None
 ) -> dict[str, Scores]:
@@ -117,15 +159,20 @@ def ask_all(
     for one in asked:
         if not one.evidence:
             continue
+        began = time.perf_counter()
         recalled = ways[way](one.question, one.as_of, RecallSettings(num_facts=3 * NUM_READ))
+        found[one.group].milliseconds.append(1000 * (time.perf_counter() - began))
         facts = recalled.facts
         ranked = list(dict.fromkeys(origins[node] for fact in facts for node in episodes_of(fact)))
         values = found[one.group].values
         values["first"].append(bool(one.evidence.intersection(ranked[:1])))
         values["among three"].append(bool(one.evidence.intersection(ranked[:3])))
-        values["recall at 10"].append(
-            len(one.evidence.intersection(ranked[:10])) / len(one.evidence)
-        )
+        for depth in (5, 10):
+            values[f"recall at {depth}"].append(
+                len(one.evidence.intersection(ranked[:depth])) / len(one.evidence)
+            )
+        if not one.answers:
+            continue
         first = facts[0].text if facts else ""
         values["answer in the first"].append(substring_match(first, one.answers))
         if reader is not None:
@@ -173,6 +220,7 @@ def fill(episodes: Sequence[Episode], path: Path, embed: Embed) -> MemoryGraph:
     """Remember episodes in a new graph."""
     graph = MemoryGraph.open(path, embed, TurnExtractor())
     graph.remember_many(episodes)
+    graph.ask_both("Who is it?")  # computes the vectors
     return graph
 
 
@@ -180,7 +228,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Fill graphs, ask, and print the scores."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--diaries", nargs="*", type=Path, default=[DIARIES])
-    parser.add_argument("--data", type=Path, help="folder with LoCoMo; without it only diaries")
+    parser.add_argument("--data", type=Path, help="folder with the benchmarks' files")
+    parser.add_argument(
+        "--benchmarks",
+        nargs="*",
+        choices=("locomo", "hotpotqa"),
+        default=["locomo"],
+        help="with --data: what is asked beside the diaries",
+    )
+    parser.add_argument("--episodes", type=int, help="with hotpotqa: sentences as episodes")
     parser.add_argument("--over", choices=("both", "facts", "episodes"), default="both")
     parser.add_argument("--reader", help="a checkpoint that answers from what is recalled")
     options = parser.parse_args(argv)
@@ -199,17 +255,34 @@ def main(argv: Sequence[str] | None = None) -> None:
                         f"{diary['name']}: {right} of {marked} ends right,"
                         f" {wrong} of {others} false"
                     )
-        totals: dict[str, Scores] = defaultdict(Scores)
-        for number, (episodes, asked) in enumerate(
-            locomo_questions(options.data) if options.data else ()
-        ):
-            with fill(episodes, Path(folder) / f"{number}.db", embed) as graph:
-                for group, scores in ask_all(graph, asked, options.over, reader).items():
+        for benchmark in options.benchmarks if options.data else ():
+            for group, scores in ask_benchmark(
+                benchmark, options, Path(folder), embed, reader
+            ).items():
+                print(scores.line(group), flush=True)
+
+
+def ask_benchmark(
+    name: str,
+    options: argparse.Namespace,
+    folder: Path,
+    embed: Embed,
+    reader: RecollectionReader | None,
+) -> dict[str, Scores]:
+    """Ask the questions of LoCoMo or HotpotQA, and return the scores by group."""
+    if name == "locomo":
+        asking = list(locomo_questions(options.data))
+    else:
+        asking = [hotpotqa_questions(options.data, options.episodes)]
+    totals: dict[str, Scores] = defaultdict(Scores)
+    for number, (episodes, asked) in enumerate(asking):
+        with fill(episodes, folder / f"{name}{number}.db", embed) as graph:
+            for group, scores in ask_all(graph, asked, options.over, reader).items():
+                for total in {group, group.partition(",")[0]}:
+                    totals[total].milliseconds += scores.milliseconds
                     for key, found in scores.values.items():
-                        totals[group].values[key] += found
-                        totals["LoCoMo"].values[key] += found
-        for group, scores in sorted(totals.items()):
-            print(scores.line(group))
+                        totals[total].values[key] += found
+    return dict(sorted(totals.items()))
 
 
 if __name__ == "__main__":

@@ -159,6 +159,7 @@ class Fact:
         provenance: the episodes that state it, in order of time.
         score: similarity to the question, larger is closer; 0 without a question.
         partly_until: for a thesis or a recalled episode, the time at which a part of it ended.
+        may_have_ended: key of a newer fact that may have ended it; None: nothing suggests it.
     """
 
     key: int
@@ -172,6 +173,7 @@ class Fact:
     provenance: tuple[Provenance, ...] = ()
     score: float = 0.0
     partly_until: str | None = None
+    may_have_ended: int | None = None
 
 
 class LazyFacts(Sequence[Fact]):

@@ -15,6 +15,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed, cached
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, Extractor, Fact
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
+from turngraph.data.memory_graph.recall.endings import mark_ended, newer_first
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
 from turngraph.data.memory_graph.recall.link_entities import (
     Matched,
@@ -142,7 +143,8 @@ class Recall:
     ) -> Recollection:
         """Return the facts that may answer a question, best first.
 
-        Theses of which a part has ended come last; with ``as_of``, closeness alone orders.
+        Theses of which a part has ended come last; with ``as_of``, closeness alone orders. What
+        one of them may have ended stands behind it (``endings.mark_ended``).
 
         Args:
             question: text of the question.
@@ -165,6 +167,7 @@ class Recall:
                 keys = np.union1d(keys, self._unread.near(view, settings.min_flat_similarity))
             clock.lap("traverse")
             facts = self._filter(view, keys, settings, is_now=as_of is None)
+            facts = self._with_ends(facts)
             clock.lap("filter")
         themed = "eigen" in parse_mixture(settings.traversal.mixture)
         return Recollection(
@@ -185,7 +188,8 @@ class Recall:
 
         Episodes are ranked by the reciprocal-rank fusion of the closest facts, over all of them,
         and personalised PageRank. Each stands for the closest fact that it states, or for itself;
-        behind them come the other close facts. A score is closeness to the question.
+        behind them come the other close facts. A score is closeness to the question. What one of
+        them may have ended stands behind it (``endings.mark_ended``).
 
         Args:
             question, as_of: as in ``ask``.
@@ -220,11 +224,12 @@ class Recall:
                 for fact, score in zip(episodes, near, strict=True)
                 if view.entities or score >= least
             ]
+            found = self._with_ends(fuse_facts(facts, episodes))
             clock.lap("episodes")
         return Recollection(
             question=question,
             entities=view.entities,
-            facts=fuse_facts(facts, episodes)[: settings.num_facts],
+            facts=found[: settings.num_facts],
             revision=self.adjacency.revision,
             milliseconds=clock.milliseconds,
             by_similarity=not view.entities,
@@ -492,6 +497,14 @@ class Recall:
             replace(with_end(fact, ended.get(fact.key)), score=score)
             for fact, (_, score) in zip(facts, best, strict=True)
         )
+
+    def _with_ends(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+        """Mark what newer facts may have ended, and put these first."""
+        episodes = [fact.key >> 1 for fact in facts if fact.type == "episodic"]
+        episodes += [place.episode for fact in facts for place in fact.provenance]
+        stated = self.db.execute(STATED, (json.dumps(list(dict.fromkeys(episodes))),))
+        theses = self.store.facts([key for (key,) in stated if key % 2 == 0])
+        return newer_first(mark_ended(facts, theses, self.vectors.facts, self.vectors.probe))
 
     def _history(self, keys: np.ndarray) -> list[int]:
         """Return the keys that are a chat's questions or a model's answers: no evidence."""

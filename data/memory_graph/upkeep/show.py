@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turngraph.data.memory_graph.memory_types import (
@@ -114,7 +115,9 @@ def _when(fact: Fact) -> tuple[float, int]:
 
 
 def show(store: Store, entity: str | int) -> Shown:
-    """Return an object with the facts that hold now.
+    """Return an object with the facts that hold now, marked where they may have ended.
+
+    Marks need the vectors that earlier questions have left beside the record.
 
     Raises:
         UserError: no object has that name or id, or several have.
@@ -126,8 +129,21 @@ def show(store: Store, entity: str | int) -> Shown:
         aliases = tuple(store.db.execute(_ALIASES, (node,)))
         [episodes] = store.db.execute(_EPISODES, (node,)).fetchone()
     moment = start(now())
-    held = tuple(fact for fact in facts if _holds(fact, moment))
-    return Shown(node, name, aliases, episodes, held)
+    held = [fact for fact in facts if _holds(fact, moment)]
+    return Shown(node, name, aliases, episodes, _with_ends(store, held))
+
+
+def _with_ends(store: Store, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Mark what newer facts may have ended, by the vectors that questions have left."""
+    import numpy as np  # only here are vectors read
+
+    from turngraph.data.memory_graph.recall.endings import mark_ended
+    from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+    from turngraph.data.memory_graph.recall.vectors import FACTS
+
+    matrix = VectorMatrix(store.derived / FACTS, writable=False)
+    theses = [fact for fact in reversed(facts) if fact.type == "thesis"]
+    return mark_ended(facts, theses, matrix, np.array(matrix.manifest["probe"], np.float32))
 
 
 def _holds(fact: Fact, moment: int) -> bool:

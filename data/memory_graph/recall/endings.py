@@ -1,0 +1,239 @@
+"""Judges which statements later ones have ended: "I sold the Yaris" ends "Bought a Yaris".
+
+Linear classifiers over the sentence encoder's vectors say, for each aspect of a life, how likely a
+sentence states something of it and how likely it ends what was so, and whether it is about its
+speaker or another. Another judges a pair of sentences from these, from the names and words that
+both have, and from their closeness. ``ending_training`` of the benchmarks trains them. They are
+right for about three of five marks and miss most ends, so a mark says only "may have ended".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from turngraph.data.memory_graph.memory_types import Fact, Span
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+from turngraph.data.memory_graph.recall.vectors import is_same
+from turngraph.data.memory_graph.times import start
+from turngraph.data.normalise import words
+
+ASPECTS = (
+    *("home", "job", "partner", "alive", "thing", "diet", "eats", "habit", "plan", "measure"),
+    "illness",
+)
+REPLACED = ("home", "job", "measure", "illness")
+"""Aspects of which a person has one value at a time; of the others many things may hold."""
+FILE = Path(__file__).with_name("endings.safetensors")
+MAX_COMPARED = 200
+"""Largest number of theses that are compared with each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A statement as the classifiers see it.
+
+    Args:
+        text: of the thesis.
+        speaker: who says it; None: nobody is named.
+        names: normal forms of the names in it, without the speaker's.
+    """
+
+    text: str
+    speaker: str | None
+    names: frozenset[str]
+
+    @property
+    def content(self) -> frozenset[str]:
+        """Its words without function words, a plural's s and the speaker's name in front."""
+        text = self.text
+        if self.speaker is not None:
+            text = text.removeprefix(f"{self.speaker}: ")
+        kept = (word for word in words(text) if word not in STOPWORDS and len(word) > 1)
+        return frozenset(word[:-1] if len(word) > 3 and word[-1] == "s" else word for word in kept)
+
+
+def said_of(text: str, speaker: str | None, names: Iterable[str]) -> Said:
+    """Return a thesis as the classifiers see it.
+
+    Args:
+        text: of the thesis.
+        speaker: who says it.
+        names: of the objects that it mentions.
+    """
+    kept = frozenset(map(alias, names)) - {alias(speaker or "")}
+    return Said(text, speaker, kept)
+
+
+@dataclass(frozen=True)
+class Endings:
+    """The classifiers.
+
+    Args:
+        heads: weights of each sentence classifier, [2 A + 2, D]: states of the A aspects, ends of
+            them, about the speaker, about another.
+        head_bias: [2 A + 2].
+        pair, pair_bias: weights of ``pair_features``, and a bias.
+        threshold: probability from which a statement may have ended.
+        probe: vector of ``vectors.PROBE`` by the encoder that they read.
+    """
+
+    heads: np.ndarray
+    head_bias: np.ndarray
+    pair: np.ndarray
+    pair_bias: float
+    threshold: float
+    probe: np.ndarray
+
+    def judge(self, said: Sequence[Said], vectors: np.ndarray) -> np.ndarray:
+        """Return how likely each statement is ended by each other one, [n, n]: old, new.
+
+        Args:
+            said: statements.
+            vectors: of their texts, [n, D].
+        """
+        return sigmoid(
+            pair_features(said, vectors, self.read(vectors)) @ self.pair + self.pair_bias
+        )
+
+    def read(self, vectors: np.ndarray) -> np.ndarray:
+        """Return what the sentence classifiers say, probabilities [n, 2 A + 2]."""
+        return sigmoid(vectors @ self.heads.T + self.head_bias)
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + exp(-x))."""
+    found: np.ndarray = 1 / (1 + np.exp(-np.clip(values, -50, 50)))
+    return found
+
+
+def pair_features(said: Sequence[Said], vectors: np.ndarray, read: np.ndarray) -> np.ndarray:
+    """Return the features of all pairs of an old and a new sentence, float32 [n, n, 15].
+
+    An aspect meets where the old sentence states it and the new one ends it: the smaller of both
+    probabilities, and of all aspects of a kind the largest. It is given alone, and where both have
+    a name, where both have a word, where both are about their speaker, and where they are about
+    different people. Then follow names, words, closeness, and the largest probabilities alone.
+    """
+    num = len(ASPECTS)
+    states, ends = read[:, :num], read[:, num : 2 * num]
+    meets = np.minimum(states[:, None], ends[None])
+    replaced = np.isin(ASPECTS, REPLACED)
+    value, thing = meets[:, :, replaced].max(axis=2), meets[:, :, ~replaced].max(axis=2)
+    content = [one.content for one in said]
+    named = np.array([[bool(a.names & b.names) for b in said] for a in said], dtype=np.float32)
+    shared = np.array([[len(a & b) / (len(a) or 1) for b in content] for a in content], np.float32)
+    worded = shared > 0
+    own, other = read[:, 2 * num], read[:, 2 * num + 1]
+    apart = own[:, None] * other[None] + other[:, None] * own[None] + other[:, None] * other[None]
+    apart = apart * (1 - named)
+    of_value = (value, value * own[:, None] * own[None], value * named, value * worded)
+    of_thing = (thing, thing * named, thing * worded, thing * shared)
+    alone = (
+        np.broadcast_to(ends.max(axis=1)[None], value.shape),
+        np.broadcast_to(states.max(axis=1)[:, None], value.shape),
+    )
+    parts = (*of_value, value * apart, *of_thing, thing * apart, named, shared, vectors @ vectors.T)
+    return np.stack([*parts, *alone], axis=2).astype(np.float32)
+
+
+@cache
+def shipped() -> Endings:
+    """Return the classifiers that come with the package."""
+    from safetensors.numpy import load_file
+
+    found = load_file(FILE)
+    return Endings(
+        found["heads"],
+        found["head_bias"],
+        found["pair"],
+        float(found["pair_bias"]),
+        float(found["threshold"]),
+        found["probe"],
+    )
+
+
+def mark_ended(
+    facts: Sequence[Fact], theses: Sequence[Fact], matrix: VectorMatrix, probe: np.ndarray
+) -> tuple[Fact, ...]:
+    """Mark the facts that newer theses may have ended, in the same order.
+
+    Theses are compared whose time and vector are known. A triplet or an episode is marked if all
+    its theses are. With vectors of another encoder nothing is marked.
+
+    Args:
+        facts: facts to mark.
+        theses: theses of the same episodes; the first ``MAX_COMPARED`` are compared.
+        matrix: vectors of the facts.
+        probe: vector of ``vectors.PROBE`` by their encoder.
+    """
+    compared = [one for one in theses if not one.hypothesis and one.provenance][:MAX_COMPARED]
+    compared = [one for one in compared if one.provenance[0].said is not None]
+    if len(compared) < 2 or not is_same(probe, shipped().probe):
+        return tuple(facts)
+    vectors = matrix.vectors(np.array([one.key for one in compared], dtype=np.int64))
+    known = vectors.any(axis=1)
+    compared = [one for one, is_known in zip(compared, known, strict=True) if is_known]
+    if len(compared) < 2:
+        return tuple(facts)
+    by_key = {one.key: one for one in compared}
+    ended = {key: by_key[new] for key, new in _ended(compared, vectors[known]).items()}
+    given = {fact.key for fact in facts}
+    of_episode: dict[int, list[Fact]] = defaultdict(list)
+    by_place: dict[tuple[int, Span], Fact] = {}
+    for one in theses:
+        for place in one.provenance:
+            of_episode[2 * place.episode].append(one)
+            by_place[place.episode, place.span] = one
+
+    def mark(fact: Fact) -> Fact:
+        if fact.type == "episodic":
+            own: list[Fact | None] = [*of_episode[fact.key]]
+        elif fact.type == "simple":
+            own = [by_place.get((place.episode, place.span)) for place in fact.provenance]
+        else:
+            own = [fact]
+        new = [ended.get(one.key) if one is not None else None for one in own]
+        if not new or new[0] is None or None in new:
+            return fact
+        shown = 2 * new[0].provenance[0].episode  # in place of a thesis that is not there
+        is_whole = new[0].key not in given and shown in given
+        return replace(fact, may_have_ended=shown if is_whole else new[0].key)
+
+    return tuple(map(mark, facts))
+
+
+def _ended(theses: Sequence[Fact], vectors: np.ndarray) -> dict[int, int]:
+    """Return the keys of theses that may have ended, with those of the newer ones."""
+    said = [
+        said_of(one.text, one.provenance[0].speaker, (name for _, name in one.entities))
+        for one in theses
+    ]
+    times = np.array([start(one.provenance[0].said or "") for one in theses])
+    likely = shipped().judge(said, vectors)
+    likely[times[:, None] >= times[None, :]] = 0
+    likely[[one.valid_to is not None for one in theses]] = 0
+    return {
+        old.key: theses[int(row.argmax())].key
+        for old, row in zip(theses, likely, strict=True)
+        if row.max() >= shipped().threshold
+    }
+
+
+def newer_first(facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Return facts in order, but what may have ended one right before it, if it came later."""
+    by_key = {fact.key: fact for fact in facts}
+    found: dict[int, Fact] = {}
+    for fact in facts:
+        chain = [fact]
+        while (newer := chain[-1].may_have_ended) in by_key:  # each one is newer than the last
+            chain.append(by_key[newer])
+        found |= {one.key: one for one in reversed(chain) if one.key not in found}
+    return tuple(found.values())
