@@ -449,10 +449,20 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
         reply = client.post(route, content=body, headers={"Content-Type": "application/json"})
         assert reply.status_code == 422, body
         assert message in reply.json()["error"]["message"]
+    chat, is_json = "/v1/chat/completions", {"Content-Type": "application/json"}
+    for unread in (b"[" * 100_000, b'{"messages": 1' + b"0" * 5_000 + b"}", b'{"model": "\xe9"}'):
+        reply = client.post(chat, content=unread, headers=is_json)
+        assert reply.status_code == 400
+        assert reply.json()["error"]["message"] == "the body is no JSON"
+    for kind in ("text/plain", "application/xml"):
+        reply = client.post(chat, content=b"{}", headers={"Content-Type": kind})
+        assert reply.status_code == 400
+        assert "a JSON object, sent as application/json" in reply.json()["error"]["message"]
+    asked = client.get("/api/memory/ask", params={"question": "x" * 100_001})
+    assert asked.json()["error"]["message"].startswith("question: 100001 characters, at most ")
     assert client.post(route, content=b"x" * (2**20 + 1)).status_code == 413
     halves = b'{"messages": [{"role": "user", "content": "\\ud800"}]}'
-    is_json = {"Content-Type": "application/json"}
-    surrogate = client.post("/v1/chat/completions", content=halves, headers=is_json)
+    surrogate = client.post(chat, content=halves, headers=is_json)
     assert (surrogate.status_code, "surrogates" in surrogate.text) == (400, True)
     assert (
         client.post(f"/api/conversations/{'0' * 32}/ask", json={"question": "x"}).status_code == 404

@@ -35,6 +35,9 @@ from turngraph.inference.serve.users import Users
 
 PAGE = Path(__file__).with_name("page")
 THIS_MACHINE = ["127.0.0.1", "localhost", "[::1]"]
+NO_JSON = "the body is no JSON"
+UNPARSED = "There was an error parsing the body"
+"""What FastAPI says of bodies that are nested too deep, no UTF-8, or with numbers too long."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -84,15 +87,21 @@ def make_app(service: Service, users: Users, host: str = "localhost") -> FastAPI
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(StarletteHTTPException)
     async def http_error(_: Request, error: HTTPException) -> JSONResponse:
-        return refusal(error.status_code, str(error.detail), dict(error.headers or {}))
+        detail = NO_JSON if error.detail == UNPARSED else str(error.detail)
+        return refusal(error.status_code, detail, dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
     async def wrong_field(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
-            return wrong(request, f"the body is no JSON: {first['ctx']['error']}")
+            return wrong(request, f"{NO_JSON}: {first['ctx']['error']}")
+        if first["loc"] == ("body",):
+            return wrong(request, "the body must be a JSON object, sent as application/json")
         place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
         message = str(first["msg"]).removeprefix("Value error, ")
+        if first["type"] == "too_long" and isinstance(first["input"], str):
+            most, num = first["ctx"]["max_length"], first["ctx"]["actual_length"]
+            message = f"{num} characters, at most {most} are read"
         param = place.partition(".")[0] or None
         return wrong(request, f"{place}: {message}" if place else message, param)
 
