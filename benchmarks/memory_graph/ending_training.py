@@ -260,6 +260,7 @@ def read_diary(diary: dict[str, Any], embed: Embed) -> Marked:
     said, entries, spans = [], [], []
     for number, found in enumerate(TurnExtractor().extract(episodes), 1):
         for thesis in found.theses:
+            assert thesis.span is not None, "the rules say where a thesis stands"
             said.append(said_of(thesis.text, diary["speaker"], thesis.entities))
             entries.append(number)
             spans.append(thesis.span)

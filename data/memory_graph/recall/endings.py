@@ -179,7 +179,7 @@ def mark_ended(
     if len(compared) < 2 or not is_same(probe, shipped().probe):
         return tuple(facts)
     vectors = matrix.vectors(np.array([one.key for one in compared], dtype=np.int64))
-    known = vectors.any(axis=1)
+    known = np.asarray(vectors.any(axis=1), dtype=bool)
     compared = [one for one, is_known in zip(compared, known, strict=True) if is_known]
     if len(compared) < 2:
         return tuple(facts)
