@@ -125,7 +125,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--seed", type=int, default=0, help="random seed of data and training")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="of data and training; the packaged reader has met test countries of others than 0",
+    )
     parser.add_argument("--output", default="runs/demo", help="folder for data and checkpoints")
     parser.add_argument("--num_questions", type=int, default=40, help="test questions to answer")
     parser.add_argument("--at_once", type=int, help="rows that run at once (default: one a core)")
