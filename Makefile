@@ -8,10 +8,10 @@ CHECK_PYTHON := $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) an
 FAST_TMP := $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8e6 {print "TMPDIR=/dev/shm"}')
 # one thread: on tiny models threads cost more than they bring
 MYPY := $(BIN)/python -m mypy -p turngraph
-# sys.monitoring, which slows tests less than tracing, is there from Python 3.12 on
-CORE := $(shell $(PYTHON) -c 'import sys; print("COVERAGE_CORE=sysmon" * (sys.version_info >= (3, 12)))')
-PYTEST := $(CORE) $(FAST_TMP) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=10
+PYTEST := $(FAST_TMP) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=10
 export TOKENIZERS_PARALLELISM := false
+# without compiled files each process that imports torch compiles it again, in 10 seconds and more
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow lint types docs setup clean
 setup: .venv/installed
@@ -30,9 +30,9 @@ demo: setup
 
 # types are checked meanwhile, in one process; every file of the product is to be run to 85 %
 test: setup lint build/types/turngraph
-	mkdir -p build/coverage
+	rm -rf build/coverage
 	$(MYPY) > build/types.log 2>&1 & types=$$!; \
-	$(PYTEST) -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=; \
+	$(PYTEST) -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder -p turngraph.tests.lines_run; \
 	tested=$$?; wait $$types; typed=$$?; cat build/types.log; exit $$((tested | typed))
 	$(BIN)/python .ci/coverage_floor.py 85
 

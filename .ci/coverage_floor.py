@@ -21,6 +21,7 @@ def main(floor: float) -> None:
     coverage = [sys.executable, "-m", "coverage"]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "coverage.json"
+        subprocess.run([*coverage, "combine", "--quiet"], check=True)
         subprocess.run([*coverage, "json", "--quiet", "-o", report], check=True)
         files = json.loads(report.read_text(encoding="utf-8"))["files"]
     counts = {name: in_functions(file) for name, file in files.items()}

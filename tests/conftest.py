@@ -21,7 +21,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from turngraph.configs.models import cache_folder, resolve_model
 from turngraph.data.jsonlines import write_conversations
 from turngraph.tests.postgres_server import Server, start_or_skip
-from turngraph.tests.runs import ROOT
 from turngraph.tests.stand_in_ray import LostError, StandIn, TaskError
 
 settings.register_profile("same_each_time", deadline=None, derandomize=True)
@@ -39,8 +38,6 @@ LONG = {
     "test_bad_input", "test_export", "test_chat", "test_infer", "test_answering",
 }  # fmt: skip
 """Files whose tests take long."""
-TRACING, TRACING_KEY = "COVERAGE_PROCESS_CONFIG", pytest.StashKey[str]()
-"""The variable by which coverage names itself to processes, and where its value is kept."""
 MISSING = "TURNGRAPH_DATA does not name a folder with the real benchmarks"
 
 
@@ -63,34 +60,6 @@ def _torch_defaults() -> Iterator[None]:
             torch.set_default_dtype(torch.float32)
             torch.set_default_device("cpu")
             pytest.fail(f"left torch's defaults at {found}")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Measure each worker of xdist once, where it would be measured three times.
-
-    Coverage would start in it as in any process, and pytest-cov both as in a process that has
-    workers and in a worker; the first two would go on in tests that are not traced.
-    """
-    _keep_tracing(config)
-    plugin = config.pluginmanager.getplugin("_cov")
-    if plugin and plugin.cov_controller and hasattr(config, "workerinput"):
-        plugin.cov_controller.pause()  # begun anew when the session starts
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Measure what other processes run only where a test asks for it, as tracing takes time."""
-    _keep_tracing(item.config)
-    asked = item.config.stash.get(TRACING_KEY, None)
-    if asked is not None and item.get_closest_marker("traced_processes"):
-        os.environ[TRACING] = asked
-    yield
-
-
-def _keep_tracing(config: pytest.Config) -> None:
-    """Keep the variable from processes; coverage sets it whenever it starts or goes on."""
-    if (asked := os.environ.pop(TRACING, None)) is not None:
-        config.stash[TRACING_KEY] = asked
 
 
 def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -209,29 +178,10 @@ def inst_tokenizer() -> Any:
     return fast
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Import the tests untraced, as coverage counts lines of functions alone (``.ci``)."""
-    plugin = session.config.pluginmanager.getplugin("_cov")
-    controller = plugin.cov_controller if plugin else None
-    if controller:
-        controller.pause()
-    yield
-    if controller:
-        controller.resume()
-    gc.freeze()  # what is imported is not searched for garbage again
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files of long tests first, and do not trace what the floor of coverage leaves out.
-
-    Processes get a file each, so a long one must not be the last.
-    """
+    """Put files of long tests first: processes get a file each, so it must not be the last."""
+    gc.freeze()  # what is imported is not searched for garbage again
     items.sort(key=lambda item: item.path.stem not in LONG)
-    for item in items:
-        [*folders, name] = item.path.relative_to(ROOT / "tests").parts
-        if "benchmarks" in folders or name in ("test_structure.py", "test_wheel.py"):
-            item.add_marker(pytest.mark.no_cover)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
