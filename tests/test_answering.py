@@ -204,7 +204,7 @@ def test_what_is_whole_may_hold_any_character_that_ends_a_line(
 
 def test_a_stop_leaves_a_file_that_score_refuses(command: list[str], tmp_path: Path) -> None:
     whole = one_run(command, tmp_path / "whole.jsonl")
-    for _ in range(9):
+    for _ in range(2):
         with pytest.raises(SystemExit) as stopped:
             main([*command, "--max_minutes", "1e-9"])
         assert stopped.value.code == EXIT_GO_ON

@@ -32,6 +32,7 @@ from turngraph.inference.load import load_builder
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
 from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.tests.runs import Json, command, lines, losses, options
+from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.tables import pool as table_pool
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
 from turngraph.tests.waiting import PATIENCE
@@ -575,27 +576,28 @@ def test_two_processes_train_as_one(tiny_data: Path, tiny_folder: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("top_k", "expected", "num_workers"), [(None, 4, 0), (2, 2, 0), (9, 4, 0), (2, 2, 1)]
+    ("top_k", "expected", "on_ray"),
+    [(None, 4, False), (2, 2, False), (9, 4, False), (2, 2, True)],
 )
 def test_training_questions_may_get_fewer_passages(
     top_k: int | None,
     expected: int,
-    num_workers: int,
+    on_ray: bool,
     tiny_data: Path,
     tiny_folder: str,
     tmp_path: Path,
+    ray: StandIn,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))
-    more = {"data__num_workers": num_workers}
-    if num_workers:  # processes take seconds to start
-        more["data__tune"] = "null"
+    more = {"data__ray": "local", "data__num_workers": 1} if on_ray else {}
     given = options(tiny_folder, tiny_data, tmp_path / "run", **more)
     config = load_config([*given, f"--training.max_passages={'null' if top_k is None else top_k}"])
     builder = load_builder(config)
     examples, tune = train.load_train_and_tune(config, builder)
     assert {len(example.evidence) for example in examples} == {expected}
-    assert {len(example.evidence) for example in tune} == (set() if num_workers else {4})
+    assert {len(example.evidence) for example in tune} == {4}
+    assert bool(ray.most_waiting) == on_ray
     assert builder.config == config.evidence
 
 

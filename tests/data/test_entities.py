@@ -280,5 +280,5 @@ def test_whatever_is_found_stands_in_the_text(passages: list[Evidence]) -> None:
 @pytest.mark.parametrize("mark", ["“ab ", "«c ", "„d ", "「e ", "『f "])
 def test_quotation_marks_that_never_close_cost_what_their_text_does(mark: str) -> None:
     """With a cost that grows by the square this would run for minutes."""
-    [found] = find_entities([Evidence("e", mark * 100_000 + "“Dune”", "text")])
+    [found] = find_entities([Evidence("e", mark * 20_000 + "“Dune”", "text")])
     assert [entity.label for entity in found.entities] == ["Dune"]

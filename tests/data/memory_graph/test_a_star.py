@@ -90,7 +90,7 @@ def plain_search(view: TinyView, start: int, goal: int, chosen: AStar) -> list[i
     return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(min_starts=2), SETTINGS)
 def test_the_fast_search_equals_the_plain_one(graph: dict[str, Any], chosen: AStar) -> None:
     view = TinyView(**graph)
@@ -100,7 +100,7 @@ def test_the_fast_search_equals_the_plain_one(graph: dict[str, Any], chosen: ASt
     assert found == [tuple(way) for way in plain if way]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), SETTINGS)
 def test_routes_are_paths_between_linked_objects(graph: dict[str, Any], chosen: AStar) -> None:
     view = TinyView(**graph)
@@ -115,7 +115,7 @@ def test_routes_are_paths_between_linked_objects(graph: dict[str, Any], chosen: 
             assert sorted(view.ends([t])[0]) == sorted((u, v))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(min_starts=2))
 def test_without_similarities_the_paths_are_shortest(graph: dict[str, Any]) -> None:
     # all vectors alike (a time has none): ip is 0 everywhere, which is Dijkstra's search
@@ -129,7 +129,7 @@ def test_without_similarities_the_paths_are_shortest(graph: dict[str, Any]) -> N
             assert lengths[pair] == nx.shortest_path_length(joined, *pair)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(min_starts=2), SETTINGS, st.integers(0, 9))
 def test_the_order_of_insertion_changes_nothing(
     graph: dict[str, Any], chosen: AStar, seed: int

@@ -119,7 +119,7 @@ def plain_search(view: TinyView, start: int, chosen: BeamSearch) -> tuple[list[P
 
 
 @pytest.mark.parametrize("near", [1, module.NEAR])  # every node of five triplets is a hub, or none
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), SETTINGS)
 def test_the_fast_search_equals_the_plain_one(
     near: int, graph: dict[str, Any], chosen: BeamSearch
@@ -138,7 +138,7 @@ def test_the_fast_search_equals_the_plain_one(
     assert found.counts.dropped == sum(dropped for _, _, dropped in plain)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), SETTINGS)
 def test_every_path_is_counted_and_every_bound_holds(
     graph: dict[str, Any], chosen: BeamSearch
@@ -156,7 +156,7 @@ def test_every_path_is_counted_and_every_bound_holds(
             assert sorted(view.ends([t])[0]) == sorted((u, v))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), SETTINGS, st.integers(0, 9))
 def test_the_order_of_insertion_changes_nothing(
     graph: dict[str, Any], chosen: BeamSearch, seed: int
@@ -167,7 +167,7 @@ def test_the_order_of_insertion_changes_nothing(
     assert [reads(one, p) for p in found.paths] == [reads(other, p) for p in again.paths]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(min_starts=1), st.integers(1, 4))
 def test_at_one_hop_closer_triplets_come_first(graph: dict[str, Any], max_paths: int) -> None:
     view = TinyView(**graph)

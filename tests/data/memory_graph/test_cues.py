@@ -38,7 +38,8 @@ def test_a_text_is_read_if_it_may_claim_the_aspect() -> None:
 def test_a_text_that_claims_an_aspect_is_never_skipped(negation: str) -> None:
     relations = {*ASPECTS, *ENDINGS, *LOSSES, *VERB_FORMS, "frobnifies", "is the CEO of", "has job"}
     objects = ("Acme", "single", "red")
-    for relation, object_ in zip(sorted(relations), cycle(objects), strict=False):
+    some = sorted(relations)[:: 1 if negation == "{}" else 4]
+    for relation, object_ in zip(some, cycle(objects), strict=False):
         ends = "Anna's sister", negation.format(relation), object_
         spoken = f"{ends[0]} {negation.format(relation)} {object_}."
         _is_never_passed_over(spoken, [ends])

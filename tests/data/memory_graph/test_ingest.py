@@ -243,7 +243,7 @@ def test_odd_texts_are_kept_and_found(store: Store, text: str) -> None:
     assert f"Anna said {kept}" in nodes(store)["thesis"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=6))
 def test_any_texts_leave_a_sound_graph(texts: list[str]) -> None:
     said = {

@@ -102,7 +102,7 @@ def test_scores_equal_those_of_networkx(graph: dict[str, Any], damping: float) -
         assert flow.scores[node] == pytest.approx(score, abs=1e-8)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), st.integers(1, 6), st.integers(0, 9))
 def test_the_order_of_insertion_changes_nothing(
     graph: dict[str, Any], top_k: int, seed: int
@@ -113,7 +113,7 @@ def test_the_order_of_insertion_changes_nothing(
     assert found.scores == pytest.approx(again.scores)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), st.integers(1, 9))
 def test_restrictions_budget_and_order_hold(graph: dict[str, Any], top_k: int) -> None:
     view = TinyView(**graph)

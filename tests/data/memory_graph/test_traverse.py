@@ -105,7 +105,7 @@ def test_flat_finds_facts_that_no_path_leads_to() -> None:
         assert (len(found.facts) > 0) == (name in ("flat", "eigen"))  # no themes here
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), MIXTURES)
 def test_a_mixture_is_the_union_by_fact(graph: dict[str, Any], mixture: str) -> None:
     view = TinyView(**graph)
@@ -116,7 +116,7 @@ def test_a_mixture_is_the_union_by_fact(graph: dict[str, Any], mixture: str) -> 
     assert tuple(found.by) == tuple(found.counts) == parse_mixture(mixture)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), MIXTURES, st.integers(0, 9))
 def test_the_order_of_insertion_changes_nothing(
     graph: dict[str, Any], mixture: str, seed: int
@@ -127,7 +127,7 @@ def test_the_order_of_insertion_changes_nothing(
     assert found.counts == again.counts
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), MIXTURES)
 def test_no_fact_of_a_forbidden_type_is_found(graph: dict[str, Any], mixture: str) -> None:
     view = TinyView(**graph)
@@ -136,7 +136,7 @@ def test_no_fact_of_a_forbidden_type_is_found(graph: dict[str, Any], mixture: st
         assert all(view.allowed(node) for node in nodes)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graphs(), st.integers(1, 9))
 def test_flat_never_loses_a_closer_fact_to_a_farther_one(graph: dict[str, Any], top_k: int) -> None:
     view = TinyView(**graph)
@@ -146,7 +146,7 @@ def test_flat_never_loses_a_closer_fact_to_a_farther_one(graph: dict[str, Any], 
     assert closeness(found) == everything[:top_k]
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 50), max_size=3000), st.integers(1, 70))
 def test_least_are_the_smallest_and_their_ties(values: list[int], k: int) -> None:
     bound = sorted(values)[:k][-1] if values else 0
@@ -160,7 +160,7 @@ def test_least_are_the_smallest_where_the_sample_misleads() -> None:
     assert least(costs, 100).tolist() == list(range(0, 1000, 10))
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=500))
 def test_best_first_equals_sorting(pairs: list[tuple[int, int]]) -> None:
     costs = np.array([cost for cost, _ in pairs], float)
