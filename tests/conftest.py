@@ -12,11 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import huggingface_hub
+import huggingface_hub.constants
 import pytest
 from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from turngraph.configs.models import cache_folder, resolve_model
 from turngraph.data.jsonlines import write_conversations
@@ -144,12 +143,16 @@ def convmix_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def smollm2_tokenizer() -> Any:
     """The tokenizer of SmolLM2-135M-Instruct, from the package that carries the model."""
+    from transformers import AutoTokenizer  # not at the top: it imports torch
+
     return AutoTokenizer.from_pretrained(resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct"))
 
 
 @pytest.fixture(scope="session")
 def inst_tokenizer() -> Any:
     """A SentencePiece-like tokenizer whose template marks turns by the plain text [INST]."""
+    from transformers import PreTrainedTokenizerFast
+
     texts = ["Using the following facts evidence Lima , capital of Peru Question Answer"] * 4
     trained = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     trained.pre_tokenizer = pre_tokenizers.Metaspace()  # no merges beyond a word

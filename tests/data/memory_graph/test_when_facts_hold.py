@@ -121,35 +121,14 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("Since 2019 Anna has lived in Graz.", "2019 2024", "2018"),
     ("In 2001 so very odd to Anna was the sea.", "2001 2024", "2000"),
     ("Anna was born in Kiel in 1970.", "1970 2024", "1969"),
-    ("Anna founded Fjordtech in 1998.", "1998 2024", "1997"),
     ("Anna weighed 72.5kg in May 2020.", "2020-05", "2020-04 2020-07"),
     ("Anna visited Oslo yesterday.", "2024-05-07 2025", "2024-05-06"),
-    ("Anna sold the yacht in 2015.", "2015 2024", "2014"),
-    ("Anna worked at Acme from 1990 to 1995.", "1990 1994", "1996"),
-    ("Anna worked at Acme until 1995.", "1980 1994", "2024"),
-    ("Anna works at Solera since March 2021.", "2021-03 2024", "2021-02"),
     ("Anna married Paul on 3 May 2001.", "2001-05-03 2024", "2001-05-02"),
     ("Anna was married to Paul from 2001 to 2009.", "2001 2008", "2010"),
-    ("Anna divorced Paul in 2009.", "2009 2024", "2008"),
-    ("Anna has a cat.", "2024-05-08 2026", "2024-05-07"),
-    ("Anna had a cat in 1999.", "1999", "1998 2001"),
-    ("Anna moved to Lima in 2014.", "2014 2024", "2013"),
-    ("Anna ran the Arden Marathon in 2017.", "2017 2024", "2016"),
     ("Anna joined the choir last month.", "2024-04 2025", "2024-03"),
-    ("Anna left Solera in 2022.", "2022 2024", "2021"),
-    ("Anna owned a boat in 1999.", "1999", "1998 2001"),
-    ("Anna studied in Graz until 2006.", "1999 2005", "2024"),
     ("Anna has been the mayor of Lutvik since 2019.", "2019 2024", "2018"),
-    ("Anna became the mayor of Lutvik in 2019.", "2019 2024", "2018"),
-    ("Anna won the Lune Prize in 2010.", "2010 2024", "2009"),
-    ("Anna loves the sea.", "2024-06 2026", "2024-05-07"),
-    ("Anna flew to Rome on 4 May 2024.", "2024-05-04 2025", "2024-05-03"),
-    ("Anna hosted a dinner two days ago.", "2024-05-06 2025", "2024-05-05"),
-    ("Anna adopted Rex in 2020.", "2020 2024", "2019"),
     ("From 2003 to 2006 Anna studied in Graz.", "2003 2005", "2002"),
     ("Anna was the captain of Vik until her arrest in 1941.", "1930 1940", "1943"),
-    ("Anna opened a brewery in March 2018.", "2018-03 2024", "2018-02"),
-    ("Anna speaks Dutch.", "2024-05-08 2025", "2020"),
     ("Anna was a nurse from May 2011 to June 2012.", "2011-06 2012-05", "2013"),
 ]
 """Sentences said on 8 May 2024, times at which they hold, and times at which they do not."""
@@ -179,11 +158,6 @@ def test_sentences_and_texts_hold_when_their_facts_do(
             on_page = (begin is None or begin <= moment) and (end_ is None or moment < end_)
             assert on_page == holds, (node, as_of)
     assert len(said) == 2
-
-
-def test_the_table_has_forty_sentences_at_three_times() -> None:
-    assert len(SENTENCES) == 40
-    assert all(len([*held.split(), *missing.split()]) == 3 for _, held, missing in SENTENCES)
 
 
 @pytest.mark.parametrize(
