@@ -154,10 +154,6 @@ def test_the_rows_with_mistral_take_the_papers_table_4() -> None:
     assert shipped("sqa/graph_memory")["evidence.top_k"] >= 20
 
 
-def test_there_are_yamls() -> None:
-    assert "demo.yaml" in {path.name for path in SHIPPED}
-
-
 def test_values_arrive_with_their_types(write: Any) -> None:
     config = read_config(
         write(
@@ -204,13 +200,6 @@ def test_what_is_written_reads_back_equal(write: Any) -> None:
     poor = dataclasses.replace(rich, model=ModelConfig(lora=None))
     for config in (rich, poor):
         assert read_config(write(write_config(config))) == config
-
-
-@pytest.mark.parametrize("given", [Config(data=DataConfig(train="x")), EvidenceConfig()])
-def test_configs_are_frozen(given: Any) -> None:
-    field = dataclasses.fields(given)[0].name
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(given, field, None)
 
 
 @pytest.mark.parametrize(
@@ -334,6 +323,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (["stray"], "'stray': neither an option nor the value of one"),
         (["--model.lora={rank: 5}"], "option --model.lora, line 1, field model.lora.rank: unknown"),
         (["--data.train", "--data.tune=x"], "option --data.train: a value is needed"),
+        (["--training.packing=maybe"], "--training.packing: 'maybe' given, must be true or false"),
     ],
 )
 def test_a_wrong_option_is_named(write: Any, options: list[str], message: str) -> None:
@@ -544,24 +534,6 @@ def test_a_sentence_encoder_is_loaded_with_the_first_texts() -> None:
     near = sentence_encoder("sentence-transformers/all-MiniLM-L6-v2")(["a cat", "a kitten", "tax"])
     assert near.shape == (3, 384)
     assert near[0] @ near[1] > near[0] @ near[2]
-
-
-@pytest.mark.parametrize(
-    ("option", "given", "must"),
-    [
-        ("training.learning_rate", "abc", "a number"),
-        ("training.batch_size", "x", "a whole number or null"),
-        ("training.max_steps", "[1", "a whole number or null"),
-        ("evidence.memory", "x", "one of none, rerank, random"),
-        ("model.lora.r", "1.5", "a whole number"),
-        ("data.single_answers_only", "maybe", "true or false"),
-    ],
-)
-def test_an_option_of_the_wrong_type_is_refused_in_words(
-    option: str, given: str, must: str
-) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"--{option}: {given!r} given, must be {must}")):
-        load_config(["--config", "demo", f"--{option}={given}"])
 
 
 @pytest.mark.traced_processes

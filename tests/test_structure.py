@@ -526,9 +526,3 @@ def test_house_style(path: Path) -> None:
         assert function.untyped <= {"self", "cls"}, where
         assert function.has_return_type, where
     assert not source_of(path).has_bare_except
-
-
-def test_complexity_is_limited() -> None:
-    lint = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]
-    assert "C90" in lint["lint"]["select"]
-    assert lint["lint"]["mccabe"]["max-complexity"] == 12

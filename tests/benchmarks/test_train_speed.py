@@ -156,15 +156,6 @@ def test_the_sizes_of_an_lm_by_hand(run: train_speed.Run) -> None:
     assert run.build("pyg").shape is None
 
 
-def test_operations_by_hand() -> None:
-    shape = LmShape(num_layers=2, width=32, body=18432, head=15360, lora=1792)
-    work = Work(tokens=10, pairs=50, answer_tokens=2)
-    layers, adapters, attention, head = 737_280, 107_520, 44_800, 122_880
-    assert operations.operations(shape, work) == layers + adapters + attention + head
-    again = 368_640 + 35_840 + 12_800
-    assert operations.operations(shape, work, recomputed=True) == 1_012_480 + again
-
-
 def test_operations_are_those_that_torch_counts(run: train_speed.Run) -> None:
     model = run.build("graph").module.train()
     (example,) = tiny_examples(1)
@@ -315,13 +306,6 @@ def test_the_best_batch_is_the_fastest_of_like_length() -> None:
     cells["text", Setting(8, True)] = Cell(seconds=[1.0])
     assert train_table.best(cells, "graph") == Setting(1, True)
     assert train_table.best(cells, "pyg") is None
-
-
-def test_the_share_of_the_ceiling() -> None:
-    cell = Cell([2.0], [1.0], executed=[3e12, 6e12, 4e12], useful=[2e12], num_examples=8)
-    row = train_table.row("graph", Setting(8, True), cell, ceiling=8e12)
-    assert (row["executed_share"], row["useful_share"]) == (0.5, 0.25)
-    assert train_table.row("graph", Setting(8, True), cell, None)["executed_share"] is None
 
 
 def test_mistral_has_its_known_size_and_random_weights() -> None:
