@@ -297,7 +297,7 @@ def test_why_reading_failed_is_told(
 
 
 def test_a_process_that_reads_has_limits_and_tells_what_it_did_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits: dict[int, tuple[int, int]] = {}
     monkeypatch.setattr(limited_reading.resource, "setrlimit", limits.__setitem__)
@@ -317,6 +317,7 @@ def test_a_process_that_reads_has_limits_and_tells_what_it_did_not_read(
     [passage] = receiver.recv()
     assert "A pier is old." in passage.text
     assert receiver.recv() == ("a picture was not read",)
+    assert "picture" not in caplog.text  # a server's log must not hold what users' files say
     assert (1 << 30, 1 << 30) in limits.values()
     assert (60, 61) in limits.values()
     limited_reading._read(sender, [tmp_path / "b.md"], 1 << 30, 60)
