@@ -62,7 +62,8 @@ _WORDS_OF = {language: frozenset(words.split()) for language, words in FUNCTION_
 _SHARED = frozenset("a an as at do in me no on so".split())
 _TELLING = frozenset().union(*_WORDS_OF.values()) - SURE - _SHARED
 _WORD = re.compile(r"[^\W\d_]+")
-_NO_WORDS = re.compile(r"\S*[/@\\_=<>{}]\S*|\w*\d\w*")  # addresses, paths, code, numbers
+# addresses, paths, code, numbers; looked for at the beginning of words alone, else by the square
+_NO_WORDS = re.compile(r"(?<!\S)\S*[/@\\_=<>{}]\S*|(?<!\w)\w*\d\w*")
 _UNSURE = "unsure"
 
 

@@ -16,6 +16,7 @@ from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.memory import main
 from turngraph.tests.data.memory_graph.language_sentences import ENGLISH, FOREIGN
+from turngraph.tests.growing import assert_grows_linearly, cpu_seconds
 
 MIXED = "Anna lives in Gdynia. Mój brat nie lubi oliwek. Anna mieszka w Gdyni i pracuje w porcie."
 
@@ -108,3 +109,8 @@ def test_a_chat_says_what_it_did_not_read(tmp_path: Path, caplog: pytest.LogCapt
     [fact] = chat.recall("Gdzie mieszkam?", [], 2)[:1]
     assert fact.evidence.text == "user: Mieszkam w Gdyni i nie lubię kawy."
     chat.close()
+
+
+@pytest.mark.parametrize("letters", ["a", "a.", "a1", "a/", "é"])
+def test_the_time_of_a_long_word_grows_as_the_word_does(letters: str) -> None:
+    assert_grows_linearly(lambda n: cpu_seconds(lambda: other_languages([letters * n])), 5_000)
