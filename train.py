@@ -133,10 +133,8 @@ def load_train_and_tune(
     in_training = replace(builder, config=trained.evidence)
     if data.train is not None and config.training.max_steps != 0:
         make = partial(make_builder, trained)
-        load_train = partial(load, in_training, data.train, seed=seed, make_builder=make)
-        examples = data.train_repeats * load_train(data.max_train_questions)
-        if data.table_questions:
-            examples += load_train(data.table_questions, from_tables=True)
+        num = data.max_train_questions
+        examples = load(in_training, data.train, num, seed=seed, make_builder=make)
     if data.tune is not None:
         make = partial(make_builder, config)
         tune = load(builder, data.tune, data.max_tune_questions, seed=TUNE_SEED, make_builder=make)

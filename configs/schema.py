@@ -38,13 +38,6 @@ class DataConfig:
     draw_seed: int | None = None
     """Random seed for drawing questions; null: training.seed. Change it so that runs with several
     values of training.seed train on the same questions."""
-    table_questions: int = 0
-    """Also train on this many questions generated from the tables in train's pools, drawn with
-    draw_seed; no annotated answers are used (data/sources/table_questions.py). Change it where few
-    questions over tables are annotated."""
-    train_repeats: int = 1
-    """Number of times that an epoch contains each question of train; generated ones occur once.
-    Change it where generated questions outnumber those of train."""
     max_tune_questions: int | None = 200
     """Evaluate on this many questions, drawn with a fixed seed; null: all."""
     single_answers_only: bool = False
@@ -58,10 +51,8 @@ class DataConfig:
         for name in ("max_train_questions", "max_tune_questions"):
             value = getattr(self, name)
             check(value is None or value > 0, f"data.{name}", value, "must be positive or null")
-        draw, made, repeats = self.draw_seed, self.table_questions, self.train_repeats
+        draw = self.draw_seed
         check(draw is None or draw >= 0, "data.draw_seed", draw, "must not be negative, or null")
-        check(made >= 0, "data.table_questions", made, "must not be negative")
-        check(repeats >= 1, "data.train_repeats", repeats, "must be at least 1")
         check(self.num_workers >= 0, "data.num_workers", self.num_workers, "must not be negative")
 
 

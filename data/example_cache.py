@@ -40,7 +40,6 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.ray_workers import map_on_ray
 from turngraph.data.retrieval.bm25 import terms
-from turngraph.data.sources.table_questions import questions_from_tables
 from turngraph.data.types import Conversation
 from turngraph.data.workers import map_in_workers
 
@@ -55,7 +54,7 @@ CODE = (
     " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise name_finder"
     " normalise prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory"
     " retrieval/links retrieval/numpy_bm25s retrieval/reciprocal_ranks retrieval/similar_terms"
-    " scoring/metrics sources/table_questions"
+    " scoring/metrics"
     " table_structure token_cache turn_retrieval types"
 ).split()
 """Modules of ``data/`` that determine an example; a change in any of them changes the key."""
@@ -89,7 +88,6 @@ def load_examples(
     data: DataConfig,
     seed: int,
     make_builder: Callable[[], ExampleBuilder] | None = None,
-    from_tables: bool = False,
 ) -> list[Example]:
     """Load the examples of a file of conversations from the cache, or build and cache them.
 
@@ -103,7 +101,6 @@ def load_examples(
         num, seed: number of questions to draw (None: all), and random seed for it.
         data: ``single_answers_only``, ``num_workers`` and ``ray`` are read.
         make_builder: makes the same builder in other processes; a top-level function.
-        from_tables: generate ``num`` questions from the file's tables instead of using its own.
 
     Raises:
         UserError: the file is invalid or has no question to use, or a worker was killed.
@@ -111,14 +108,10 @@ def load_examples(
     began = time.monotonic()
     conversations = complete_entities(read_conversations(path))
     try:
-        if from_tables:
-            conversations = questions_from_tables(conversations, num or 0, seed)
-            chosen = choose_questions(conversations, None, True, seed)
-        else:
-            chosen = choose_questions(conversations, num, data.single_answers_only, seed)
+        chosen = choose_questions(conversations, num, data.single_answers_only, seed)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    key = cache_key(builder, path, chosen, (num, seed) if from_tables else ())
+    key = cache_key(builder, path, chosen)
     file = cache_folder() / "examples" / f"{Path(path).stem}-{key[:16]}.safetensors"
     stored, how = read_cache(file, key), "read from"
     if stored is None:
@@ -156,25 +149,18 @@ def log_left_out(
             )
 
 
-def cache_key(
-    builder: ExampleBuilder,
-    path: str | Path,
-    chosen: dict[int, list[int]],
-    generated: tuple[int | None, ...] = (),
-) -> str:
+def cache_key(builder: ExampleBuilder, path: str | Path, chosen: dict[int, list[int]]) -> str:
     """Return the SHA-256 of everything that determines the examples: data, settings, models, code.
 
     Args:
         builder: builder of the examples.
         path: file of the conversations.
         chosen: chosen questions, as ``choose_questions`` returns them.
-        generated: number and seed of questions generated from tables; empty if there are none.
     """
     tokenizer = builder.prompt.tokenizer
     parts = {
         "data": _file_hash(Path(path)),
         "questions": [[index, turns] for index, turns in chosen.items()],
-        "generated": generated,
         "evidence": asdict(builder.config),
         "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
         "cut": builder.cut,

@@ -27,13 +27,11 @@ from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
-from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.load import load_builder
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
 from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.tests.runs import Json, command, lines, losses, options
 from turngraph.tests.stand_in_ray import StandIn
-from turngraph.tests.tables import pool as table_pool
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
 from turngraph.tests.waiting import PATIENCE
 from turngraph.training.evaluation import tune_line, tune_loss
@@ -599,31 +597,3 @@ def test_training_questions_may_get_fewer_passages(
     assert {len(example.evidence) for example in tune} == {4}
     assert bool(ray.most_waiting) == on_ray
     assert builder.config == config.evidence
-
-
-def test_questions_made_from_tables_stand_beside_the_repeated_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))
-    path, builder = tmp_path / "tables.jsonl", tiny_builder()
-    turns = (Turn("0", "Who asked this?", (Answer("Somebody"),)),)
-    both = [Conversation(title, "", turns, table_pool(title)) for title in ("League", "Cup")]
-    write_conversations(path, both)
-
-    def questions(**settings: Any) -> list[tuple[str, str]]:
-        config = Config(data=DataConfig(str(path), **settings), evidence=builder.config)
-        examples, tune = train.load_train_and_tune(config, builder)
-        assert tune == []
-        return [(e.key[0], e.conversation.turns[e.turn].question) for e in examples]
-
-    own = questions()
-    assert own == [("League", "Who asked this?"), ("Cup", "Who asked this?")]
-    found = questions(table_questions=30, train_repeats=3)
-    assert found[:6] == own * 3
-    made = found[6:]
-    assert 30 <= len(made) <= 33
-    assert {id_.split("-")[0] for id_, _ in made} == {"made"}
-    assert questions(table_questions=30, train_repeats=3) == found  # out of the cache
-    assert len(list((tmp_path / "cache" / "examples").iterdir())) == 2
-    assert questions(table_questions=40)[2:][: len(made)] == made
-    assert len(list((tmp_path / "cache" / "examples").iterdir())) == 3

@@ -239,7 +239,6 @@ def _questions(config: Config) -> tuple[int, str]:
         num = sum(len(c.turns) for c in read_conversations(data.train))
     else:
         return 10_000, f"10,000 questions, as {data.train} is not here"
-    num = num * data.train_repeats + data.table_questions
     return num, plural(num, "question")
 
 

@@ -81,8 +81,7 @@ def _num_questions(run: Run) -> float | None:
     data, training = run.config.data, run.config.training
     if data.max_train_questions is None or training.max_steps is not None:
         return None
-    once = data.max_train_questions * data.train_repeats + data.table_questions
-    return once * training.num_epochs
+    return data.max_train_questions * training.num_epochs
 
 
 def _kind_of(run: Run) -> tuple[str, str, str, bool]:

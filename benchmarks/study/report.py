@@ -134,12 +134,10 @@ def _settings(study: Study, runs: Sequence[Run], rows: Rows) -> Iterator[str]:
 
 def _setting(config: Config) -> str:
     data, evidence, settings = config.data, config.evidence, config.training
-    repeated = f", each {data.train_repeats} times," if data.train_repeats > 1 else ""
-    made = f" and {data.table_questions:,} made from tables" if data.table_questions else ""
     epochs = "1 epoch" if settings.num_epochs == 1 else f"{settings.num_epochs:g} epochs"
     limit = "" if evidence.max_nodes is None else f" within {evidence.max_nodes} tokens"
     return (
-        f"{data.max_train_questions or 'All'} training questions{repeated}{made} in steps of "
+        f"{data.max_train_questions or 'All'} training questions in steps of "
         f"{settings.batch_size or settings.batch_tokens} x {settings.batches_per_step}, "
         f"{epochs}; E_t of {evidence.top_k} passages{limit}"
     )

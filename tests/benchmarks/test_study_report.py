@@ -78,8 +78,7 @@ def test_rows_of_other_settings_are_named_with_them() -> None:
         )
 
     plain = run({}, {"max_train_questions": 400}, {"top_k": 20, "max_nodes": 448})
-    made = {"max_train_questions": 400, "table_questions": 8000, "train_repeats": 6}
-    nodes = run({}, made, {"top_k": 30, "max_nodes": None})
+    nodes = run({}, {"max_train_questions": 800}, {"top_k": 30, "max_nodes": None})
     untrained = run({"max_steps": 0}, {}, {"top_k": 20, "max_nodes": 448})
     scores = SimpleNamespace(predictions=[None] * 600)
     rows: Any = {
@@ -99,8 +98,7 @@ def test_rows_of_other_settings_are_named_with_them() -> None:
         "1 epoch; E_t of 20 passages within 448 tokens."
     )
     assert others == (
-        "\n- nodes; more: 400 training questions, each 6 times, and 8,000 made from tables in "
-        "steps of 1 x 4, 1 epoch; E_t of 30 passages.\n"
+        "\n- nodes; more: 800 training questions in steps of 1 x 4, 1 epoch; E_t of 30 passages.\n"
     )
 
 

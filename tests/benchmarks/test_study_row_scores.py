@@ -81,7 +81,7 @@ def plan_run(minutes: float | None = None, begun: float = 0.0, **changes: Any) -
     model = SimpleNamespace(
         evidence="text", answers=changes.pop("answers", "text"), layer=changes.pop("layer", 0)
     )
-    data = DataConfig(max_train_questions=400, table_questions=changes.pop("made", 0))
+    data = DataConfig(max_train_questions=changes.pop("questions", 400))
     config = SimpleNamespace(training=TrainingConfig(), model=model, data=data)
     state = {"done": minutes is not None, "seconds": 60 * (minutes or begun)}
     run = {"kind": "train", "row": Row("a", "a"), "uninterruptible": False}
@@ -98,9 +98,9 @@ def test_only_what_goes_on_has_less_left_for_the_minutes_it_had() -> None:
 
 
 def test_a_training_of_more_questions_takes_longer() -> None:
-    run, size = plan_run(made=1200), Size(train_minutes=60.0)
+    run, size = plan_run(questions=1600), Size(train_minutes=60.0)
     assert minutes_left(run, size, [plan_run(13), run]) == 52
-    assert minutes_left(plan_run(), size, [plan_run(52, made=1200), run]) == 13
+    assert minutes_left(plan_run(), size, [plan_run(52, questions=1600), run]) == 13
 
 
 def test_a_run_takes_what_those_took_that_answer_as_it_does() -> None:

@@ -415,7 +415,6 @@ def test_the_code_that_shapes_examples_is_in_the_key(
     assert len(set(keys)) == 4
 
     own = {"examples", "entities", "jsonlines", "retrieval/evidence_memory"}
-    own |= {"sources/table_questions"}
     needed, new = set(), own
     while new:
         needed |= new

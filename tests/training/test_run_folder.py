@@ -68,7 +68,6 @@ ON_REQUEST_VALUES = {
     "training.warmup_steps": 7,
 }
 FIXED_VALUES = {
-    "data.table_questions": 5,
     "evidence.top_k": 3,
     "model.encoder.num_layers": 1,
     "model.lora.r": 2,
