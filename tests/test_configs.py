@@ -383,22 +383,6 @@ def test_fields_that_nothing_varies_say_when_to_change_them() -> None:
     assert [name for name in sorted(rest) if "Change it " not in docstrings[name]] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "model: {encoder: {gate_init: 0.1}}",
-            "line 2, field model.encoder.gate_init: unknown; did you mean "
-            "model.encoder.residual_gate_init?",
-        ),
-        ("training: {gate_learning_rate: 0.1}", "field training.gate_learning_rate: unknown"),
-        ("evidence: {pool_size: 50}", "line 2, field evidence.pool_size: unknown"),
-    ],
-)
-def test_a_config_of_an_older_version_is_refused(text: str, message: str, write: Any) -> None:
-    assert message in error_of(write(DATA + text))
-
-
 def test_an_unknown_traversal_is_refused_with_the_nearest_name(write: Any) -> None:
     message = error_of(write(DATA + "memory_graph: {mixture: A* + BeemSearch}"))
     assert "memory_graph.mixture: 'A* + BeemSearch' given, 'BeemSearch' is none of" in message
@@ -499,12 +483,6 @@ def test_a_folder_without_a_model_is_no_hub_name(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"config\.json"):
         resolve_model("empty")
-
-
-def test_where_looked_names_every_place() -> None:
-    text = where_looked("some/model")
-    assert str(Path("some/model").absolute()) in text
-    assert "hub" in text
 
 
 def test_a_models_files_are_found_in_the_hubs_cache_too(tmp_path: Path) -> None:
