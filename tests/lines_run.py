@@ -28,6 +28,8 @@ import turngraph
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "build" / "coverage" / "data"
 LEFT_OUT = ("turngraph.tests", "turngraph.benchmarks")
+NOT_COUNTED = ("benchmarks", "test_structure.py", "test_wheel.py")
+"""Folder and files of tests: what they run of the product does not count."""
 RUN: list[tuple[str, list[int], list[bool]]] = []
 """Of each file that was imported its path, the lines of its statements, and which were run."""
 
@@ -105,7 +107,14 @@ importlib.reload(turngraph)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let coverage trace the processes of a test that asks for it."""
+    """Forget what a test that does not count has run; trace the processes of one that asks."""
+    if set(item.path.relative_to(ROOT / "tests").parts) & set(NOT_COUNTED):
+        before = [run[:] for _, _, run in RUN]
+        try:
+            return (yield)
+        finally:
+            for index, (_, _, run) in enumerate(RUN):
+                run[:] = before[index] if index < len(before) else [False] * len(run)
     if item.get_closest_marker("traced_processes") is None:
         return (yield)
     asked = coverage.Coverage(

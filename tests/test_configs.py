@@ -323,7 +323,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (["stray"], "'stray': neither an option nor the value of one"),
         (["--model.lora={rank: 5}"], "option --model.lora, line 1, field model.lora.rank: unknown"),
         (["--data.train", "--data.tune=x"], "option --data.train: a value is needed"),
-        (["--training.packing=maybe"], "--training.packing: 'maybe' given, must be true or false"),
     ],
 )
 def test_a_wrong_option_is_named(write: Any, options: list[str], message: str) -> None:
@@ -512,6 +511,24 @@ def test_a_sentence_encoder_is_loaded_with_the_first_texts() -> None:
     near = sentence_encoder("sentence-transformers/all-MiniLM-L6-v2")(["a cat", "a kitten", "tax"])
     assert near.shape == (3, 384)
     assert near[0] @ near[1] > near[0] @ near[2]
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "must"),
+    [
+        ("training.learning_rate", "abc", "a number"),
+        ("training.batch_size", "x", "a whole number or null"),
+        ("training.max_steps", "[1", "a whole number or null"),
+        ("evidence.memory", "x", "one of none, rerank, random"),
+        ("model.lora.r", "1.5", "a whole number"),
+        ("data.single_answers_only", "maybe", "true or false"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_refused_in_words(
+    option: str, given: str, must: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"--{option}: {given!r} given, must be {must}")):
+        load_config(["--config", "demo", f"--{option}={given}"])
 
 
 @pytest.mark.traced_processes
