@@ -47,8 +47,8 @@ def add_remember_options(added: CommandParser) -> None:
         nargs="+",
         required=True,
         metavar="FILE",
-        help="plain text, one episode a paragraph; .html, .csv, .pdf, .docx; or .jsonl: texts or "
-        "conversations",
+        help="plain text, one episode a paragraph or message of a chat log; .html, .csv, .pdf, "
+        ".docx; or .jsonl: texts or conversations",
     )
     added.add_argument(
         "--extractor",

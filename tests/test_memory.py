@@ -389,6 +389,34 @@ def test_paragraphs_and_equal_texts_have_origins_of_their_own(tmp_path: Path) ->
     assert {episode.source for episode in episodes} == {"a.txt"}
 
 
+def test_messages_of_a_chat_log_have_their_speakers_and_times(folder: Path, capsys: Any) -> None:
+    log = folder / "chat.txt"
+    log.write_text(
+        "[12/03/2024, 18:02] Anna: I moved to Lisbon yesterday.\n"
+        "[12/03/2024, 18:05] Ben: I live in Oslo.\nAnd I work for Telenor.\n"
+        "[13/03/2024, 09:00] Anna: My cat is called Miso.\n",
+        encoding="utf-8",
+    )
+    assert run(capsys, "remember", folder, "--input", log).startswith("3 episodes: ")
+    shown = lines(run(capsys, "show", folder, "Anna") + run(capsys, "show", folder, "Ben"))
+    facts = {row[2]: row[3:] for row in shown if row[1:2] == ["triplet"]}
+    assert facts["2024-03-11: Anna moved to Lisbon"][0] == "from 2024-03-11"
+    assert facts["Ben lives in Oslo"][0] == facts["Ben works for Telenor"][0]
+    assert "2024-03-12T18:05 Ben chat.txt" in facts["Ben works for Telenor"][1]
+    assert "Anna's cat is called Miso" in run(capsys, "show", folder, "Miso")
+
+
+def test_a_date_of_a_chat_log_that_may_be_two_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "chat.txt"
+    path.write_text("02/08/2024, 18:02 - A: Hi.\n02/08/2024, 18:03 - B: Hi.\n", encoding="utf-8")
+    assert [episode.time for episode in read_episodes(path)] == [
+        "2024-08-02T18:02", "2024-08-02T18:03",
+    ]  # fmt: skip
+    assert "dates such as 02/08/2024 are read with the day first" in caplog.text
+
+
 def test_what_would_steer_a_terminal_is_shown_as_a_mark() -> None:
     assert clean_line("a\x1b[31mb\n\tc\x00") == "a\u241b[31mb c\u2400"
 

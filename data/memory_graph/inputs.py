@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from turngraph.data.jsonlines import read_conversations
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.times import offset_of, parse_time
 from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
+from turngraph.data.sources.chat_log import messages, times
 from turngraph.data.types import Conversation, target_answer
 
 logger = logging.getLogger(__name__)
@@ -37,8 +39,8 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     A ``.jsonl`` file holds conversations (docs/formats.md), whose finished turns become episodes,
     or one text a line with ``text`` and optionally ``time``, ``source``, ``speaker``, ``origin``
     and ``properties``. A Markdown, HTML, CSV, PDF or Word file is read as for an evidence pool; its
-    sentences (of Markdown, its paragraphs) and rows become episodes. Any other file is plain text,
-    whose paragraphs do.
+    sentences (of Markdown, its paragraphs) and rows become episodes. Any other file is plain text:
+    the messages of a chat log with their speakers and times, else its paragraphs.
 
     Args:
         path: path of the file; its name is the default source.
@@ -53,7 +55,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     if path.suffix.lower() in DOCUMENTS:
         return _with_origins(path, _passages(path))
     if path.suffix.lower() not in JSON_LINES:
-        return filled(path, _with_origins(path, _paragraphs(path)))
+        return filled(path, _with_origins(path, _plain_text(path)))
     first = next(iter_lines(path), None)
     if first is not None and first[1].keys() & {"turns", "pool"}:
         read = (e for c in read_conversations(path) for e in conversation_episodes(c, path))
@@ -61,13 +63,32 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     return filled(path, _with_origins(path, _texts(path)))
 
 
-def _paragraphs(path: Path) -> Iterator[Episode]:
-    """Yield the paragraphs, which blank lines separate."""
+def _plain_text(path: Path) -> Iterator[Episode]:
+    """Yield the messages of a chat log, or of another text the paragraphs."""
+    text = _decoded(path)
+    log = messages(text)
+    if log is None:
+        for paragraph in filter(str.strip, re.split(r"\n\s*\n", text)):
+            yield Episode(paragraph.strip(), source=path.name)
+        return
+    said, doubtful = times(log)
+    if doubtful:
+        logger.warning(
+            "%s: dates such as %s are read with the day first; if the month is, write 2024-12-31",
+            path,
+            doubtful,
+        )
+    for message, when in zip(log, said, strict=True):
+        if text := "\n".join(message.lines).strip():
+            yield Episode(text, time=when, source=path.name, speaker=message.speaker or None)
+
+
+def _decoded(path: Path) -> str:
     lines: list[str] = []
     with path.open("rb") as file:
         for line_number, raw in enumerate(file, 1):
             try:
-                line = raw.decode("utf-8-sig" if line_number == 1 else "utf-8")
+                lines.append(raw.decode("utf-8-sig" if line_number == 1 else "utf-8"))
             except UnicodeDecodeError as error:
                 location = Location(path, line_number)
                 what = "UTF-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "not UTF-8"
@@ -75,13 +96,7 @@ def _paragraphs(path: Path) -> Iterator[Episode]:
                     f"{what} at byte {error.start + 1}; save the file as UTF-8, or convert it, as"
                     " with `iconv -f cp1252 -t UTF-8` from Windows' encoding"
                 ) from None
-            if line.strip():
-                lines.append(line)
-            elif lines:
-                yield Episode("".join(lines).strip(), source=path.name)
-                lines = []
-    if lines:
-        yield Episode("".join(lines).strip(), source=path.name)
+    return "".join(lines)
 
 
 def _passages(path: Path) -> Iterator[Episode]:

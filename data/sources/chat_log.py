@@ -10,17 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from datetime import date, time
+from itertools import chain, pairwise
 
 from turngraph.data.normalise import parse_date
 
 _CLOCK = r"\d{1,2}[:.]\d\d(?:[:.]\d\d)?(?:[\s\u202f]?[ap]\.?m\b\.?)?"
 _DAY = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
-_STAMP = rf"[\[(]?(?P<day>{_DAY}[,T]?\s?)?{_CLOCK}[\])]?"
+_STAMP = rf"[\[(]?(?:(?P<day>{_DAY})[,T]?\s?)?(?P<clock>{_CLOCK})[\])]?"
 _NAME = r"[^\W_][^:<>\[\]\n]{0,39}"
 _STAMPED = re.compile(rf"{_STAMP}(?:\s[-–—])?\s", re.IGNORECASE)
-_SPEAKER = re.compile(rf"(?:<[^<>\n]{{1,40}}>|{_NAME}:)(?=\s|$)")
-_HEAD_LINE = re.compile(rf"{_NAME}?\s{{1,3}}(?:[-–—]\s)?{_STAMP}", re.IGNORECASE)
+_SPEAKER = re.compile(rf"(?:<(?P<nick>[^<>\n]{{1,40}})>|(?P<name>{_NAME}):)(?=\s|$)")
+_HEAD_LINE = re.compile(rf"(?P<name>{_NAME}?)\s{{1,3}}(?:[-–—]\s)?{_STAMP}", re.IGNORECASE)
 _RULES = "-–—=*_# "
 
 
@@ -32,11 +33,15 @@ class Message:
         head: who wrote it and when, as the log says; "" of what stands before the first message.
         day: the line with a date that stands above it, if any.
         lines: its text.
+        speaker, date, clock: the parts of its head, as written; "" where it has none.
     """
 
     head: str
     day: str
     lines: list[str] = field(default_factory=list)
+    speaker: str = ""
+    date: str = ""
+    clock: str = ""
 
 
 def messages(text: str) -> list[Message] | None:
@@ -50,9 +55,9 @@ def messages(text: str) -> list[Message] | None:
     found = [Message("", "")]
     day = ""
     for line in map(str.strip, text.split("\n")):
-        head, rest = _split(line)
-        if head:
-            found.append(Message(head, day, [rest]))
+        message = _begun_by(line, day)
+        if message.head:
+            found.append(message)
         elif parse_date(line.strip(_RULES)):
             day = line.strip(_RULES)
             found.append(Message("", day))
@@ -61,17 +66,73 @@ def messages(text: str) -> list[Message] | None:
     return found
 
 
-def _split(line: str) -> tuple[str, str]:
-    """Split a line into the head that begins it, "" if there is none, and the rest."""
-    if _is_head_line(line):
-        return f"{line}:", ""
+def times(found: Sequence[Message]) -> tuple[list[str | None], str]:
+    """Return when each message was written, and a date that could be read in two ways, else "".
+
+    Of 02/08/2024 the day comes first, unless the log has fewer dates that do not exist, or that
+    are before the one above them, with the month first; of 02.08.2024 always. Years of two digits
+    are of this century.
+
+    Returns:
+        ISO times, as precise as the log; None: it gives no date. And the first date of which
+        nothing tells whether the day comes first.
+    """
+    readings = [[_date(message, day_first) for message in found] for day_first in (True, False)]
+    unlikely = list(map(_unlikely, readings))
+    read = readings[unlikely[1] < unlikely[0]]
+    differ = (m.date for m, day, month in zip(found, *readings, strict=True) if day != month)
+    doubtful = next(differ, "") if unlikely[0] == unlikely[1] else ""
+    said = [on and on + _clock(m.clock) for m, on in zip(found, read, strict=True)]
+    return said, doubtful
+
+
+def _unlikely(dates: Sequence[str | None]) -> int:
+    """Count the dates that do not exist, or that are before the one above them."""
+    there = [date for date in dates if date]
+    return len(dates) - len(there) + sum(b < a for a, b in pairwise(there))
+
+
+def _date(message: Message, day_first: bool) -> str | None:
+    if not message.date:
+        return parse_date(message.day)
+    first, second, last = map(int, re.split("[./-]", message.date))
+    if first > 31:
+        year, month, day = first, second, last
+    else:
+        day, month = (first, second) if day_first or "." in message.date else (second, first)
+        year = last if last > 99 else 2000 + last
+    try:
+        return date(year, month, day).isoformat()
+    except ValueError:  # no such day
+        return None
+
+
+def _clock(written: str) -> str:
+    """Return "T18:02" of "6:02 PM", "" if there is no such time of day."""
+    hour, *rest = map(int, re.findall(r"\d+", written) or [99])
+    if half := re.search("[ap]", written, re.IGNORECASE):
+        hour = hour % 12 + 12 * (half[0] in "pP")
+    try:
+        return f"T{time(hour, *rest).isoformat('seconds' if rest[1:] else 'minutes')}"
+    except ValueError:
+        return ""
+
+
+def _begun_by(line: str, day: str) -> Message:
+    """Return the message that a line begins; its head is "" if the line begins none."""
+    if alone := _HEAD_LINE.fullmatch(line):
+        parts = alone.groupdict("")
+        return Message(f"{line}:", day, [""], parts["name"], parts["day"], parts["clock"])
     stamp = _STAMPED.match(line)
     begin = stamp.end() if stamp else 0
-    if speaker := _SPEAKER.match(line, begin):
+    speaker = _SPEAKER.match(line, begin)
+    if speaker:
         begin = speaker.end()
     elif stamp and not stamp["day"]:
-        begin = 0
-    return line[:begin].rstrip(), line[begin:].strip()
+        begin, stamp = 0, None
+    said_by = (speaker["nick"] or speaker["name"]) if speaker else ""
+    when = (stamp["day"] or "", stamp["clock"]) if stamp else ("", "")
+    return Message(line[:begin].rstrip(), day, [line[begin:].strip()], said_by, *when)
 
 
 def _is_log(text: str) -> bool:
@@ -91,11 +152,7 @@ def _is_log(text: str) -> bool:
 
 def _with_time(line: str) -> bool:
     stamp = _STAMPED.match(line)
-    return bool(stamp and _SPEAKER.match(line, stamp.end())) or _is_head_line(line)
-
-
-def _is_head_line(line: str) -> bool:
-    return _HEAD_LINE.fullmatch(line) is not None
+    return bool((stamp and _SPEAKER.match(line, stamp.end())) or _HEAD_LINE.fullmatch(line))
 
 
 def _speakers(lines: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turngraph.data.sources.chat_log import messages
+from turngraph.data.sources.chat_log import messages, times
 from turngraph.data.sources.readers import read_document
 from turngraph.tests.growing import assert_grows_linearly, cpu_seconds
 
@@ -93,3 +93,39 @@ def test_other_texts_are_no_logs(text: str) -> None:
 @pytest.mark.parametrize("line", ["1:11 " * 900, "a" + " " * 4000 + "b", "<" * 4000])
 def test_the_time_grows_as_the_text_does(line: str) -> None:
     assert_grows_linearly(lambda num: cpu_seconds(lambda: messages(f"{line}\n" * num)), 20)
+
+
+@pytest.mark.parametrize(
+    ("text", "when"),
+    [
+        (WHATSAPP, "2024-05-14T18:01 2024-05-14T18:02 2024-05-14T18:05 2024-05-14T18:06"),
+        (
+            "[1.2.24, 18:02:11] A: x\n[2.2.24, 0:02:11] A: x",
+            "2024-02-01T18:02:11 2024-02-02T00:02:11",
+        ),
+        (
+            "5/30/24, 12:02\u202fAM - A: x\n6/2/24, 6:02\u202fPM - A: x",
+            "2024-05-30T00:02 2024-06-02T18:02",
+        ),
+        ("1/9/24, 1:02 - A: x\n2/8/24, 1:02 - A: x", "2024-01-09T01:02 2024-02-08T01:02"),
+        ("A — 2024-05-14 18:02\nx\nA — 2024-05-15 25:02\nx", "2024-05-14T18:02 2024-05-15"),
+        (
+            "- 14 May 2024 -\n18:02 <A> x\n18:03 <A> x",
+            "2024-05-14 2024-05-14T18:02 2024-05-14T18:03",
+        ),
+        ("18:02 <A> x\n18:03 <A> x", "None None"),
+        ("A: x\nB: x\nA: x", "None None None"),
+    ],
+)
+def test_times_of_messages(text: str, when: str) -> None:
+    found = messages(text)
+    assert found is not None
+    said, doubtful = times(found[1:])
+    assert (" ".join(map(str, said)), doubtful) == (when, "")
+
+
+def test_a_date_that_may_be_two_has_the_day_first_and_is_named() -> None:
+    found = messages("02/08/2024, 18:02 - A: x\n02/08/2024, 18:03 - A: x")
+    assert found is not None
+    assert times(found)[0][1:] == ["2024-08-02T18:02", "2024-08-02T18:03"]
+    assert times(found)[1] == "02/08/2024"
