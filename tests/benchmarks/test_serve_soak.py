@@ -15,7 +15,7 @@ import psutil
 import pytest
 import uvicorn
 
-from turngraph.benchmarks.speed import serve_soak
+from turngraph.benchmarks.speed import serve_neighbour, serve_soak
 from turngraph.benchmarks.speed.serve_clients import Person, World, matches
 from turngraph.benchmarks.speed.serve_soak import KINDS, soak
 from turngraph.benchmarks.speed.serving import free_address, growth
@@ -119,6 +119,24 @@ def test_nothing_is_lost_or_mixed_up_among_mixed_clients(
     printed = capsys.readouterr().out
     assert "open files and threads" in printed
     assert "held after the load: conversations " in printed
+
+
+def test_a_user_who_waits_beside_each_load_has_a_row(
+    here: Here, tmp_path: Path, capsys: Any
+) -> None:
+    tokens = {name: add_user(tmp_path / "tokens", name) for name in serve_neighbour.USERS}
+    args = argparse.Namespace(
+        checkpoint="tiny", requests=2, at_once=3, conversations=2, statements=1, kilobytes=1
+    )
+    questions = [turn.question for turn in CONVERSATION.turns]
+    asyncio.run(serve_neighbour.measure(World(here.url, tokens, ()), questions, args))
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if " s | " in line]
+    assert [row[0] for row in rows] == [
+        "is not there", "uploads and asks", "states and forgets", "lists conversations",
+        "asks many at once",
+    ]  # fmt: skip
+    assert all(int(row[-1]) > 0 for row in rows[1:])
 
 
 @pytest.mark.slow
