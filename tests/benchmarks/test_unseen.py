@@ -27,10 +27,11 @@ from turngraph.model.checkpoint import checkpoint_config
 from turngraph.tests.tiny import tiny_conversation
 
 
-def test_the_documents_hold_the_answers_and_a_fifth_has_none() -> None:
-    asked = read_asked("both")
+@pytest.mark.parametrize("name", ["both", "second"])
+def test_the_documents_hold_the_answers_and_a_fifth_has_none(name: str) -> None:
+    asked = read_asked(name)
     turns = [(c, turn) for c in asked.conversations for turn in c.turns]
-    assert Counter(len(c.turns) for c in asked.conversations) == dict.fromkeys((1, 2, 3, 4), 10)
+    assert set(Counter(len(c.turns) for c in asked.conversations)) == {1, 2, 3, 4}
     assert set(Counter(c.domain for c, _ in turns).values()) == {20}
     unanswerable = Counter(c.domain for c, t in turns if not asked.accepted[c.id, t.id])
     assert set(unanswerable.values()) == {4}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,10 @@ from turngraph.inference.evidence import read_evidence
 
 FOLDER = Path(__file__).parent
 DIARIES = FOLDER.parents[1] / "memory_graph" / "diaries.json"
-HALVES = ("read", "unread")
+PARTS = {
+    "read": ("read",), "unread": ("unread",), "both": ("read", "unread"), "second": ("second",),
+}  # fmt: skip
+"""Names of questions over the documents, and their files."""
 Key = tuple[str, str]
 Accepted = tuple[tuple[Answer, ...], ...]
 """The gold answers of a question in each accepted spelling."""
@@ -48,15 +51,16 @@ def read_asked(name: str) -> Asked:
     """Read questions by their name.
 
     Args:
-        name: read, unread or both, of the questions over the documents; diaries, those of
-            ``benchmarks/memory_graph``; or a path of conversations in the project's format, whose
-            unanswerable questions have the gold answer "not in the evidence".
+        name: read, unread or both, of the questions over the documents; second, those over the
+            second documents; diaries, those of ``benchmarks/memory_graph``; or a path of
+            conversations in the project's format, whose unanswerable questions have the gold
+            answer "not in the evidence".
 
     Raises:
         UserError: a file of conversations cannot be read, or no question has a gold answer.
     """
-    if name in HALVES or name == "both":
-        records = list(_of_documents(HALVES if name == "both" else (name,)))
+    if name in PARTS:
+        records = [one for part in PARTS[name] for one in _of_documents(part)]
     elif name == "diaries":
         records = list(_of_diaries(DIARIES))
     else:
@@ -73,11 +77,10 @@ Spelled = tuple[Conversation, list[list[str]]]
 """A conversation, with the accepted spellings of each turn."""
 
 
-def _of_documents(halves: Sequence[str]) -> Iterator[Spelled]:
-    pool = read_evidence([FOLDER / "documents"])
-    for half in halves:
-        for _, record in iter_lines(FOLDER / f"questions_{half}.jsonl"):
-            yield _spelled(record["id"], record["document"], record["turns"], pool)
+def _of_documents(part: str) -> Iterator[Spelled]:
+    pool = read_evidence([FOLDER / ("second_documents" if part == "second" else "documents")])
+    for _, record in iter_lines(FOLDER / f"questions_{part}.jsonl"):
+        yield _spelled(record["id"], record["document"], record["turns"], pool)
 
 
 def _spelled(id_: str, domain: str, turns: list[Json], pool: tuple[Evidence, ...]) -> Spelled:
