@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from turngraph.data.eigen.similarity_graph import (
     unit_vectors,
 )
 from turngraph.data.eigen.themes import MAX_EXACT, MIN_CHUNKS, MIN_NEIGHBOURS, NUM_NEIGHBOURS
+from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.derived_files import (
     THEMES,
     State,
@@ -32,7 +33,11 @@ from turngraph.data.memory_graph.recall.derived_files import (
 )
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.record.theme_rows import chunks_of, kept_questions
+from turngraph.data.memory_graph.record.theme_rows import (
+    ThemeRow,
+    chunks_of,
+    kept_questions,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -198,3 +203,19 @@ def chunk_vectors(
     if (rows >= 0).any():
         found[rows >= 0] = questions.gather(rows[rows >= 0])
     return found
+
+
+def put_summaries(
+    found: np.ndarray, themes: Sequence[ThemeRow], rows: Iterable[int], embed: Embed
+) -> None:
+    """Put the vectors of an LM's summaries: a theme that has one is found by it.
+
+    Args:
+        found: vectors of the themes; is changed.
+        themes: of every row.
+        rows: those whose vectors are new.
+        embed: returns unit vectors of texts.
+    """
+    texts = {row: text for row in rows if (text := themes[row].summary) is not None}
+    if texts:
+        found[list(texts)] = embed(list(texts.values()))

@@ -23,6 +23,7 @@ from turngraph.data.memory_graph.recall.theme_arrays import (
     chunk_vectors,
     graphs_of,
     join_rows,
+    put_summaries,
     read_theme_arrays,
 )
 from turngraph.data.memory_graph.recall.vectors import QUESTIONS, Vectors
@@ -162,19 +163,22 @@ class ThemeIndex:
         self._similarities = arrays.weights[there].astype(float)
 
     def _means(self) -> np.ndarray:
-        """Return the vector of every theme: the weighted mean of its chunks, or of its themes."""
+        """Return every theme's vector: of its summary, else the mean of its chunks or themes."""
         ids = np.array([theme.id for theme in self.themes], dtype=np.int64)
         found, known = self._arrays.vectors_of(ids)
         width = self._facts.width
         if found.shape[1] != width:
             found, known = np.zeros((len(ids), width), np.float32), np.zeros(len(ids), bool)
         levels = np.array([theme.level for theme in self.themes])
-        for i in [*np.flatnonzero(~known & (levels == 1)), *np.flatnonzero(~known & (levels == 2))]:
-            nodes = self.members[i]
-            below = nodes - len(self.chunks)
-            own = self._chunk_vectors(nodes) if levels[i] == 1 else found[below]
-            mean = self._weights[i] @ own
-            found[i] = mean / (np.linalg.norm(mean) or 1.0)
+        for level in (1, 2):
+            new = np.flatnonzero(~known & (levels == level)).tolist()
+            for i in new:
+                nodes = self.members[i]
+                below = nodes - len(self.chunks)
+                own = self._chunk_vectors(nodes) if level == 1 else found[below]
+                mean = self._weights[i] @ own
+                found[i] = mean / (np.linalg.norm(mean) or 1.0)
+            put_summaries(found, self.themes, new, self.vectors.embed)
         return found
 
     def _chunk_vectors(self, numbers: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.recall.theme_arrays import (
     chunk_vectors,
     graphs_of,
     join_rows,
+    put_summaries,
     read_theme_arrays,
     write_theme_arrays,
 )
@@ -92,7 +93,7 @@ def complete_arrays(store: Store, vectors: Vectors) -> None:
 def _means(
     store: Store, vectors: Vectors, themes: Sequence[ThemeRow], old: ThemeArrays
 ) -> np.ndarray:
-    """Return the members' weighted mean of each theme, as known or from their vectors."""
+    """Return each theme's vector, as known or made: of its summary, else its members' mean."""
     found, known = old.vectors_of(np.array([theme.id for theme in themes], np.int64))
     width = vectors.facts.width or len(vectors.probe)
     if found.shape[1] != width:
@@ -110,6 +111,7 @@ def _means(
         mean = weights @ own.astype(np.float64)
         size = float(np.linalg.norm(mean))
         found[new[theme.id]] = mean / size if size > TINY else own[0]
+    put_summaries(found, themes, new.values(), vectors.embed)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -209,6 +210,22 @@ def test_what_is_printed(graph: MemoryGraph, capsys: pytest.CaptureFixture[str])
     assert told["themes"][0]["facts"] == list(found.themes[0].facts)
     print_recollection(Recollection("?", (), (), 1, {}), 10)
     assert capsys.readouterr().out == "no answer\n"
+
+
+def test_a_theme_is_found_by_its_summary(tmp_path: Path) -> None:
+    """Also where the arrays of the themes are gone, and only the graph itself is left."""
+    with with_talks(tmp_path / "my.db", "a") as graph:
+        graph.make_themes(Script().lm())
+    for _ in range(2):
+        with opened(tmp_path / "my.db") as graph:
+            graph.ask_themes(QUESTION)
+            index = graph._recall._themes
+            for number, theme in enumerate(index.themes):
+                if theme.level == 1:
+                    assert theme.summary is not None
+                    [own] = Hashing()([theme.summary])
+                    assert own @ index._theme_vectors[number] == pytest.approx(1, abs=1e-5)
+        shutil.rmtree(tmp_path / "my.db.derived")
 
 
 def test_questions_are_searched_too(tmp_path: Path) -> None:
