@@ -7,14 +7,15 @@ and among the first three, the recall at five and ten, how often the first state
 in it, and, with a reader, exact match and F1 of what it answers from the recalled statements. For
 diaries it also prints which states ended as a reader marked them. ``--benchmarks hotpotqa`` asks
 HotpotQA-500 over its passages, and ``--episodes 10000`` over so many of their sentences, each an
-episode. Each line ends with the milliseconds of a question, its vector included. LoCoMo is CC BY-NC
-4.0: for evaluation only.
+episode. ``--questions`` draws some of a benchmark's questions. Each line ends with the milliseconds
+of a question, its vector included. LoCoMo is CC BY-NC 4.0: for evaluation only.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import tempfile
 import time
 from collections import defaultdict
@@ -237,6 +238,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="with --data: what is asked beside the diaries",
     )
     parser.add_argument("--episodes", type=int, help="with hotpotqa: sentences as episodes")
+    parser.add_argument("--questions", type=int, help="of a benchmark's, draw so many; else all")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of what is drawn")
     parser.add_argument("--over", choices=("both", "facts", "episodes"), default="both")
     parser.add_argument("--reader", help="a checkpoint that answers from what is recalled")
     options = parser.parse_args(argv)
@@ -274,6 +277,8 @@ def ask_benchmark(
         asking = list(locomo_questions(options.data))
     else:
         asking = [hotpotqa_questions(options.data, options.episodes)]
+    if options.questions is not None:
+        asking = drawn(asking, options.questions, options.seed)
     totals: dict[str, Scores] = defaultdict(Scores)
     for number, (episodes, asked) in enumerate(asking):
         with fill(episodes, folder / f"{name}{number}.db", embed) as graph:
@@ -283,6 +288,17 @@ def ask_benchmark(
                     for key, found in scores.values.items():
                         totals[total].values[key] += found
     return dict(sorted(totals.items()))
+
+
+def drawn(
+    asking: Sequence[tuple[list[Episode], list[Asked]]], count: int, seed: int
+) -> list[tuple[list[Episode], list[Asked]]]:
+    """Return so many questions that have evidence, drawn from all, each with its episodes."""
+    answerable = [one for _, asked in asking for one in asked if one.evidence]
+    if not 0 < count <= len(answerable):
+        raise UserError(f"--questions {count}: must lie between 1 and {len(answerable)}")
+    chosen = {id(one) for one in random.Random(seed).sample(answerable, count)}
+    return [(episodes, [one for one in asked if id(one) in chosen]) for episodes, asked in asking]
 
 
 if __name__ == "__main__":

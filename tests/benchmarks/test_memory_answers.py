@@ -52,3 +52,16 @@ def test_the_committed_diaries_are_whole() -> None:
         for end in diary["ends"]:
             assert end["quote"] in diary["entries"][end["entry"] - 1]["text"]
             assert end["ended_by"] > end["entry"]
+
+
+def test_questions_are_drawn_from_all_by_the_seed() -> None:
+    def asked(name: str) -> Asked:
+        return Asked(name, "", frozenset({"1"} if name.isdigit() else ()), ())
+
+    asking = [([], [asked(n) for n in "12a"]), ([], [asked(n) for n in "3b4"])]
+    kept = [[one.question for one in part] for _, part in drawn(asking, 3, 0)]
+    assert sum(map(len, kept)) == 3
+    assert all(map(str.isdigit, sum(kept, [])))
+    assert kept == [[one.question for one in part] for _, part in drawn(asking, 3, 0)]
+    with pytest.raises(UserError, match="must lie between 1 and 4"):
+        drawn(asking, 5, 0)
