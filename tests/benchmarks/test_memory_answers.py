@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from turngraph.benchmarks.memory_graph import answers
+from turngraph.benchmarks.memory_graph.answers import Asked, drawn
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.recall.recollection import ReadAnswer
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
@@ -61,7 +64,7 @@ def test_questions_are_drawn_from_all_by_the_seed() -> None:
     asking = [([], [asked(n) for n in "12a"]), ([], [asked(n) for n in "3b4"])]
     kept = [[one.question for one in part] for _, part in drawn(asking, 3, 0)]
     assert sum(map(len, kept)) == 3
-    assert all(map(str.isdigit, sum(kept, [])))
+    assert all(map(str.isdigit, chain(*kept)))
     assert kept == [[one.question for one in part] for _, part in drawn(asking, 3, 0)]
     with pytest.raises(UserError, match="must lie between 1 and 4"):
         drawn(asking, 5, 0)
