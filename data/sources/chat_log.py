@@ -109,11 +109,14 @@ def _date(message: Message, day_first: bool) -> str | None:
 
 def _clock(written: str) -> str:
     """Return "T18:02" of "6:02 PM", "" if there is no such time of day."""
-    hour, *rest = map(int, re.findall(r"\d+", written) or [99])
+    numbers = [int(digits) for digits in re.findall(r"\d+", written)]
+    if not numbers:
+        return ""
+    hour, minute, second = [*numbers, 0][:3]
     if half := re.search("[ap]", written, re.IGNORECASE):
         hour = hour % 12 + 12 * (half[0] in "pP")
     try:
-        return f"T{time(hour, *rest).isoformat('seconds' if rest[1:] else 'minutes')}"
+        return f"T{time(hour, minute, second).isoformat('seconds' if numbers[2:] else 'minutes')}"
     except ValueError:
         return ""
 
