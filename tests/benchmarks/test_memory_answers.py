@@ -12,6 +12,7 @@ import pytest
 from turngraph.benchmarks.memory_graph import answers
 from turngraph.benchmarks.memory_graph.answers import Asked, drawn
 from turngraph.configs.user_error import UserError
+from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.recollection import ReadAnswer
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
@@ -61,7 +62,8 @@ def test_questions_are_drawn_from_all_by_the_seed() -> None:
     def asked(name: str) -> Asked:
         return Asked(name, "", frozenset({"1"} if name.isdigit() else ()), ())
 
-    asking = [([], [asked(n) for n in "12a"]), ([], [asked(n) for n in "3b4"])]
+    none: list[Episode] = []
+    asking = [(none, [asked(n) for n in "12a"]), (none, [asked(n) for n in "3b4"])]
     kept = [[one.question for one in part] for _, part in drawn(asking, 3, 0)]
     assert sum(map(len, kept)) == 3
     assert all(map(str.isdigit, chain(*kept)))
