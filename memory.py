@@ -74,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     ontology_commands.add_sparql(added, time_option, positive)
     added = add_command(commands, "push", "copy typed facts to a server", ontology_commands.push)
     ontology_commands.add_push(added)
-    help = "change the schema of a PostgreSQL database"
-    postgres_commands.add_migrate(commands.add_parser("migrate", help=help, description=help))
+    help = "make the schema of a PostgreSQL database, grant it to a role or delete it"
+    postgres_commands.add_schema(commands.add_parser("schema", help=help, description=help))
     help = "list the tenants of a PostgreSQL database, make or delete one"
     postgres_commands.add_tenants(commands.add_parser("tenants", help=help, description=help))
     options = vars(parser.parse_args(argv))

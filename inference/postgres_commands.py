@@ -10,15 +10,14 @@ from turngraph.data.memory_graph.record.place import is_url, shown
 from turngraph.inference.memory_printing import print_line
 
 
-def add_migrate(added: argparse.ArgumentParser) -> None:
-    """Add the options of ``migrate``."""
+def add_schema(added: argparse.ArgumentParser) -> None:
+    """Add the options of ``schema``."""
     _add_url(added)
-    added.add_argument("--to", type=int, metavar="VERSION", help="default: this program's; 0: none")
-    added.add_argument(
-        "--yes", action="store_true", help="go down, which deletes what a version brought"
-    )
-    added.add_argument("--grant", metavar="ROLE", help="let a role of the server use the schema")
-    added.set_defaults(run=migrate)
+    change = added.add_mutually_exclusive_group()
+    change.add_argument("--grant", metavar="ROLE", help="let a role of the server use the schema")
+    change.add_argument("--drop", action="store_true", help="delete it with all its memories")
+    added.add_argument("--yes", action="store_true", help="with --drop: do it")
+    added.set_defaults(run=schema)
 
 
 def add_tenants(added: argparse.ArgumentParser) -> None:
@@ -34,30 +33,29 @@ def _add_url(added: argparse.ArgumentParser) -> None:
     added.add_argument("--url", required=True, metavar="postgresql://HOST/DATABASE")
 
 
-def migrate(*, url: str, to: int | None, yes: bool, grant: str | None) -> None:
-    """Change the version of a database's schema, and let a role use it.
+def schema(*, url: str, grant: str | None, drop: bool, yes: bool) -> None:
+    """Make the schema of a database and let a role use it, or delete it.
 
     Raises:
-        UserError: it is no URL, there is no such version or role, the server refuses, ``to`` is
-            below the present version without ``yes``, or another one than ``grant`` needs.
+        UserError: it is no URL, there is no such role, the server refuses, the schema has another
+            version, or ``drop`` is without ``yes``.
     """
     _check(url)
-    if grant is not None and to is not None:
-        raise UserError(f"--grant {grant}: needs this program's version, leave out --to {to}")
-    from turngraph.data.memory_graph.record import postgres_schema as schema
-    from turngraph.data.memory_graph.record.postgres_store import administering
+    if drop and not yes:
+        raise UserError("--drop: deletes the memories of all tenants; --yes does it")
+    from turngraph.data.memory_graph.record import postgres_schema
+    from turngraph.data.memory_graph.record.postgres_store import administering, require_version
 
-    wanted = schema.VERSION if to is None else to
     with administering(url) as db:
-        found = schema.found_version(db)
-        if wanted < found and not yes:
-            raise UserError(
-                f"--to {wanted}: below version {found}, deletes what that brought; --yes does it"
-            )
-        begun = schema.migrate(db, wanted)
-        print_line(f"{shown(url)}: version {begun}, now {wanted}")
+        if drop:
+            postgres_schema.drop(db)
+            print_line(f"{shown(url)}: no schema")
+            return
+        postgres_schema.make(db)
+        require_version(db, shown(url))
+        print_line(f"{shown(url)}: schema of version {postgres_schema.VERSION}")
         if grant is not None:
-            print_line(f"{shown(url)}: {schema.grant(db, grant)}")
+            print_line(f"{shown(url)}: {postgres_schema.grant(db, grant)}")
 
 
 def tenants(*, url: str, add: str | None, drop: str | None) -> None:
@@ -69,19 +67,19 @@ def tenants(*, url: str, add: str | None, drop: str | None) -> None:
     _check(url)
     if add is not None and not add.strip():
         raise UserError("--add: a tenant needs a name")
-    from turngraph.data.memory_graph.record import postgres_schema as schema
+    from turngraph.data.memory_graph.record import postgres_schema
     from turngraph.data.memory_graph.record.postgres_store import administering, require_version
 
     with administering(url) as db:
         require_version(db, shown(url))
         if add is not None:
-            schema.make_tenant(db, add)
+            postgres_schema.make_tenant(db, add)
             print_line(f"{add}: there")
         elif drop is None:
-            for name in (names := schema.tenants(db)):
+            for name in (names := postgres_schema.tenants(db)):
                 print_line(name)
             print_line(plural(len(names), "tenant"))
-        elif schema.drop_tenant(db, drop):
+        elif postgres_schema.drop_tenant(db, drop):
             print_line(f"{drop}: deleted")
         else:
             raise UserError(f"{shown(url)}: no tenant {drop!r}")

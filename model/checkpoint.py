@@ -43,12 +43,6 @@ GRAPH_FILES = {
 """Files of the parts that read the graph, by ``EvidenceModel.graph_parts``."""
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
 FORMAT = 4
-SINCE = {
-    1: "config fields have been renamed and options removed since",
-    2: "old turns weigh less in retrieval since (evidence.history_weight)",
-    3: "a reader says where an answer is since, and fields have been removed",
-}
-"""Older formats, and what has changed since."""
 OLD = "-old"
 """Suffix of a folder that is being replaced, until the new one has its name."""
 PACKAGES = ("turngraph", "torch", "torch-geometric", "transformers", "peft", "accelerate")
@@ -307,13 +301,11 @@ def check_manifest(folder: Path) -> dict[str, Any]:
     files, version = manifest.get("files"), manifest.get("format")
     if version is None or not isinstance(files, dict):
         raise UserError(f"{path}: damaged, not a manifest of a checkpoint")
-    if isinstance(version, int) and version in SINCE:
-        raise UserError(
-            f"{path}, field format: {version}, this version reads {FORMAT}: {SINCE[version]}; "
-            "train the checkpoint again"
-        )
     if version != FORMAT:
-        raise UserError(f"{path}, field format: {version!r}, this version reads {FORMAT}")
+        raise UserError(
+            f"{path}, field format: {version!r}, this version reads {FORMAT}; train the checkpoint"
+            " again"
+        )
     if not isinstance(manifest.get("base_model_fingerprint"), str):
         raise UserError(f"{path}, field base_model_fingerprint: must be a string")
     _check_listed(folder, files, CONFIG, METRICS)

@@ -88,7 +88,7 @@ class Server:
         from turngraph.data.memory_graph.record.postgres_store import administering
 
         with administering(self.url) as db:
-            schema.migrate(db)
+            schema.make(db)
             if db.execute("SELECT 1 FROM pg_roles WHERE rolname = 'program'").fetchone() is None:
                 db.execute("CREATE ROLE program LOGIN")
             schema.grant(db, "program")

@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
-from turngraph.data.types import Evidence, Retrieved
+from turngraph.data.types import Evidence
 from turngraph.inference.api import QA
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.serve.app import make_app
@@ -129,23 +129,6 @@ def no_more(session: Session) -> None:
     assert session.persistent is not None
     if session.persistent.num_turns < len(session.turns):
         fail("no room")
-
-
-def test_conversations_of_an_older_file_count_as_remembered(tmp_path: Path) -> None:
-    path = tmp_path / "conversations.db"
-    store = ConversationStore(path)
-    id_ = store.create()
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:  # as the first format had it
-        db.execute("ALTER TABLE conversations DROP COLUMN num_remembered")
-        db.execute("INSERT INTO turns VALUES (?, 0, '{}', '[]')", (id_,))
-        db.execute("PRAGMA user_version = 1")
-    for _ in range(2):
-        store = ConversationStore(path)
-        assert store.num_remembered(id_) == 1
-    store.add_turn(id_, 1, {}, list[Retrieved]())
-    assert store.num_remembered(id_) == 1
-    store.set_num_remembered(id_, 2)
-    assert ConversationStore(path).num_remembered(id_) == 2
 
 
 def told(reply: Any) -> tuple[int, str]:

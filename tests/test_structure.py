@@ -25,8 +25,7 @@ PRODUCT = sorted(
         *(ROOT / f"{name}.py" for name in (*COMMANDS, "__init__", "__main__")),
     ]
 )
-OF_AN_EARLIER_COMMIT = {"write_old_graph.py"}  # scripts that made fixtures, and ran there
-TESTS = sorted(p for p in (ROOT / "tests").rglob("*.py") if p.name not in OF_AN_EARLIER_COMMIT)
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 LAYERS: tuple[set[str], ...] = (
     {"configs"},

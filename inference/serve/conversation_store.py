@@ -22,7 +22,7 @@ from turngraph.inference.serve.errors import NotFound
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS conversations (
     id TEXT PRIMARY KEY, began TEXT NOT NULL, changed TEXT NOT NULL,
-    memory_began TEXT, memory_key TEXT, num_remembered INTEGER
+    memory_began TEXT, memory_key TEXT, num_remembered INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE IF NOT EXISTS turns (
     conversation TEXT NOT NULL REFERENCES conversations ON DELETE CASCADE,
@@ -31,9 +31,6 @@ CREATE TABLE IF NOT EXISTS turns (
 ) STRICT;
 """
 FORMAT = 2
-UPGRADES = {1: "ALTER TABLE conversations ADD COLUMN num_remembered INTEGER;"}
-"""What makes a file of an older format one of the next; without a number all turns that are there
-count as remembered, so that nothing forgotten comes back."""
 
 
 class Conflict(UserError):
@@ -75,11 +72,10 @@ class ConversationStore:
             path.touch(mode=0o600)
         with closing(self._connect()) as db, self._clear_errors():
             [known] = db.execute("PRAGMA user_version").fetchone()
-            if known not in (0, *UPGRADES, FORMAT):
+            if known not in (0, FORMAT):
                 raise Unavailable(f"{path}: conversations of another version of Turngraph")
             db.execute("PRAGMA journal_mode = WAL")
-            made = f"{SCHEMA}{UPGRADES.get(known, '')}PRAGMA user_version = {FORMAT};"
-            db.executescript(f"BEGIN IMMEDIATE; {made} COMMIT;")
+            db.executescript(f"BEGIN IMMEDIATE; {SCHEMA}PRAGMA user_version = {FORMAT}; COMMIT;")
 
     @contextmanager
     def _open(self) -> Iterator[Database]:
@@ -105,8 +101,8 @@ class ConversationStore:
         """Begin a conversation; return its id."""
         id_ = uuid4().hex
         with self._open() as db:
-            columns, values = "id, began, changed, num_remembered", (id_, now(), now(), 0)
-            db.execute(f"INSERT INTO conversations ({columns}) VALUES (?, ?, ?, ?)", values)
+            values = (id_, now(), now())
+            db.execute("INSERT INTO conversations (id, began, changed) VALUES (?, ?, ?)", values)
         return id_
 
     def listed(self, limit: int, after: str | None = None) -> list[Listed]:
@@ -179,9 +175,7 @@ class ConversationStore:
                 if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
                     raise
                 raise NotFound(id_) from None
-            statement = """UPDATE conversations SET changed = ?,
-                num_remembered = coalesce(num_remembered, ?) WHERE id = ?"""
-            db.execute(statement, (now(), turn, id_))
+            db.execute("UPDATE conversations SET changed = ? WHERE id = ?", (now(), id_))
 
     def remove_turn(self, id_: str, turn: int) -> None:
         """Remove the last turn of a conversation."""
@@ -218,11 +212,7 @@ class ConversationStore:
 
     def num_remembered(self, id_: str) -> int:
         """Return how many turns of a conversation the memory graph was given, forgotten or not."""
-        statement = """
-            SELECT coalesce(num_remembered,
-                            (SELECT count(*) FROM turns WHERE conversation = id))
-            FROM conversations WHERE id = ?
-        """
+        statement = "SELECT num_remembered FROM conversations WHERE id = ?"
         with self._open() as db:
             row = db.execute(statement, (id_,)).fetchone()
         return 0 if row is None else int(row[0])

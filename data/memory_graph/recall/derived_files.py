@@ -199,11 +199,9 @@ def _read_folder(path: Path) -> tuple[Manifest, dict[str, np.ndarray]] | None:
         if manifest["format"] != FORMAT:
             return None
         State.of(manifest)
-        forms = manifest.get("arrays")
-        if forms is None:  # of an older program
-            forms = dict.fromkeys(file.stem for file in path.glob("*.npy"))
+        forms = manifest["arrays"]
         arrays = {name: _mapped(path / f"{name}.npy") for name in forms}
-        if any(form and form != _form(arrays[name]) for name, form in forms.items()):
+        if any(form != _form(arrays[name]) for name, form in forms.items()):
             raise UserError("arrays of another form")
         return manifest, arrays
     except FileNotFoundError:  # another process has just replaced them

@@ -33,9 +33,9 @@ CONNECTIVITY, EXPANSION_ADD, EXPANSION_SEARCH = 16, 128, 256
 HEADER = struct.Struct("<II")
 """Header of an index file: its number of rows, and the bytes of each."""
 BATCH = 1000
-NAME = re.compile(r"index-\d+-\d{1,18}(?:-[0-9a-f]{8})?")
-"""Name of an index file: generation, number of rows, and, unless an older version wrote it, the
-checksum of all but the rows. A changed byte there would end the process, as usearch checks none."""
+NAME = re.compile(r"index-\d+-\d{1,18}-[0-9a-f]{8}")
+"""Name of an index file: generation, number of rows, and the checksum of all
+but the rows. A changed byte there would end the process, as usearch checks none."""
 PART = 1 << 24
 """Bytes that are read at once for the checksum."""
 
@@ -78,8 +78,7 @@ class NeighbourIndex:
             begin = file.read(HEADER.size)
         if len(begin) < HEADER.size or HEADER.unpack(begin) != (self.num_rows, self.width):
             raise ValueError("another header")
-        _, _, _, *checksum = path.name.split("-")
-        if checksum and checksum != [_checksum(path, *HEADER.unpack(begin))]:
+        if path.name.rpartition("-")[2] != _checksum(path, *HEADER.unpack(begin)):
             raise ValueError("changed bytes")
         index = Index.restore(str(path), view=True)
         if index is not None:

@@ -1,4 +1,4 @@
-"""Tables of memory graphs in PostgreSQL, tenants with their roles, and migrations up and down.
+"""Tables of memory graphs in PostgreSQL, and tenants with their roles.
 
 All tenants share the tables of one schema. Every row has the number of its tenant, which begins
 every key, and row-level security shows a role the rows of its own tenant alone, and the owner of
@@ -12,10 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from turngraph.configs.user_error import UserError
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -70,6 +67,28 @@ TABLES: Mapping[str, str] = {
     " PRIMARY KEY (tenant, word, fact) INCLUDE (type, count, length)",
     "name_words": 'word text COLLATE "C" NOT NULL, alias bigint NOT NULL, count integer NOT NULL,'
     " length integer NOT NULL, {tenant}, PRIMARY KEY (tenant, word, alias) INCLUDE (count, length)",
+    "chunks": f"{_id('chunks')}, episode bigint NOT NULL, start bigint NOT NULL, stop bigint NOT"
+    " NULL, revision bigint NOT NULL, {tenant}, PRIMARY KEY (tenant, id),"
+    " UNIQUE (tenant, episode, start, stop)",
+    "questions": f"{_id('questions')}, chunk bigint NOT NULL, revision bigint NOT NULL, maker text"
+    ' NOT NULL, kept smallint NOT NULL, text text COLLATE "C" NOT NULL, {tenant},'
+    " PRIMARY KEY (tenant, id)",
+    "themes": f"{_id('themes')}, level smallint NOT NULL, eigenvalue double precision NOT NULL,"
+    ' revision bigint NOT NULL, source text COLLATE "C", maker text, summary text, {tenant},'
+    " PRIMARY KEY (tenant, id)",
+    "theme_members": "theme bigint NOT NULL, member bigint NOT NULL, weight double precision NOT"
+    " NULL, {tenant}, PRIMARY KEY (tenant, theme, member)",
+    "theme_quotes": "theme bigint NOT NULL, position integer NOT NULL, fact bigint NOT NULL,"
+    " episode bigint NOT NULL, start bigint NOT NULL, stop bigint NOT NULL, {tenant},"
+    " PRIMARY KEY (tenant, theme, position)",
+    "themed": 'source text COLLATE "C", revision bigint NOT NULL, maker text NOT NULL, {tenant}',
+    "conversations": "id text NOT NULL, began text NOT NULL, changed text NOT NULL, memory_began"
+    " text, memory_key text, num_remembered integer NOT NULL DEFAULT 0, {tenant},"
+    " PRIMARY KEY (tenant, id)",
+    "turns": "conversation text NOT NULL, turn integer NOT NULL, record json NOT NULL,"
+    " passages json NOT NULL, {tenant}, PRIMARY KEY (tenant, conversation, turn),"
+    " FOREIGN KEY (tenant, conversation) REFERENCES {s}.conversations (tenant, id)"
+    " ON DELETE CASCADE",
 }
 """Columns of each table, in the order of SQLite's (``schema.TABLES``), and the tenant last.
 ``fact_words`` and ``name_words`` have a row for each word of a fact or a name: how often it is
@@ -88,25 +107,6 @@ INDEXES = (
     "CREATE INDEX provenance_by_episode ON {s}.provenance (tenant, episode)",
     "CREATE INDEX supersessions_by_new ON {s}.supersessions (tenant, new)",
     "CREATE INDEX removed_by_revision ON {s}.removed (tenant, revision)",
-)
-THEME_TABLES: Mapping[str, str] = {
-    "chunks": f"{_id('chunks')}, episode bigint NOT NULL, start bigint NOT NULL, stop bigint NOT"
-    " NULL, revision bigint NOT NULL, {tenant}, PRIMARY KEY (tenant, id),"
-    " UNIQUE (tenant, episode, start, stop)",
-    "questions": f"{_id('questions')}, chunk bigint NOT NULL, revision bigint NOT NULL, maker text"
-    ' NOT NULL, kept smallint NOT NULL, text text COLLATE "C" NOT NULL, {tenant},'
-    " PRIMARY KEY (tenant, id)",
-    "themes": f"{_id('themes')}, level smallint NOT NULL, eigenvalue double precision NOT NULL,"
-    ' revision bigint NOT NULL, source text COLLATE "C", maker text, summary text, {tenant},'
-    " PRIMARY KEY (tenant, id)",
-    "theme_members": "theme bigint NOT NULL, member bigint NOT NULL, weight double precision NOT"
-    " NULL, {tenant}, PRIMARY KEY (tenant, theme, member)",
-    "theme_quotes": "theme bigint NOT NULL, position integer NOT NULL, fact bigint NOT NULL,"
-    " episode bigint NOT NULL, start bigint NOT NULL, stop bigint NOT NULL, {tenant},"
-    " PRIMARY KEY (tenant, theme, position)",
-    "themed": 'source text COLLATE "C", revision bigint NOT NULL, maker text NOT NULL, {tenant}',
-}
-THEME_INDEXES = (
     "CREATE INDEX chunks_by_revision ON {s}.chunks (tenant, revision)",
     "CREATE INDEX questions_by_chunk ON {s}.questions (tenant, chunk)",
     "CREATE INDEX questions_by_revision ON {s}.questions (tenant, revision)",
@@ -115,16 +115,6 @@ THEME_INDEXES = (
     "CREATE INDEX theme_quotes_by_episode ON {s}.theme_quotes (tenant, episode)",
     "CREATE INDEX themed_by_source ON {s}.themed (tenant, source)",
 )
-CONVERSATION_TABLES: Mapping[str, str] = {
-    "conversations": "id text NOT NULL, began text NOT NULL, changed text NOT NULL, memory_began"
-    " text, memory_key text, {tenant}, PRIMARY KEY (tenant, id)",
-    "turns": "conversation text NOT NULL, turn integer NOT NULL, record json NOT NULL,"
-    " passages json NOT NULL, {tenant}, PRIMARY KEY (tenant, conversation, turn),"
-    " FOREIGN KEY (tenant, conversation) REFERENCES {s}.conversations (tenant, id)"
-    " ON DELETE CASCADE",
-}
-ALL_TABLES = (*TABLES, *THEME_TABLES, *CONVERSATION_TABLES)
-"""Tables with the rows of tenants."""
 RECORDED = ("nodes", "edges", "aliases", "sightings", "provenance", "supersessions")
 """Tables that an edit may change."""
 FUNCTIONS = (
@@ -139,7 +129,7 @@ FUNCTIONS = (
     "CREATE AGGREGATE {s}.json_group_array(text) (sfunc = array_append, stype = text[],"
     " initcond = '{{}}', finalfunc = {s}.json_of_texts)",
 )
-LATE_FUNCTIONS = (
+TRIGGERS = (
     "CREATE FUNCTION {s}.record_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
     " INSERT INTO {s}.changes (name, before, after) VALUES (TG_TABLE_NAME,"
     " CASE WHEN TG_OP <> 'INSERT' THEN to_json(OLD) END,"
@@ -168,115 +158,51 @@ MAKE_TENANT = (
     " END IF; RETURN found; END $$"
 )
 """A program's role makes tenants by it, and so needs no right to make roles."""
-TAKE_TENANTS = (
-    "DO $$ DECLARE tenant integer; BEGIN FOR tenant IN SELECT id FROM {s}.tenants LOOP"
-    " EXECUTE format('GRANT {group}_%s TO {app} WITH INHERIT FALSE, SET TRUE', tenant);"
-    " END LOOP; END $$"
-)
-
-
-def _make(tables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the statements for tables of which a role sees its tenant's rows alone."""
-    return tuple(
-        statement
-        for table, columns in tables.items()
-        for statement in (
-            f"CREATE TABLE {{s}}.{table} ({columns.replace('{tenant}', TENANT)})",
-            f"ALTER TABLE {{s}}.{table} ENABLE ROW LEVEL SECURITY",
-            f"CREATE POLICY own ON {{s}}.{table} TO {{group}} USING (tenant = {{s}}.tenant())"
-            " WITH CHECK (tenant = {s}.tenant())",
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {{s}}.{table} TO {{group}}",
-        )
-    )
-
-
-def _drop(tables: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"DROP TABLE {{s}}.{table}" for table in reversed(list(tables)))
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """Statements that make a version from the version below, and statements that go back."""
-
-    up: tuple[str, ...]
-    down: tuple[str, ...]
-
-
 KEYS = (
     ("nodes", "id"), ("edges", "id"), ("aliases", "id"), ("episodes", "node"),
     ("provenance", "fact"), ("chunks", "id"), ("questions", "id"), ("themes", "id"),
 )  # fmt: skip
 """Columns that have few values over all tenants and, within one, hardly a value twice. From a
 sample, the planner expects dozens of rows for a value, and reads whole tables for a join."""
-MIGRATIONS: tuple[Migration, ...] = (
-    Migration(
-        up=(
-            "CREATE ROLE {group} NOLOGIN",
-            "GRANT USAGE ON SCHEMA {s} TO {group}",
-            "GRANT SELECT ON {s}.versions TO {group}",
-            *FUNCTIONS,
-            "SET LOCAL check_function_bodies = off",
-            NEXT_ID,
-            "CREATE TABLE {s}.tenants (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
-            " name text NOT NULL UNIQUE)",
-            "ALTER TABLE {s}.tenants ENABLE ROW LEVEL SECURITY",
-            "CREATE POLICY own ON {s}.tenants FOR SELECT TO {group} USING (id = {s}.tenant())",
-            "GRANT SELECT ON {s}.tenants TO {group}",
-            *_make(TABLES),
-            *INDEXES,
-            *LATE_FUNCTIONS,
-        ),
-        down=(
-            *_drop(TABLES),
-            "DROP TABLE {s}.tenants",
-            "DROP FUNCTION {s}.record_change(), {s}.next_id(text), {s}.tenant(),"
-            " {s}.json_extract(json, text)",
-            "DROP AGGREGATE {s}.json_group_array(text)",
-            "DROP FUNCTION {s}.json_of_texts(text[])",
-            "REVOKE ALL ON {s}.versions FROM {group}",
-            "REVOKE ALL ON SCHEMA {s} FROM {group}",
-        ),
+STATEMENTS = (
+    "CREATE SCHEMA {s}",
+    "CREATE TABLE {s}.versions (version integer NOT NULL, role text NOT NULL)",
+    "INSERT INTO {s}.versions VALUES ({version}, '{group}')",
+    "CREATE ROLE {group} NOLOGIN",
+    "CREATE ROLE {app} NOLOGIN",
+    "GRANT USAGE ON SCHEMA {s} TO {group}, {app}",
+    *FUNCTIONS,
+    "SET LOCAL check_function_bodies = off",
+    NEXT_ID,
+    "CREATE TABLE {s}.tenants (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
+    " name text NOT NULL UNIQUE)",
+    "ALTER TABLE {s}.tenants ENABLE ROW LEVEL SECURITY",
+    "CREATE POLICY own ON {s}.tenants FOR SELECT TO {group} USING (id = {s}.tenant())",
+    "CREATE POLICY known ON {s}.tenants FOR SELECT TO {app} USING (true)",
+    "GRANT SELECT ON {s}.versions, {s}.tenants TO {group}, {app}",
+    *(
+        statement
+        for table, columns in TABLES.items()
+        for statement in (
+            f"CREATE TABLE {{s}}.{table} ({columns.replace('{tenant}', TENANT)})",
+            f"ALTER TABLE {{s}}.{table} ENABLE ROW LEVEL SECURITY",
+            f"ALTER TABLE {{s}}.{table} FORCE ROW LEVEL SECURITY",
+            f"CREATE POLICY own ON {{s}}.{table} TO {{group}} USING (tenant = {{s}}.tenant())"
+            " WITH CHECK (tenant = {s}.tenant())",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {{s}}.{table} TO {{group}}",
+        )
     ),
-    Migration(up=(*_make(THEME_TABLES), *THEME_INDEXES), down=_drop(THEME_TABLES)),
-    Migration(up=_make(CONVERSATION_TABLES), down=_drop(CONVERSATION_TABLES)),
-    Migration(
-        up=(
-            *(f"ALTER TABLE {{s}}.{table} FORCE ROW LEVEL SECURITY" for table in ALL_TABLES),
-            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {s} TO {group}",
-            "CREATE ROLE {app} NOLOGIN",
-            "GRANT USAGE ON SCHEMA {s} TO {app}",
-            "GRANT SELECT ON {s}.versions, {s}.tenants TO {app}",
-            "CREATE POLICY known ON {s}.tenants FOR SELECT TO {app} USING (true)",
-            TAKE_TENANTS,
-            MAKE_TENANT,
-            "REVOKE ALL ON FUNCTION {s}.make_tenant(text) FROM PUBLIC",
-            "GRANT EXECUTE ON FUNCTION {s}.make_tenant(text) TO {app}",
-        ),
-        down=(
-            "DROP FUNCTION {s}.make_tenant(text)",
-            "DROP POLICY known ON {s}.tenants",
-            "REVOKE ALL ON {s}.versions, {s}.tenants FROM {app}",
-            "REVOKE ALL ON SCHEMA {s} FROM {app}",
-            "DROP ROLE {app}",
-            "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {s} FROM {group}",
-            *(f"ALTER TABLE {{s}}.{table} NO FORCE ROW LEVEL SECURITY" for table in ALL_TABLES),
-        ),
-    ),
-    Migration(
-        up=("ALTER TABLE {s}.conversations ADD COLUMN num_remembered integer",),
-        down=("ALTER TABLE {s}.conversations DROP COLUMN num_remembered",),
-    ),
-    Migration(
-        up=(
-            *(f"ALTER TABLE {{s}}.{t} ALTER {key} SET (n_distinct = -1)" for t, key in KEYS),
-            "ANALYZE " + ", ".join(f"{{s}}.{table}" for table, _ in KEYS),
-        ),
-        down=tuple(f"ALTER TABLE {{s}}.{t} ALTER {key} RESET (n_distinct)" for t, key in KEYS),
-    ),
+    *INDEXES,
+    *TRIGGERS,
+    *(f"ALTER TABLE {{s}}.{t} ALTER {key} SET (n_distinct = -1)" for t, key in KEYS),
+    "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {s} TO {group}",
+    MAKE_TENANT,
+    "REVOKE ALL ON FUNCTION {s}.make_tenant(text) FROM PUBLIC",
+    "GRANT EXECUTE ON FUNCTION {s}.make_tenant(text) TO {app}",
 )
-"""The first makes version 1 of an empty schema: the record; then themes, then conversations, then
-the role of programs, then how many turns of a conversation were remembered, then ``KEYS``."""
-VERSION = len(MIGRATIONS)
+"""They make the schema: the table with its version and the role of all tenants, the tenants, the
+tables of which a role sees its tenant's rows alone, and the role of programs."""
+VERSION = 1
 
 
 def _value(db: Connection, sql: str, *values: object) -> Any:
@@ -289,12 +215,12 @@ def found_version(db: Connection) -> int:
     """Return the version of the schema; 0: it is not there."""
     if _value(db, "SELECT to_regclass($1) IS NULL", f"{SCHEMA}.versions"):
         return 0
-    return int(_value(db, f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.versions"))
+    return int(_value(db, f"SELECT max(version) FROM {SCHEMA}.versions"))
 
 
 def group_role(db: Connection) -> str:
     """Return the role of which all tenants' roles are members, and whose name begins theirs."""
-    return str(_value(db, f"SELECT role FROM {SCHEMA}.versions WHERE version = 0"))
+    return str(_value(db, f"SELECT role FROM {SCHEMA}.versions"))
 
 
 def program_role(group: str) -> str:
@@ -318,69 +244,38 @@ def grant(db: Connection, role: str) -> str:
     return statement
 
 
-def migrate(db: Connection, to: int = VERSION) -> int:
-    """Migrate the schema to a version, up or down, each step whole; return where it was.
-
-    Going down from a version deletes what it added: from 1 all memories and tenants' roles.
+def make(db: Connection) -> None:
+    """Make the schema, unless it is there.
 
     Args:
         db: of a role that may create schemas and roles, outside of a transaction.
-        to: 0 to ``VERSION``.
-
-    Raises:
-        UserError: there is no such version, or the schema has one of a newer program.
     """
-    if not 0 <= to <= VERSION:
-        raise UserError(f"version {to}: this program knows 0 to {VERSION}")
-    if found_version(db) == to:  # also a role that may change nothing learns so
-        return to
+    if found_version(db):  # also a role that may change nothing learns so
+        return
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,))
-        _prepare(db)
-        begun = version = found_version(db)
-        if version > VERSION:
-            raise UserError(f"version {version} is of a newer program; this one knows {VERSION}")
+        if found_version(db):
+            return
+        group = f"turngraph_{secrets.token_hex(4)}"
+        for statement in STATEMENTS:
+            sql = statement.format(
+                s=SCHEMA, group=group, app=program_role(group), lock=LOCK,
+                skip=len(group) + 2, version=VERSION,
+            )  # fmt: skip
+            db.execute(sql)
+
+
+def drop(db: Connection) -> None:
+    """Delete the schema with all memories, its tenants' roles and the role of programs."""
+    with db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,))
+        if not found_version(db):
+            return
         group = group_role(db)
-        names = {"s": SCHEMA, "group": group, "app": program_role(group), "lock": LOCK,
-                 "skip": len(group) + 2}  # fmt: skip
-        while version != to:
-            is_up = version < to
-            if is_up:
-                statements = MIGRATIONS[version].up
-            else:
-                statements = MIGRATIONS[version - 1].down
-                if version == 1:
-                    _drop_roles(db)
-            for statement in statements:
-                db.execute(statement.format(**names))
-            if is_up:
-                db.execute(f"INSERT INTO {SCHEMA}.versions VALUES ($1)", (version + 1,))
-            else:
-                db.execute(f"DELETE FROM {SCHEMA}.versions WHERE version = $1", (version,))
-            version += 1 if is_up else -1
-        if to == 0:
-            db.execute(f"DROP ROLE {group}")
-            db.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
-    return begun
-
-
-def _prepare(db: Connection) -> None:
-    """Make the schema and the table of its versions; version 0 keeps the name of the role."""
-    db.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-    db.execute(
-        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.versions (version integer PRIMARY KEY,"
-        " applied timestamptz NOT NULL DEFAULT now(), role text)"
-    )
-    db.execute(
-        f"INSERT INTO {SCHEMA}.versions (version, role) VALUES (0, $1) ON CONFLICT DO NOTHING",
-        (f"turngraph_{secrets.token_hex(4)}",),
-    )
-
-
-def _drop_roles(db: Connection) -> None:
-    group = group_role(db)
-    for (tenant,) in db.execute(f"SELECT id FROM {SCHEMA}.tenants").fetchall():
-        db.execute(f"DROP ROLE IF EXISTS {group}_{tenant}")
+        roles = [f"{group}_{id_}" for (id_,) in db.execute(f"SELECT id FROM {SCHEMA}.tenants")]
+        db.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+        for role in (*roles, program_role(group), group):
+            db.execute(f"DROP ROLE {role}")
 
 
 def find_tenant(db: Connection, name: str) -> str | None:
@@ -392,8 +287,7 @@ def find_tenant(db: Connection, name: str) -> str | None:
 def find_current(db: Connection, name: str) -> str | None:
     """Return the role of a tenant; None if there is none, or the schema has another version."""
     sql = f"""SELECT g.role || '_' || t.id FROM {SCHEMA}.versions g, {SCHEMA}.tenants t
-        WHERE g.version = 0 AND t.name = $1
-        AND (SELECT max(version) FROM {SCHEMA}.versions) = $2"""
+        WHERE t.name = $1 AND g.version = $2"""
     found: str | None = _value(db, sql, name, VERSION)
     return found
 
@@ -431,7 +325,7 @@ def drop_tenant(db: Connection, name: str) -> bool:
         with _acting_as(db, role):
             # waits for those who write; who comes later finds neither revision nor role
             db.execute(f"SELECT 1 FROM {SCHEMA}.meta WHERE name = 'revision' FOR UPDATE")
-            for table in ALL_TABLES:
+            for table in TABLES:
                 if table == "conversations":  # these are written without the revision
                     db.execute(f"LOCK TABLE {SCHEMA}.{table} IN EXCLUSIVE MODE")
                 db.execute(f"DELETE FROM {SCHEMA}.{table} WHERE tenant = $1", (tenant,))

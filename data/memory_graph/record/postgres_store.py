@@ -33,7 +33,7 @@ with extra("postgres", "memory graphs in PostgreSQL need"):
 
 LOST = "the connection to the server was lost"
 OWNER = (
-    "the schema's owner makes and migrates it, drops tenants, and by `turngraph memory migrate"
+    "the schema's owner makes it, drops tenants, and by `turngraph memory schema"
     " --grant ROLE` lets a role do all else"
 )
 REASONS: Mapping[str, str] = {
@@ -105,7 +105,7 @@ class PostgresStore(Store):
         """Return the role of the tenant, which is made if need be."""
         with _connected(conninfo, str(self)) as db:
             if postgres_schema.found_version(db) == 0 and not self.read_only:
-                postgres_schema.migrate(db)
+                postgres_schema.make(db)
             require_version(db, str(self))
             role = postgres_schema.find_tenant(db, self.tenant)
             if role is None and self.read_only:
@@ -180,7 +180,8 @@ def require_version(db: Connection, name: str) -> None:
     if version != postgres_schema.VERSION:
         raise Unavailable(
             f"{name}: its schema has version {version}, this program needs"
-            f" {postgres_schema.VERSION}; `turngraph memory migrate` changes it"
+            f" {postgres_schema.VERSION}"
+            + ("" if version else "; `turngraph memory schema` makes it")
         )
 
 

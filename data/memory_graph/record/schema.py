@@ -1,4 +1,4 @@
-"""Tables of a memory graph's database, and migrations from older versions.
+"""Tables of a memory graph's database.
 
 A fact key is 2 * edge id + 1 for a simple triplet and 2 * node id for a thesis or an episode. Ids
 are never reused. Times are ISO texts of any precision, as ``times.parse_time`` returns them; NULL
@@ -9,9 +9,6 @@ reach the columns behind it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
-
-from turngraph.configs.user_error import UserError
 
 APPLICATION_ID = 0x54474D47
 """Distinguishes a memory graph from other SQLite databases ("TGMG")."""
@@ -105,13 +102,6 @@ CREATE TABLE journal (               -- of merge, split and rename, for undo
 );
 CREATE VIRTUAL TABLE name_words USING fts5 (words, content='', tokenize="ascii tokenchars '_'");
 CREATE VIRTUAL TABLE fact_words USING fts5 (words, content='', tokenize="ascii tokenchars '_'");
-"""
-"""``name_words`` has a row for every alias, ``fact_words`` for every fact key; both hold the words
-that ``data.normalise.words`` finds, joined by spaces (see ``facts.index_facts``). ``stamps`` has a
-random number for every revision, which distinguishes it from that of another record (see
-``derived.State``)."""
-
-THEME_TABLES = """
 CREATE TABLE chunks (                -- what themes group: an episode, or a part of a long one
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     episode INTEGER NOT NULL REFERENCES nodes (id),
@@ -165,30 +155,16 @@ CREATE TABLE themed (                -- sources whose chunks and themes were mad
 );
 CREATE INDEX themed_by_source ON themed (source)
 """
-"""Tables of themes (``theme_rows.py``)."""
-
-Migration = Callable[[sqlite3.Connection], None]
-
-
-def add_themes(db: sqlite3.Connection) -> None:
-    """Make version 4 of version 3, whose tables stay as they are."""
-    _execute(db, THEME_TABLES)
-
-
-MIGRATIONS: dict[int, Migration] = {3: add_themes}
-"""By version: a function that makes the next version of it, inside the caller's transaction. No
-release has an older version than 3."""
-
-
-def _execute(db: sqlite3.Connection, statements: str) -> None:
-    for statement in statements.split(";\n"):
-        db.execute(statement)
+"""``name_words`` has a row for every alias, ``fact_words`` for every fact key; both hold the words
+that ``data.normalise.words`` finds, joined by spaces (see ``facts.index_facts``). ``stamps`` has a
+random number for every revision, which distinguishes it from that of another record (see
+``derived.State``). From ``chunks`` on they are of themes (``theme_rows.py``)."""
 
 
 def create(db: sqlite3.Connection) -> None:
     """Create the tables inside the caller's transaction."""
-    _execute(db, TABLES)
-    _execute(db, THEME_TABLES)
+    for statement in TABLES.split(";\n"):
+        db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -196,25 +172,3 @@ def create(db: sqlite3.Connection) -> None:
 def version(db: sqlite3.Connection) -> int:
     """Return the schema version of a database."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
-
-
-def migrate(
-    db: sqlite3.Connection,
-    migrations: Mapping[int, Migration] = MIGRATIONS,
-    to: int = SCHEMA_VERSION,
-) -> None:
-    """Migrate a database to a version, step by step, inside the caller's transaction.
-
-    Args:
-        db: the database.
-        migrations: by version, as ``MIGRATIONS``.
-        to: the wanted version.
-
-    Raises:
-        UserError: a migration is missing.
-    """
-    for step in range(version(db), to):
-        if step not in migrations:
-            raise UserError(f"schema version {step} is too old: no way to version {step + 1}")
-        migrations[step](db)
-        db.execute(f"PRAGMA user_version = {step + 1}")

@@ -192,15 +192,15 @@ class Store:
         if application != schema.APPLICATION_ID and (tables or application):
             raise Unavailable(f"{self.path}: not a memory graph: a database of something else")
         found = version if tables else None
-        if found is not None and found > schema.SCHEMA_VERSION:
+        if found not in (None, schema.SCHEMA_VERSION):
             raise Unavailable(
-                f"{self.path}: has schema version {found}, made by a newer version of this"
-                f" program; this one reads up to {schema.SCHEMA_VERSION}"
+                f"{self.path}: has schema version {found}, made by another version of this"
+                f" program; this one reads {schema.SCHEMA_VERSION}"
             )
         if not self.read_only:
             self._use_wal()
-        if found != schema.SCHEMA_VERSION:
-            self._make_or_migrate()
+        if found is None:
+            self._make()
 
     def _use_wal(self) -> None:
         """Switch a new graph or a backup to WAL mode; SQLite itself does not wait here."""
@@ -214,21 +214,16 @@ class Store:
                     raise
             time.sleep(0.01)
 
-    def _make_or_migrate(self) -> None:
+    def _make(self) -> None:
         if self.read_only:
             raise UserError(
-                f"{self.path}: empty or of an older version; open it for writing once, as"
-                " `check --rebuild` does"
+                f"{self.path}: empty; open it for writing once, as `check --rebuild` does"
             )
         self.db.execute("BEGIN IMMEDIATE")
         try:
-            if self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                schema.migrate(self.sqlite, schema.MIGRATIONS, schema.SCHEMA_VERSION)
-            else:
-                schema.create(self.sqlite)
+            if not self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                schema.create(self.sqlite)  # else another process made it meanwhile
             self.db.execute("COMMIT")
-        except UserError as error:
-            raise Unavailable(f"{self.path}: {error}") from None
         finally:
             self._roll_back()
 

@@ -152,7 +152,7 @@ def _replace(path: Path, partial: Path) -> None:
 
 
 def _copy_checked(source: Path, target: Path) -> None:
-    """Copy a backup, migrate the copy and check it."""
+    """Copy a backup and check the copy."""
     from turngraph.data.memory_graph.record.store import Store
     from turngraph.data.memory_graph.upkeep.check import check
 

@@ -301,18 +301,6 @@ def test_what_is_no_backup_replaces_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("new.db*"))
 
 
-def test_a_backup_of_an_older_schema_is_restored(tmp_path: Path) -> None:
-    shutil.unpack_archive(Path(__file__).parent / "fixtures" / "old_graph.tar.xz", tmp_path / "old")
-    source, path = tmp_path / "old" / "my.db", tmp_path / "my.db"
-    small_graph(path).close()
-    before = source.read_bytes()
-    module.restore(source, path)
-    assert source.read_bytes() == before
-    with MemoryGraph.open(path, read_only=True) as graph:
-        assert graph.check() == []
-        assert graph.stats().nodes["episodic"]
-
-
 def test_an_opening_waits_for_a_restoration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

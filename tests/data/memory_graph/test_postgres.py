@@ -1,4 +1,4 @@
-"""Memory graphs in PostgreSQL: the same answers as SQLite's, tenants apart, migrations, errors."""
+"""Memory graphs in PostgreSQL: the same answers as SQLite's, tenants apart, the schema, errors."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def raw(server: Server, tenant: str) -> Connection:
     with psycopg.connect(server.url, autocommit=True) as admin:
         role = admin.execute(
             "SELECT v.role || '_' || t.id FROM turngraph.versions v, turngraph.tenants t"
-            " WHERE v.version = 0 AND t.name = %s",
+            " WHERE t.name = %s",
             (tenant,),
         ).fetchone()
         assert role is not None
@@ -256,7 +256,7 @@ def test_a_tenant_is_deleted_with_all_that_is_its_own(postgres: Server) -> None:
         assert db.execute("SELECT 1 FROM pg_roles WHERE rolname = $1", (role,)).fetchone() is None
         assert role is not None
         tenant = int(role.rpartition("_")[2])
-        for table in (*schema.TABLES, *schema.THEME_TABLES, *schema.CONVERSATION_TABLES):
+        for table in schema.TABLES:
             sql = f"SELECT count(*) FROM turngraph.{table} WHERE tenant = {tenant}"
             assert db.execute(sql).fetchone() == (0,), table
     with pytest.raises(ValueError, match=r"tenant=leaves: no such memory graph"):
@@ -287,7 +287,7 @@ def test_a_tenant_is_deleted_beside_its_writers_and_not_with_what_others_gave_it
     with psycopg.connect(postgres.url, autocommit=True) as admin:
         role = admin.execute(
             "SELECT v.role || '_' || t.id FROM turngraph.versions v, turngraph.tenants t"
-            " WHERE v.version = 0 AND t.name = 'beside'"
+            " WHERE t.name = 'beside'"
         ).fetchone()[0]
         admin.execute(f"CREATE TABLE report (); GRANT SELECT ON report TO {role}")
         with pytest.raises(ValueError, match=f"{role}.*DROP OWNED BY"):
@@ -302,7 +302,7 @@ def test_a_tenant_is_deleted_beside_its_writers_and_not_with_what_others_gave_it
             wait_for_drop()
         deletion.join()
         assert dropped == [True]
-        for table in schema.ALL_TABLES:
+        for table in schema.TABLES:
             sql = f"SELECT count(*) FROM turngraph.{table} WHERE tenant = %s"
             assert admin.execute(sql, (role.rpartition("_")[2],)).fetchone() == (0,), table
     assert talk.listed(9) == []  # of the tenant that it makes anew
@@ -311,40 +311,26 @@ def test_a_tenant_is_deleted_beside_its_writers_and_not_with_what_others_gave_it
 # Schema
 
 
-def test_migrations_go_up_and_down(postgres: Server) -> None:
+def test_the_schema_is_made_once_and_deleted_with_its_roles(postgres: Server) -> None:
     from turngraph.data.memory_graph.record import postgres_schema as schema
     from turngraph.data.memory_graph.record.postgres_store import administering
 
     url = owned(postgres, "moves")
-    with pytest.raises(ValueError, match="version 0"):
+    with pytest.raises(ValueError, match=r"version 0, this program needs 1; `turngraph memory sch"):
         open_store(url, tenant="a", read_only=True)
-    with administering(url) as db:
-        for version in (2, 0, 5, 6):
-            schema.migrate(db, version)
-            assert schema.found_version(db) == version
-        with pytest.raises(ValueError, match="version 7: this program knows 0 to 6"):
-            schema.migrate(db, 7)
     filled(url, "a").close()
     with administering(url) as db:
-        before = _catalogue(db)
-        schema.migrate(db, 2)
-        with pytest.raises(ValueError, match=r"version 2, this program needs 6.*memory migrate"):
+        own = schema.group_role(db)
+        schema.make(db)
+        assert schema.group_role(db) == own
+        db.execute("UPDATE turngraph.versions SET version = 2")
+        with pytest.raises(ValueError, match=r"version 2, this program needs 1$"):
             open_store(url, tenant="a")
-        assert schema.migrate(db) == 2
-        assert _catalogue(db) == before
-    with MemoryGraph.open(url, tenant="a") as graph:  # what a lower version has stays
-        assert graph.check() == []
-        assert graph.stats().nodes["episodic"] == len(TEXTS)
-    with administering(url) as db:
-        schema.migrate(db, 0)
-        assert _catalogue(db) == []
-        roles = db.execute("SELECT rolname FROM pg_roles").fetchall()
-    with administering(postgres.url) as db:
-        group = schema.group_role(db)
-        left = {role for (role,) in roles if role.startswith("turngraph_")}
-        own = group.rpartition("_")[2]
-        assert left
-        assert all(own in role for role in left)
+        schema.drop(db)
+        schema.drop(db)
+        assert db.execute("SELECT to_regnamespace('turngraph')").fetchone() == (None,)
+        sql = "SELECT rolname FROM pg_roles WHERE rolname LIKE '%' || $1 || '%'"
+        assert db.execute(sql, (own.rpartition("_")[2],)).fetchall() == []
 
 
 def owned(server: Server, name: str) -> str:
@@ -377,7 +363,7 @@ def test_a_program_needs_no_right_but_to_rows(
     refused = "permission denied for {}; the schema's owner"
     fails = (
         (["remember", *place, "--input", str(text)], refused.format("database usual")),
-        (["migrate", "--url", owner, "--grant", "nobody"], "no such role"),
+        (["schema", "--url", owner, "--grant", "nobody"], "no such role"),
         (["ask", *place, "--no_embed", "Where?"], refused.format("schema turngraph")),
         (["tenants", "--url", program], refused.format("schema turngraph")),
     )
@@ -385,8 +371,8 @@ def test_a_program_needs_no_right_but_to_rows(
         with pytest.raises(ValueError, match=message):
             memory.main(words)
     for words, told in (
-        (["migrate", "--url", owner, "--grant", "the program"], 'GRANT turngraph_app_.* TO "the'),
-        (["migrate", "--url", program], "version 6, now 6"),
+        (["schema", "--url", owner, "--grant", "the program"], 'GRANT turngraph_app_.* TO "the'),
+        (["schema", "--url", program], "schema of version 1"),
         (["remember", *place, "--input", str(text)], "2 episodes"),
         (["ask", *place, "--no_embed", "Where does Anna live?"], "Bergen"),
         (["ask", *place, "--no_embed", "--over", "episodes", "Where does Anna live?"], "Bergen"),
@@ -406,7 +392,7 @@ def test_a_program_needs_no_right_but_to_rows(
         (["rename", *place, "Oslo", "Kristiania"], "renamed"),
         (["show", *place, "Anna"], "Bergen"),
         (["history", *place, "Anna"], "Kristiania"),
-        (["stats", *place], "schema_version\t6"),
+        (["stats", *place], "schema_version\t1"),
         (["export", *place, "--jsonl", lines], "lines written"),
         (["export", *place, "--trig", str(tmp_path / "a.trig")], "quads written"),
         (["export", *place, "--html", str(tmp_path / "a.html")], "nodes written"),
@@ -430,16 +416,6 @@ def test_a_program_needs_no_right_but_to_rows(
         db.execute("SELECT text FROM turngraph.nodes")
     with psycopg.connect(owner) as db:
         assert db.execute("SELECT count(*) FROM turngraph.nodes").fetchone() == (0,)
-
-
-def _catalogue(db: Connection) -> list[Any]:
-    return db.execute(
-        "SELECT c.relname, c.relkind, c.relrowsecurity, a.attname, a.atttypid, p.polname"
-        " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0"
-        " LEFT JOIN pg_policy p ON p.polrelid = c.oid"
-        " WHERE c.relnamespace = to_regnamespace('turngraph')"
-        " ORDER BY c.relname, a.attname, p.polname"
-    ).fetchall()
 
 
 # Writers, errors
@@ -706,7 +682,7 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
         (["check", *place], "sound"),
         (["export", *place, "--jsonl", str(tmp_path / "a.jsonl")], "a.jsonl"),
         (["tenants", *url], "told\n"),
-        (["migrate", *url], "version 6, now 6"),
+        (["schema", *url], "schema of version 1"),
         (["tenants", *url, "--drop", "told"], "told: deleted"),
         (["import", *place, "--input", str(tmp_path / "a.jsonl")], "lines read"),
     ):
@@ -715,7 +691,7 @@ def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) 
     for words, message in (
         (["backup", *place, "--output", str(tmp_path / "b")], "pg_dump"),
         (["restore", *place, "--backup", str(text)], "only files are restored"),
-        (["migrate", *url, "--to", "0"], "below version 6"),
+        (["schema", *url, "--drop"], "memories of all tenants"),
         (["tenants", *url, "--drop", "nobody"], "no tenant 'nobody'"),
         (["tenants", "--url", "my.db"], "must begin with postgresql://"),
         (["show", "--db", postgres.url, "Anna"], "needs a tenant"),

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from turngraph.data.memory_graph.record import schema
-from turngraph.data.memory_graph.record.store import Store
 from turngraph.tests.data.memory_graph import making_themes
 from turngraph.tests.data.memory_graph.talks import (
     SECRET,
@@ -25,8 +23,6 @@ from turngraph.tests.data.memory_graph.talks import (
     with_talks,
 )
 from turngraph.tests.data.memory_graph.test_durability import running
-
-GRAPH_3 = Path(__file__).parent / "fixtures" / "graph_3.tar.xz"
 
 
 def killed(path: Path, after: int, *arguments: str) -> bool:
@@ -145,40 +141,3 @@ def test_a_killed_forget_is_finished(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_forget_that_is_killed_anywhere_is_finished(tmp_path: Path) -> None:
     forget_killed(tmp_path, list(range(8)))
-
-
-MIGRATE = """
-import sys
-from turngraph.data.memory_graph.record import schema
-real = schema._execute
-def told(db, statements):
-    real(db, statements)
-    print("made", flush=True)
-    sys.stdin.readline()
-schema._execute = told
-from turngraph.data.memory_graph.record.store import Store
-Store(sys.argv[1]).close()
-"""
-
-
-def test_a_graph_of_version_3_migrates_also_after_a_kill(tmp_path: Path) -> None:
-    shutil.unpack_archive(GRAPH_3, tmp_path)
-    path = tmp_path / "my.db"
-    with pytest.raises(ValueError, match=r"open it for writing once"):
-        Store(path, read_only=True)
-    with running([sys.executable, "-c", MIGRATE, str(path)]) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "made\n"
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-    with pytest.raises(ValueError, match=r"open it for writing once"):
-        Store(path, read_only=True)
-    with opened(path) as graph:
-        assert schema.version(graph.store.db) == schema.SCHEMA_VERSION
-        assert graph.check() == []
-        assert graph.stats().nodes["episodic"] == 23
-        assert "Oslo" in graph.ask("Where does Carl live?").facts[0].text
-        made = graph.make_themes()
-        assert (made.chunks, made.sources) == (23, 2)
-        assert made.themes[0] >= 2
-        assert graph.check() == []
