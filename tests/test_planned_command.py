@@ -175,12 +175,6 @@ def test_the_chat_computes_and_shows_the_counted_facts(graph_model: Loaded, tmp_
     session.close()
 
 
-@pytest.mark.parametrize("option", ["--plan", "--compute"])
-def test_options_of_a_memory_need_one(graph_checkpoint: str, option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option} needs --memory"):
-        infer.main(["chat", "--checkpoint", graph_checkpoint, option, "rules"])
-
-
 def test_a_local_lm_plans_in_a_chat_and_its_model_reads(
     graph_model: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +199,7 @@ def test_a_local_lm_plans_in_a_chat_and_its_model_reads(
     ("words", "error"),
     [
         (["--plan", "rules"], "--plan needs --memory"),
+        (["--compute", "rules"], "--compute needs --memory"),
         (["--plan_model", "x", "--plan", "rules", "--memory", "m.db"], "--plan_model needs --plan"),
         (["--plan_reader", "--memory", "m.db"], "--plan_reader needs --plan rules or lm"),
     ],

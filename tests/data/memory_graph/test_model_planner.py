@@ -134,11 +134,6 @@ def test_a_plan_asks_what_the_script_says_in_this_order_and_nothing_else(
     assert {fact.text for fact in found.facts} >= {"Anna was born in Norway", "Olav leads Norway"}
 
 
-def test_what_is_not_in_the_script_is_an_error(graph: MemoryGraph) -> None:
-    with pytest.raises(KeyError, match="names"):
-        ask(graph, planner(scripted(WAVES[:2])))
-
-
 def test_sub_questions_go_through_the_stages_together(graph: MemoryGraph) -> None:
     parts = ["Where was Anna born?", "Where was Cem born?"]
     double = Double(
