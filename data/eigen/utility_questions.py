@@ -216,12 +216,12 @@ def _worded(statement: Stated, chunk: Chunk, frequency: Mapping[str, int]) -> st
     return question or ask_subject(relation, answer, subject)
 
 
-def question_prompts(texts: Sequence[str], num_questions: int = NUM_QUESTIONS) -> list[str]:
+def question_prompts(texts: Sequence[str]) -> list[str]:
     """Return the user message that asks a language model for a chunk's questions, one a chunk."""
     example, questions = EXAMPLE
     listed = json.dumps(list(questions))
     return [
-        PROMPT.format(number=num_questions, example=example, examples=listed, text=text)
+        PROMPT.format(number=NUM_QUESTIONS, example=example, examples=listed, text=text)
         for text in texts
     ]
 
@@ -229,7 +229,6 @@ def question_prompts(texts: Sequence[str], num_questions: int = NUM_QUESTIONS) -
 def questions_by_lm(
     texts: Sequence[str],
     generate: Generate,
-    num_questions: int = NUM_QUESTIONS,
     maker: str = "lm",
     counts: Counter[str] | None = None,
 ) -> list[UtilityQuestion]:
@@ -241,7 +240,6 @@ def questions_by_lm(
     Args:
         texts: the chunks.
         generate: the language model.
-        num_questions: most questions of a chunk.
         maker: name of the language model, recorded with every question.
         counts: receives ``made``, ``cut_off``, ``no_question``, ``no_shared_word`` and ``copied``.
 
@@ -249,13 +247,13 @@ def questions_by_lm(
         UserError: a complete reply breaks the schema: the decoding is not constrained.
     """
     counts = Counter() if counts is None else counts
-    schema = {**SCHEMA, "properties": {"questions": {**_LIST, "maxItems": num_questions}}}
-    replies = generate(question_prompts(texts, num_questions), schema)
+    schema = {**SCHEMA, "properties": {"questions": {**_LIST, "maxItems": NUM_QUESTIONS}}}
+    replies = generate(question_prompts(texts), schema)
     kept = []
     for number, (text, (reply, is_complete)) in enumerate(zip(texts, replies, strict=True)):
         counts["cut_off"] += not is_complete
         seen: set[str] = set()
-        for question in _read(reply, is_complete, number)[:num_questions]:
+        for question in _read(reply, is_complete, number)[:NUM_QUESTIONS]:
             counts["made"] += 1
             wrong = _fault(question, text)
             if wrong:

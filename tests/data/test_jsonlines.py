@@ -182,6 +182,10 @@ BAD = {
         conversation(turns=[TURN, {"answers": []}]),
         "field turns[1].question: missing",
     ),
+    "null for a question": (
+        conversation(turns=[{"question": None}]),
+        "field turns[0].question: missing",
+    ),
     "empty question": (
         conversation(turns=[{"question": "  "}]),
         "field turns[0].question: empty: a turn needs a question",
@@ -205,6 +209,10 @@ BAD = {
     "passage without text": (
         conversation(evidence=[PASSAGE, {"source": "kb"}]),
         "field evidence[1].text: missing",
+    ),
+    "entity without label": (
+        conversation(evidence=[PASSAGE | {"entities": [{"label": "A"}, {"id": "Q1"}]}]),
+        "field evidence[0].entities[1].label: missing",
     ),
     "unknown source": (
         conversation(turns=[TURN | {"evidence": [PASSAGE | {"source": "wiki"}]}]),

@@ -350,13 +350,14 @@ def test_starting_afresh_removes_checkpoints_and_logs_and_nothing_else(tmp_path:
     for name in (".best-abc", "answers", ".step_00000002-gone", "step_mine", "tensorboard"):
         (tmp_path / name).mkdir()
     (tmp_path / "tensorboard" / "events.out.tfevents.1").touch()
-    (tmp_path / "step_mine" / "notes").touch()
+    for name in ("step_mine/notes", "tensorboard/mine.txt"):
+        (tmp_path / name).touch()
     for name in ("log.jsonl", "answers.jsonl", ".lock"):
         (tmp_path / name).touch()
     start_afresh(tmp_path)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == [".lock", "answers", "answers.jsonl", "step_mine", "tensorboard"]
-    assert not list((tmp_path / "tensorboard").iterdir())
+    assert [path.name for path in (tmp_path / "tensorboard").iterdir()] == ["mine.txt"]
     start_afresh(tmp_path)  # nothing is there: as well
     start_afresh(tmp_path / "nowhere")
 

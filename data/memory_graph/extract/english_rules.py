@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from turngraph.configs.words import plural
 from turngraph.data.memory_graph.extract.languages import other_languages
-from turngraph.data.memory_graph.extract.rules import Phrases, RulesExtractor
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Span
 
 
@@ -19,15 +19,12 @@ class EnglishRules(RulesExtractor):
     gives neither theses nor triplets; the names in it lead to its episode.
 
     Args:
-        phrases: as in ``RulesExtractor``.
         keep: whether foreign sentences of an episode become theses as they are: where the episode
             itself is never recalled.
     """
 
-    def __init__(
-        self, phrases: Phrases = "spoken", keep: Callable[[Episode], bool] = lambda _: False
-    ) -> None:
-        super().__init__(phrases)
+    def __init__(self, keep: Callable[[Episode], bool] = lambda _: False) -> None:
+        super().__init__()
         self.keep = keep
         self.unread: Counter[str] = Counter()
         """Number of sentences by language that were not read so far."""

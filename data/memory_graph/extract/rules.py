@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from turngraph.data.memory_graph.extract.aspects import find_replaced
 from turngraph.data.memory_graph.extract.dates import Date, find_dates
@@ -39,21 +38,17 @@ from turngraph.data.table_structure import row_cells
 THIRD_PERSON = frozenset("he him his she her hers it its they them their theirs".split())
 """Pronouns that may mean what the last sentence with a name names."""
 _SentenceKey = tuple[str, str | None, str | None, Span | None]
-Phrases = Literal["never", "spoken", "always"]
 
 
 class RulesExtractor:
     """Extractor of theses, entities and simple triplets by rules.
 
-    Args:
-        phrases: sentences in which noun phrases in lower case ("pottery class") are entities too:
-            never, in those with a speaker, or always.
+    In sentences with a speaker, noun phrases in lower case ("pottery class") are entities too.
     """
 
     name = "rules"
 
-    def __init__(self, phrases: Phrases = "spoken") -> None:
-        self.phrases = phrases
+    def __init__(self) -> None:
         self._said: dict[_SentenceKey, list[Triplet]] = {}
         """Triplets of the sentences that were extracted last, which ``replaced`` needs next."""
 
@@ -131,7 +126,7 @@ class RulesExtractor:
         dates: Sequence[Date],
     ) -> Thesis:
         names = [*links, *mentions(words, dates)]
-        if self.phrases == "always" or (self.phrases == "spoken" and sentence.speaker is not None):
+        if sentence.speaker is not None:
             names += phrases(words)
         about = sentence.speaker or sentence.topic
         if about is not None:
