@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if words is not None:  # the card is written by hand
         card.write_text(words, encoding="utf-8")
     data = dataclasses.replace(checkpoint.config.data, train=args.train, tune=args.tune)
-    config = dataclasses.replace(checkpoint.config, data=data)
+    training = dataclasses.replace(checkpoint.config.training, output="runs/mixture/reader")
+    config = dataclasses.replace(checkpoint.config, data=data, training=training)
     (READER_FOLDER / CONFIG).write_text(write_config(config), encoding="utf-8")
     metrics = checkpoint.metrics | {THRESHOLD: round(level, 4)}
     (READER_FOLDER / METRICS).write_text(json.dumps(metrics, indent=1), encoding="utf-8")
