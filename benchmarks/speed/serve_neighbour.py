@@ -29,6 +29,7 @@ import httpx2
 from turngraph.benchmarks.speed.serve_clients import Person, World
 from turngraph.benchmarks.speed.serving import free_address, server_parser, serving
 from turngraph.data.cli import run_cli
+from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
 from turngraph.infer import positive
 from turngraph.inference.serve.users import add_user
@@ -189,7 +190,8 @@ class Lists(Neighbour):
 
     async def round(self) -> None:
         """Read all pages."""
-        page, after = [{}], ""
+        page: list[Json] = [{}]
+        after = ""
         while page:
             reply = await self.person.call("GET", f"/api/conversations?limit=1000{after}")
             page = reply["found"]
