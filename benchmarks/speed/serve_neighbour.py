@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import itertools
 import statistics
-import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -27,7 +26,12 @@ from pathlib import Path
 import httpx2
 
 from turngraph.benchmarks.speed.serve_clients import Person, World
-from turngraph.benchmarks.speed.serving import free_address, server_parser, serving
+from turngraph.benchmarks.speed.serving import (
+    free_address,
+    serve_command,
+    server_parser,
+    serving,
+)
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
@@ -48,11 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_pool(folder / "pool.jsonl", join_pools(*(c.evidence for c in conversations)))
         tokens = {user: add_user(folder / "tokens", user) for user in USERS}
         host, port = free_address()
-        command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]
-        command += ["--evidence", str(folder / "pool.jsonl"), "--address", f"{host}:{port}"]
-        command += ["--tokens", str(folder / "tokens"), "--memory_dir", str(folder / "users")]
-        command += ["--max_batch", "1", "--deadline", "600"]
-        command += ["--device", args.device] if args.device else []
+        command = [*serve_command(args, folder, f"{host}:{port}"), "--max_batch", "1"]
         with serving(command, f"http://{host}:{port}/readyz"):
             world = World(f"http://{host}:{port}", tokens, ())
             asyncio.run(measure(world, questions, args))

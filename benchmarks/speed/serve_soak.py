@@ -19,7 +19,6 @@ import asyncio
 import logging
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -44,6 +43,7 @@ from turngraph.benchmarks.speed.serve_clients import (
 from turngraph.benchmarks.speed.serving import (
     free_address,
     growth,
+    serve_command,
     server_parser,
     wait_until_ready,
     watch,
@@ -130,11 +130,8 @@ def started(
     users = ["quiet", *(f"{k.__name__.lower()}{i}" for k, n in KINDS.items() for i in range(n))]
     tokens = {name: add_user(folder / "tokens", name) for name in users}
     host, port = free_address()
-    command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]
-    command += ["--evidence", str(folder / "pool.jsonl"), "--address", f"{host}:{port}"]
-    command += ["--tokens", str(folder / "tokens"), "--memory_dir", str(folder / "users")]
-    command += ["--max_new_tokens", str(args.max_new_tokens), "--deadline", "600"]
-    command += ["--device", args.device] if args.device else []
+    command = serve_command(args, folder, f"{host}:{port}")
+    command += ["--max_new_tokens", str(args.max_new_tokens)]
     server = Server(command, f"http://{host}:{port}", folder / "users")
     try:
         yield server, World(server.url, tokens, ())

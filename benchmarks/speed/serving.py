@@ -9,10 +9,12 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx2
 import psutil
@@ -49,6 +51,21 @@ def free_address() -> tuple[str, int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return "127.0.0.1", int(free.getsockname()[1])
+
+
+def serve_command(args: argparse.Namespace, folder: Path, address: str) -> list[str]:
+    """Return the command that serves users with tokens, and a pool of evidence.
+
+    Args:
+        args: of ``server_parser``.
+        folder: has ``pool.jsonl`` and ``tokens``; what users store goes below ``users``.
+        address: host and port.
+    """
+    command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]
+    command += ["--evidence", str(folder / "pool.jsonl"), "--address", address]
+    command += ["--tokens", str(folder / "tokens"), "--memory_dir", str(folder / "users")]
+    command += ["--deadline", "600"]
+    return [*command, "--device", args.device] if args.device else command
 
 
 @contextmanager
