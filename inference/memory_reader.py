@@ -26,7 +26,7 @@ from turngraph.data.types import Conversation, Interaction, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.model.device_memory import is_out_of_memory
-from turngraph.model.graph_lm import EvidenceModel, TextLM
+from turngraph.model.graph_lm import EvidenceModel
 
 
 class Recalled:
@@ -75,6 +75,7 @@ class MemoryReader:
         confidence: how sure answers have to be; None: nothing says how sure they are.
         generate: writes the answers; None: the model.
         building: holds a builder that several threads share.
+        answering: holds a model that does not answer several of them at once.
     """
 
     def __init__(
@@ -85,11 +86,12 @@ class MemoryReader:
         confidence: Confidence | None = None,
         generate: Generate | None = None,
         building: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        answering: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.model, self.max_new_tokens, self.confidence = model, max_new_tokens, confidence
         config = replace(builder.config, corpus=None)
         self.builder = replace(builder, config=config, memory_graph=None)
-        self.generate, self.building = generate, building
+        self.generate, self.building, self.answering = generate, building, answering
 
     def read(self, found: Recollection) -> ReadAnswer | None:
         """Answer a question from what was recalled for it, each statement read once.
@@ -112,8 +114,7 @@ class MemoryReader:
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
             raise UserError(f"the question cannot be answered: {lengths}")
         try:
-            # what is not batched is not computed for two questions at once
-            with nullcontext() if isinstance(self.model, TextLM) else self.building():
+            with self.answering():
                 [record] = answer_batch(
                     self.model,
                     self.builder.prompt,

@@ -34,7 +34,7 @@ from turngraph.inference.options import MAX_NEW_TOKENS, MemoryOptions
 from turngraph.inference.text_stream import TextStream
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.generation import Past
-from turngraph.model.graph_lm import EvidenceModel, TextLM
+from turngraph.model.graph_lm import EvidenceModel
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
@@ -62,6 +62,7 @@ class Session:
         confidence: turns an answer into the probability that it is right, and says below which
             probability the answer is withheld; None: answers have no confidence.
         building: holds a builder that conversations in several threads share.
+        answering: holds a model that does not answer several of them at once.
 
     Attributes:
         check: called between the steps before an answer; what it raises ends the question.
@@ -80,9 +81,10 @@ class Session:
         generate: Generate | None = None,
         confidence: Confidence | None = None,
         building: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        answering: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.model, self.builder, self.generate = model, builder, generate
-        self.confidence, self.building = confidence, building
+        self.confidence, self.building, self.answering = confidence, building, answering
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.check: Callable[[], None] = lambda: None
         # not a method: an answer that refers to its session would be freed with it by gc alone
@@ -210,7 +212,7 @@ class Session:
             before = self.memory.state()
             asked = Turn(str(index), record["question"])
             self.conversation = replace(self.conversation, turns=(*self.conversation.turns, asked))
-            with self._shared():
+            with self._wanted(self.building()):
                 example = self._rebuilt(index, passages)
             given = self.model, self.builder, self.interaction, self.max_new_tokens
             whole = partial(explain_fitted, *given)
@@ -255,7 +257,7 @@ class Session:
 
         try:
             finished = self.interaction
-            with held_interrupts(), self._shared():
+            with held_interrupts(), self._wanted(self.building()):
                 built = self.builder.turn(  # its dialogue comes below
                     conversation, index, finished, self.memory, None, index
                 )
@@ -267,9 +269,9 @@ class Session:
             raise
 
     @contextmanager
-    def _shared(self) -> Iterator[None]:
+    def _wanted(self, shared: AbstractContextManager[Any]) -> Iterator[None]:
         """Hold what conversations share, if an answer is still wanted when it is at hand."""
-        with self.building():
+        with shared:
             self.check()
             yield
 
@@ -300,8 +302,7 @@ class Session:
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
             raise UserError(f"{lengths}; {hint} leaves more room")
         try:
-            # what is not batched is not computed for two conversations at once
-            with nullcontext() if isinstance(self.model, TextLM) else self._shared():
+            with self._wanted(self.answering()):
                 return answer_batch(
                     *(self.model, self.builder.prompt, [example], self.max_new_tokens, on_token),
                     *(self.past, self.generate, self.confidence),

@@ -28,6 +28,7 @@ from turngraph.model.graph_lm import Reader
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen
 from turngraph.tests.nodes import EVIDENCE
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
+from turngraph.tests.waiting import wait_until
 
 
 @pytest.fixture(params=[0, 1], ids=["embeddings", "layer"])
@@ -157,4 +158,11 @@ def test_a_server_answers_many_at_a_time_as_a_chat_does(qa: QA, tmp_path: Path) 
         )
         [choice] = reply.json()["choices"]
         assert (choice["message"]["content"], choice["finish_reason"]) == (expected[0], "stop")
-        assert "turngraph_answers_total 13.0" in client.get("/metrics").text
+        built = service.qa.builder.counts["graphs"]
+        with ThreadPoolExecutor(1) as threads:
+            with service.answering.of("another"):  # their question is prepared meanwhile
+                asked_last = threads.submit(talk, 0)
+                wait_until(lambda: service.qa.builder.counts["graphs"] > built)
+                assert not asked_last.done()
+            assert asked_last.result() == expected
+        assert "turngraph_answers_total 16.0" in client.get("/metrics").text

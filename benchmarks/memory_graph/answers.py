@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from turngraph.benchmarks.embedding_cache import kept_encoder
 from turngraph.benchmarks.memory_graph.retrieval_data import find_file, read
 from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed, cached
@@ -218,11 +219,11 @@ def ends(graph: MemoryGraph, diary: dict[str, Any]) -> tuple[int, int, int, int]
 
 
 def fill(episodes: Sequence[Episode], path: Path, embed: Embed) -> MemoryGraph:
-    """Remember episodes in a new graph."""
-    graph = MemoryGraph.open(path, embed, TurnExtractor())
-    graph.remember_many(episodes)
-    graph.ask_both("Who is it?")  # computes the vectors
-    return graph
+    """Remember episodes in a new graph, whose vectors other runs may have; questions' are new."""
+    with MemoryGraph.open(path, kept_encoder(EMBEDDER), TurnExtractor()) as graph:
+        graph.remember_many(episodes)
+        graph.ask_both("Who is it?")  # computes the vectors
+    return MemoryGraph.open(path, embed, TurnExtractor())
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -26,9 +26,8 @@ import yaml
 from safetensors.numpy import save_file
 from sklearn.linear_model import LogisticRegression
 
+from turngraph.benchmarks.embedding_cache import kept_encoder
 from turngraph.benchmarks.memory_graph.answers import DIARIES, diary_questions
-from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
-from turngraph.configs.models import cache_folder, sentence_encoder
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.endings import (
@@ -332,8 +331,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--trained", action="store_true", help="measure the package's own only")
     parser.add_argument("--output", type=Path, help="safetensors file of the classifiers")
     options = parser.parse_args(argv)
-    path = cache_folder() / "embeddings" / f"{EMBEDDER.replace('/', '--')}.db"
-    run(EmbeddingCache(path, sentence_encoder(EMBEDDER)), options)
+    run(kept_encoder(EMBEDDER), options)
 
 
 def run(embed: Embed, options: argparse.Namespace) -> None:

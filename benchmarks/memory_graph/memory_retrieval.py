@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
+from turngraph.benchmarks.embedding_cache import kept_encoder
 from turngraph.benchmarks.memory_graph.retrieval_data import FILES, Collection, Question, read
 from turngraph.benchmarks.memory_graph.retrievers import (
     MIXTURES,
@@ -39,7 +39,6 @@ from turngraph.benchmarks.memory_graph.retrievers import (
     settings_grid,
     shuffle,
 )
-from turngraph.configs.models import cache_folder, sentence_encoder
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart
 from turngraph.data.outputs import whole_file
@@ -63,8 +62,7 @@ EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 def main(argv: Sequence[str]) -> None:
     """Measure, print the tables and write the JSON file."""
     args = parse(argv)
-    path = cache_folder() / "embeddings" / f"{args.embedder.replace('/', '--')}.db"
-    embed = EmbeddingCache(path, sentence_encoder(args.embedder))
+    embed = kept_encoder(args.embedder)
     reports = []
     for name in args.benchmarks:
         collections = read(name, Path(args.data))

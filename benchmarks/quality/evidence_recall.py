@@ -2,14 +2,15 @@
 
 python -m turngraph.benchmarks.quality.evidence_recall --input runs/data/sqa/tune.jsonl \
     --depths 5 10 20 --history_weights 1 0.5 0.4 \
-    --retrievers bm25 bm25_stem dense rrf rrf_stem --vectors runs/vectors_tune.npz
+    --retrievers bm25 bm25_stem dense rrf rrf_stem
 
 The first table has a row for each retriever and ``evidence.history_weight``: the share of the
 single-answer questions whose answer is in the top passages, and in the prompt, which holds the
 first passages of the top ``--top_k`` within ``--max_nodes`` tokens. Differences are to the first
 retriever with the same weight, with 95 % bootstrap intervals over conversations. ``bm25_stem``
 is BM25+ over Snowball's English stems, ``rrf`` reciprocal-rank fusion with the sentence encoder,
-``links`` BM25+ whose passages bring those that share an entity with them.
+``links`` BM25+ whose passages bring those that share an entity with them. Vectors stay in the
+user's cache folder, for other runs.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ import numpy as np
 from tqdm import tqdm
 from transformers import AutoTokenizer
 
-from turngraph.benchmarks.quality.pool_rankings import RETRIEVERS, PoolRankings, kept_vectors
-from turngraph.configs.models import resolve_model, sentence_encoder
+from turngraph.benchmarks.embedding_cache import kept_encoder
+from turngraph.benchmarks.quality.pool_rankings import RETRIEVERS, PoolRankings
+from turngraph.configs.models import resolve_model
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import run_cli
+from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.jsonlines import join_pools, read_conversations
@@ -59,10 +62,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(argv)
     conversations = complete_entities(read_conversations(args.input))
     chosen = choose_questions(conversations, args.num, single_only=True, seed=0)
-    encoder = kept_vectors(sentence_encoder(args.embedder, "cpu"), args.vectors)
     prompt = Prompt(AutoTokenizer.from_pretrained(resolve_model(args.base_model)))
     builder = ExampleBuilder(prompt, EvidenceConfig(max_nodes=args.max_nodes))
-    rankings = PoolRankings(encoder.embed, builder, args.top_k, args.max_nodes)
+    rankings = PoolRankings(
+        cached(kept_encoder(args.embedder)), builder, args.top_k, args.max_nodes
+    )
     found: dict[tuple[str, float], list[list[float]]] = {}
     for index, turns in tqdm(chosen.items(), desc="conversations"):
         for weight in args.history_weights:
@@ -73,7 +77,6 @@ def main(argv: Sequence[str] | None = None) -> None:
                     found.setdefault((name, weight), []).append(hits)
     clusters = [conversations[c].id for c, turns in chosen.items() for _ in turns]
     print_recall(found, clusters, args)
-    encoder.save()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,7 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max_nodes", type=int, default=448, help="tokens of evidence in a prompt")
     parser.add_argument("--base_model", default="HuggingFaceTB/SmolLM2-135M-Instruct")
     parser.add_argument("--embedder", default="sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--vectors", help="file (.npz) that keeps the vectors of texts")
     return parser
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from turngraph.data.embedding import Embed, cached
+from turngraph.data.embedding import Embed
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.retrieval.bm25 import EvidenceIndex, Stemmer
 from turngraph.data.retrieval.dense import DenseIndex
@@ -28,48 +27,6 @@ RETRIEVERS = {
 }
 """Retriever -> the kinds of ranking that it fuses by reciprocal ranks."""
 Pool = tuple[Evidence, ...]
-
-
-@dataclass
-class KeptVectors:
-    """A sentence encoder whose vectors are kept in a file.
-
-    Args:
-        embed: the encoder, cached.
-        path: file of the vectors; None: they are not kept.
-        vectors: text -> vector, as far as known.
-    """
-
-    embed: Embed
-    path: Path | None
-    vectors: dict[str, np.ndarray]
-
-    def save(self) -> None:
-        """Write the vectors to the file."""
-        if self.path is not None and self.vectors:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            rows = np.stack(list(self.vectors.values()))
-            np.savez(self.path, texts=np.array(list(self.vectors)), vectors=rows)
-
-
-def kept_vectors(embed: Embed, path: str | None) -> KeptVectors:
-    """Return a sentence encoder that computes each text once, and knows the texts of a file.
-
-    Args:
-        embed: the encoder.
-        path: file (.npz) that ``save`` writes; it need not exist; None: no file.
-    """
-    vectors: dict[str, np.ndarray] = {}
-    if path is not None and Path(path).is_file():
-        with np.load(path, allow_pickle=False) as stored:
-            vectors = dict(zip(map(str, stored["texts"]), stored["vectors"], strict=True))
-
-    def embed_new(texts: Sequence[str]) -> np.ndarray:
-        if new := [text for text in texts if text not in vectors]:
-            vectors.update(zip(new, embed(new), strict=True))
-        return np.stack([vectors[text] for text in texts])
-
-    return KeptVectors(cached(embed_new), None if path is None else Path(path), vectors)
 
 
 @dataclass

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from inspect import unwrap
@@ -38,6 +39,7 @@ from turngraph.inference.serve.open_conversation import Listener, OpenConversati
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
 from turngraph.inference.text_stream import TextStream
+from turngraph.model.graph_lm import TextLM
 
 logger = logging.getLogger("serve")
 Found = TypeVar("Found")
@@ -73,7 +75,7 @@ class Service:
         resolved = AnswerOptions(max_new_tokens=options.max_new_tokens).resolved(qa.config)
         assert resolved.max_new_tokens is not None
         self.max_new_tokens = resolved.max_new_tokens
-        self.building = Turns()
+        self.building, self.answering = Turns(), Turns()
         self.loading = self._load_encoder()
         self.confidence = read_confidence(qa.checkpoint, options.abstain_below)
         limits = options.batch_tokens, options.max_batch, options.max_waiting
@@ -264,7 +266,13 @@ class Service:
             self.max_new_tokens,
             confidence=self.confidence,
             building=partial(self.building.of, user),
+            answering=self._answering(user),
         )
+
+    def _answering(self, user: str) -> Callable[[], AbstractContextManager[None]]:
+        """Return what holds a model that does not batch the answers of several threads."""
+        in_turn = partial(self.answering.of, user)
+        return nullcontext if isinstance(self.qa.model, TextLM) else in_turn
 
     def ask(self, user: str, id_: str, question: str, listener: Listener) -> Future[ChatAnswer]:
         """Answer a question of a conversation; the turn is on disk when the future is done.
@@ -354,6 +362,7 @@ class Service:
             self.confidence,
             partial(self.engine.generate, deadline=deadline, user=user),
             partial(self.building.of, user),
+            self._answering(user),
         )
         admission = self.engine.admit(user)
         try:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from turngraph.benchmarks import embedding_cache
 from turngraph.benchmarks.quality import evidence_recall
 from turngraph.benchmarks.quality.evidence_recall import ask_turn, hits_of
-from turngraph.benchmarks.quality.pool_rankings import PoolRankings, kept_vectors
+from turngraph.benchmarks.quality.pool_rankings import PoolRankings
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.jsonlines import write_conversations
@@ -85,7 +86,7 @@ def test_the_command_prints_every_table_and_keeps_vectors(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path, vectors = (tmp_path / name for name in ("tune.jsonl", "kept/v.npz"))
+    path = tmp_path / "tune.jsonl"
     write_conversations(path, [tiny_conversation(number) for number in range(3)])
     computed: list[str] = []
 
@@ -93,8 +94,9 @@ def test_the_command_prints_every_table_and_keeps_vectors(
         computed.extend(texts)
         return embed(texts)
 
-    monkeypatch.setattr(evidence_recall, "sentence_encoder", lambda *_: counted)
-    argv = ["--input", str(path), "--base_model", tiny_folder, "--vectors", str(vectors)]
+    monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "kept"))
+    monkeypatch.setattr(embedding_cache, "sentence_encoder", lambda *_: counted)
+    argv = ["--input", str(path), "--base_model", tiny_folder]
     argv += ["--depths", "1", "2", "--top_k", "5", "--max_nodes", "60"]
     argv += ["--history_weights", "1", "0.4", "--retrievers", "bm25", "dense", "rrf_stem"]
     evidence_recall.main(argv)
@@ -112,16 +114,3 @@ def test_the_command_prints_every_table_and_keeps_vectors(
     evidence_recall.main(argv)
     assert not computed
     assert capsys.readouterr().out == printed
-
-
-def test_vectors_without_a_file_are_computed_once() -> None:
-    computed: list[str] = []
-
-    def counted(texts: Sequence[str]) -> np.ndarray:
-        computed.extend(texts)
-        return embed(texts)
-
-    encoder = kept_vectors(counted, None)
-    assert np.array_equal(encoder.embed(["a b", "c"])[1], encoder.embed(["c", "a b"])[0])
-    encoder.save()
-    assert computed == ["a b", "c"]

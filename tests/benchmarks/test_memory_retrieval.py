@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from turngraph.benchmarks.embedding_cache import EmbeddingCache
 from turngraph.benchmarks.memory_graph import memory_retrieval
-from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
 from turngraph.benchmarks.memory_graph.memory_retrieval import (
     markdown,
     measure,

@@ -10,9 +10,16 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from turngraph.configs.models import cache_folder, sentence_encoder
 from turngraph.data.embedding import Embed
 
 BATCH = 512
+
+
+def kept_encoder(name: str) -> EmbeddingCache:
+    """Return a sentence encoder whose vectors stay in the user's cache folder."""
+    path = cache_folder() / "embeddings" / f"{name.replace('/', '--')}.db"
+    return EmbeddingCache(path, sentence_encoder(name))
 
 
 class EmbeddingCache:
