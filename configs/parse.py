@@ -25,11 +25,11 @@ from turngraph.configs.words import similar
 MOST_SHOWN = 80
 """Characters of a value in an error."""
 QUICK: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's loader, where PyYAML was built with it."""
+"""libyaml's loader if PyYAML was built with it, else PyYAML's own."""
 EXTENDS = "extends"
-"""Key of a YAML file that names the config whose fields hold where the file gives none."""
+"""Key of a YAML file that names another config, for the fields that the file does not set."""
 DEEP = 50
-"""Nesting of YAML that no config needs, and every parser reads."""
+"""Deepest nesting of YAML that is read: no config needs as much, and every parser can read it."""
 
 
 def load_config(argv: Sequence[str]) -> Config:
@@ -58,7 +58,7 @@ class Given:
 
     Args:
         name: full name, such as training.seed; "" for a file itself.
-        value: its value; of a section, an empty dictionary, as its fields follow.
+        value: its value; an empty dictionary for a section, whose fields follow.
         place: "config FILE, line 3" or "option --training.seed".
     """
 
@@ -106,7 +106,7 @@ def _hints(class_: Any) -> dict[str, Any]:
 
 
 def _placed(error: FieldError, places: dict[str, str]) -> str:
-    """Return an error with the place of its field, else of the section, else with the file."""
+    """Return an error's text with the place of its field, else of its section, else of the file."""
     names = error.name.split(" and ")
     name = next((name for name in names if name in places), names[0])
     while name not in places:
@@ -219,7 +219,7 @@ def _given(argv: Sequence[str]) -> Iterator[Given]:
 
 
 def _of_option(name: str, text: str, known: dict[str, Any]) -> Iterator[Given]:
-    """Yield the field of an option; of a section, as a mapping, also those in it."""
+    """Yield the field that an option sets and, if its value is a mapping, the fields in it."""
     place, hint = f"option --{name}", known[name]
     if str in options_of(hint):
         is_null = text == "null" and types.NoneType in options_of(hint)
@@ -240,7 +240,7 @@ def _of_option(name: str, text: str, known: dict[str, Any]) -> Iterator[Given]:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """Read YAML by libyaml; what is wrong is said by the plain parser, which says it better.
+    """Read YAML by libyaml; on an error, by PyYAML's own parser, whose message is clearer.
 
     Raises:
         RecursionError: it is nested too deep; ``deep_place`` says where.
@@ -306,7 +306,7 @@ def _of_file(
 def _extended(path: Path, tree: yaml.MappingNode) -> Iterator[Path]:
     """Take ``extends`` out of a file's fields; yield the file that it names.
 
-    It is a path beside the file, or what ``--config`` takes, such as ``sqa/graph``.
+    The name is a path relative to the file, or what ``--config`` takes, such as ``sqa/graph``.
     """
     for entry in [entry for entry in tree.value if entry[0].value == EXTENDS]:
         tree.value.remove(entry)
@@ -328,7 +328,7 @@ def _shipped_hint(path: Path) -> str:
 
 
 def not_yaml(error: Exception) -> str:
-    """Describe where a text stops to be YAML, and why, in one line."""
+    """Describe where a text stops being YAML, and why, in one line."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return f": not YAML: {' '.join(str(error).split())}"

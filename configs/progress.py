@@ -41,8 +41,8 @@ def progress(
 ) -> Iterator[tqdm[Any]]:
     """Show a progress bar; where standard error is no terminal, log lines in place of it.
 
-    These come at the start, once a minute, and at the end. With a delay there are none of work that
-    is done before a minute is over.
+    The lines come at the start, once a minute, and at the end. With a delay, work that takes less
+    than a minute has none.
 
     Args:
         total: steps of the whole; None: unknown.

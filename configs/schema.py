@@ -45,7 +45,8 @@ class DataConfig:
     num_workers: int = 0
     """Processes that retrieve, build graphs and tokenise before training; 0: the main process."""
     ray: str | None = None
-    """Ray cluster in place of num_workers, or local. Change it where one machine is too slow."""
+    """Address of a Ray cluster that replaces num_workers; local: this machine's cores. Change it
+    where one machine is too slow."""
 
     def __post_init__(self) -> None:
         for name in ("max_train_questions", "max_tune_questions"):
@@ -61,24 +62,28 @@ class EvidenceConfig:
     """Retrieval, evidence memory, and the graph of one turn."""
 
     retriever: Literal["bm25", "links", "dense", "rrf", "eigen"] = "bm25"
-    """What finds E_t in the pool. bm25: BM25+; links: BM25+, and passages bring those that share an
-    entity with them; dense: cosines of embedder; rrf: reciprocal-rank fusion of words and cosines;
-    eigen: best-first search along similar passages, their themes and the rare names
-    that they share. Change it where questions and passages share few words."""
+    """How E_t is retrieved from the pool. bm25: BM25+; links: BM25+, and passages that share an
+    entity with a matching passage are raised; dense: cosine similarity of sentence vectors
+    (embedder); rrf: reciprocal-rank fusion of bm25 and dense; eigen: best-first search along
+    similar passages, their themes and rare names in common. Change it where questions and passages
+    share few words."""
     corpus: str | None = None
-    """Folder of a corpus (turngraph corpus build) that questions search besides their pools; null:
-    none. Change it for evidence beyond the conversations' own; --corpus in answering."""
+    """Folder of a corpus (turngraph corpus build) that is searched in addition to the pools; null:
+    none. Change it for evidence beyond the conversations' own; commands that answer take
+    --corpus."""
     ranker: Literal["bm25s", "rank_bm25"] = "bm25s"
     """Library that ranks by BM25+. Change it to check results against the reference implementation:
     both rank alike, bm25s is faster."""
     stemmer: Literal["none", "english"] = "none"
-    """english: BM25+ compares Snowball's stems, so that maintains is maintained (extra stems), with
-    retriever bm25, links or rrf and no corpus. Change it for English where words vary in form."""
+    """english: BM25+ compares Snowball's stems, so that maintains matches maintained (extra stems).
+    It needs retriever bm25, links or rrf, and no corpus. Change it for English where words vary in
+    form."""
     top_k: int = 30
     """Number of passages in E_t."""
     max_query_words: int = 128
-    """Where Q_t is one text (history_weight: 1, and question_nodes: query), its last words that are
-    kept. Change it for longer questions; sentence encoders have limits of their own."""
+    """Words of Q_t that are kept, the last ones, where Q_t is one text: for history_weight: 1, and
+    for question_nodes: query. Change it for longer questions; sentence encoders have limits of
+    their own."""
     history_weight: float = 0.4
     """w in the BM25 weight w^k of a turn k turns back; the question has weight 1. 1: the paper's
     Q_t; less than 1: a new topic outweighs old ones."""
@@ -86,7 +91,7 @@ class EvidenceConfig:
     """Evidence memory M_t. none: no memory; rerank: passages of earlier turns, reranked by their
     similarity to Q_t; random: drawn at random (the paper's control)."""
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
-    """Sentence encoder of retrievers other than bm25 and links, and that reranks M_t. Change it for
+    """Sentence encoder of the retrievers dense, rrf and eigen, and of memory: rerank. Change it for
     another domain, or another language: sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2
     knows some 50."""
     max_nodes: int | None = None
@@ -101,8 +106,8 @@ class EvidenceConfig:
     structure_edges: Literal["none", "table"] = "none"
     """table: edges from header to cell, within a row, and within a column."""
     edges: Literal["all", "none", "shuffled"] = "all"
-    """none: leave out all edges, of every kind, in training and answering: the control that says
-    what message passing is worth. shuffled: draw as many entity edges at random."""
+    """none: leave out all edges, of every kind, in training and answering, as a control for message
+    passing. shuffled: replace the entity edges by as many random ones."""
 
     def __post_init__(self) -> None:
         for name in ("top_k", "max_query_words"):
@@ -111,7 +116,12 @@ class EvidenceConfig:
         weight = self.history_weight
         check(0 <= weight <= 1, "evidence.history_weight", weight, "must lie between 0 and 1")
         of_pools = self.corpus is not None and self.retriever in ("links", "eigen")
-        check(not of_pools, "evidence.retriever", self.retriever, "searches no evidence.corpus")
+        check(
+            not of_pools,
+            "evidence.retriever",
+            self.retriever,
+            "must be bm25, dense or rrf where evidence.corpus is set",
+        )
         is_stemmed = self.retriever in ("bm25", "links", "rrf") and self.corpus is None
         must = "must be none with evidence.retriever dense or eigen, or with evidence.corpus"
         check(is_stemmed or self.stemmer == "none", "evidence.stemmer", self.stemmer, must)
@@ -166,11 +176,11 @@ class ScorerConfig:
     dropout: float = 0.1
     """Dropout of node states; twice as much before the score. Change it where training overfits."""
     kept_nodes: int | None = 224
-    """Most tokens of passages that go on to the layers above model.layer; null: all do. Change it
-    with the length of the evidence."""
+    """Most tokens of passages that the layers above model.layer read; null: all. Change it with the
+    length of the evidence."""
     loss_weight: float = 1.0
-    """Weight of the nodes' loss beside that of the answer's tokens, where the LM writes. Change it
-    where one of the two falls and the other does not."""
+    """Weight of the nodes' loss relative to the loss of the answer's tokens (answers: text). Change
+    it where one of the two falls and the other does not."""
 
     def __post_init__(self) -> None:
         for name, least in (("width", 1), ("heads", 1)):
@@ -218,7 +228,7 @@ class ModelConfig:
     layer: int = 0
     """Layer of the LM at which the graph sits (evidence: graph). 0: node states are a soft prompt,
     the paper's; above 0: the layers below read each passage after the question, and the graph
-    chooses which tokens the layers above read. Some 0.6 of the LM's layers."""
+    chooses which tokens the layers above read; use about 0.6 of the LM's layers."""
     lora: LoraConfig | None = field(default_factory=LoraConfig)
     """LoRA of the LM; null: the LM is not trained (zero-shot, or only the graph is)."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
@@ -264,8 +274,8 @@ class TrainingConfig:
     """Batches in one optimizer step, shared among the processes: a step is the same for any number
     of processes that divides it."""
     max_passages: int | None = None
-    """Passages of a training question, evidence.top_k at most; null: as many. Change it to fewer
-    where they are read by layers that are trained, which takes most of the time."""
+    """Most passages of a training question, at most evidence.top_k; null: evidence.top_k. Change it
+    to a smaller number where trained layers read the passages, which takes most of the time."""
     packing: bool = False
     """Pack a batch's examples into one row without padding. Change it for speed on GPUs with flash
     or flex attention."""
@@ -282,8 +292,8 @@ class TrainingConfig:
     save_every: int | None = 100
     """Number of steps between checkpoints to resume from; null: only when the run stops."""
     save_minutes: float | None = 3.0
-    """Minutes after which such a checkpoint is due in any case; null: save_every alone counts.
-    Change it where writing one takes long."""
+    """Minutes after which a checkpoint to resume from is written before save_every is reached;
+    null: only save_every counts. Change it where writing one takes long."""
     max_minutes: float | None = None
     """Minutes after which the run writes a checkpoint and stops; the same command resumes. Change
     it for clusters with a time limit."""
@@ -297,15 +307,14 @@ class TrainingConfig:
     wandb_project: str | None = None
     """Project of Weights & Biases. Change it to log there as well as to TensorBoard."""
     start_from: str | None = None
-    """Checkpoint of the same model whose trained weights the run starts with, reader for the
-    packaged one; null: new ones.
-    Change it to train a checkpoint further on other data."""
+    """Checkpoint of the same model whose trained weights the run starts with (reader: the packaged
+    one); null: new weights. Change it to train a checkpoint further on other data."""
     seed: int = 0
     """Random seed for initial weights, batches and dropout, and for drawing questions unless
     data.draw_seed is given."""
     loop: Literal["native", "trl"] = "native"
-    """native: the loop in train.py; trl: TRL's SFTTrainer, for text rows with LoRA in one process,
-    which cannot resume a stopped run. Change it to use what TRL offers."""
+    """native: the loop in train.py; trl: TRL's SFTTrainer, for evidence: text with LoRA in one
+    process; it cannot resume a stopped run. Change it to use what TRL offers."""
     output: str = "runs/default"
     """Folder of the run: best/, last/, log.jsonl, tensorboard/."""
 
@@ -401,7 +410,9 @@ def _check_static_nodes(config: Config) -> None:
         ("training.packing", training.packing, not training.packing, "false"),
         ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
     ):
-        check(holds, name, value, f"must be {must} where nodes of model.layer 0 answer")
+        check(
+            holds, name, value, f"must be {must} where model.answers is nodes and model.layer is 0"
+        )
 
 
 def _check_reader(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""Words of messages."""
+"""Helps to word messages: counts with nouns, and similar names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def similar(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
 
     Args:
         name: what was given.
-        known: the names that there are; of equally similar ones, the first in sorted order counts.
+        known: the names to choose from; of equally similar ones, the first in sorted order is
+            returned.
         least: ratio of ``difflib`` from which a name is similar.
     """
     folded = {one.casefold(): one for one in sorted(known, reverse=True)}

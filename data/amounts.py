@@ -28,7 +28,7 @@ AMOUNT = (
     rf"[+-]?(?:(?:[A-Z]{{2}})?{_SIGN}{_DIGITS}(?:(?:{_UNIT}|[bB])(?!\w))?(?!\w)"
     rf"|{_DIGITS}(?:{_UNIT})(?!\w)|{_DIGITS}[ \u00a0\u202f]?{_SIGN}(?!\w))"
 )
-"""Pattern of a number with its sign of money or its unit, which are one word of a text."""
+"""Pattern of a number with its currency sign or unit, which count as one word."""
 _NUMBER = re.compile(rf"[-+−]?(?:(?<!\d)\.\d+|{_DIGITS})")
 
 
@@ -42,8 +42,8 @@ class Amount(NamedTuple):
 def read_amount(text: str) -> Amount | None:
     """Return the amount of a text that has one number, else None.
 
-    "1.350" is 1350 with a sign of money, of which nobody writes three decimals, else 1.35. A number
-    that cannot be read ("€12.34.5") is None.
+    "1.350" is 1350 if it is money, which nobody writes with three decimals, else 1.35. For a number
+    that cannot be read ("€12.34.5") the result is None.
     """
     numbers = list(_NUMBER.finditer(text))
     if len(numbers) != 1:
@@ -66,7 +66,7 @@ def read_amount(text: str) -> Amount | None:
 
 
 def _plain_digits(text: str, is_money: bool) -> str | None:
-    """Return a number with a point before its decimals and no other mark; None: it is none."""
+    """Return a number with only a decimal point as a mark; None if the text is not a number."""
     *whole, last = re.split(r"\D", text)
     marks = re.findall(r"\D", text)
     if not marks:

@@ -25,7 +25,7 @@ from turngraph.data.embedding import Embed
 Weights = Mapping[str, np.ndarray]
 MODULES = ["Transformer", "Pooling", "Normalize"]
 PLAIN = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-"""What the architecture's config says, or leaves out, of an encoder that is computed here."""
+"""Values that the config of a supported encoder has, or leaves out."""
 MAX_TOKENS = 4096
 """Tokens that are computed at once: their largest array has 1536 floats a token."""
 
@@ -33,10 +33,11 @@ MAX_TOKENS = 4096
 def bert_encoder(folder: Path) -> Embed | None:
     """Return the encoder in a folder of sentence-transformers; None if it is of another kind.
 
-    Of this kind are BERTs with the mean of all tokens as a text's vector, in float32 safetensors.
+    Supported are BERTs with mean pooling over all tokens, in float32 safetensors.
 
     Args:
-        folder: with ``modules.json``, ``config.json``, ``tokenizer.json``, ``model.safetensors``.
+        folder: folder with ``modules.json``, ``config.json``, ``tokenizer.json``,
+            ``model.safetensors``.
     """
     if not _is_plain(folder):
         return None
@@ -88,8 +89,8 @@ class BertEncoder:
     """Function from texts to unit vectors, float32 [len(texts), D].
 
     Args:
-        folder: of tokenizer and settings.
-        weights: as ``transformers.BertModel`` names them.
+        folder: folder of tokenizer and settings.
+        weights: tensors by the names of ``transformers.BertModel``.
     """
 
     def __init__(self, folder: Path, weights: Weights) -> None:

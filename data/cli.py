@@ -35,9 +35,9 @@ _SHOWN |= dict.fromkeys(
     (
         *range(0x80, 0xA0),  # C1, which some terminals obey as they obey ESC
         *(0x2028, 0x2029),  # line and paragraph separators
-        *range(0x202A, 0x202F),  # these two turn the order of what is shown
+        *range(0x202A, 0x202F),  # these, and the next range, override the direction of text
         *range(0x2066, 0x206A),
-        *range(0xD800, 0xE000),  # half characters, of file names that are not UTF-8
+        *range(0xD800, 0xE000),  # lone surrogates, of file names that are not UTF-8
     ),
     "\ufffd",
 )
@@ -46,8 +46,8 @@ _SHOWN |= dict.fromkeys(
 def visible(text: str) -> str:
     """Replace each control character by one visible character; the length does not change.
 
-    Besides the control characters of ASCII and of C1 these are line separators, half characters
-    and what overrides the direction of text.
+    These are the control characters of ASCII and of C1, line separators, lone surrogates, and the
+    characters that override the direction of text.
     """
     return text.translate(_SHOWN)
 
@@ -128,8 +128,8 @@ def run_cli(main: Callable[[], None]) -> None:
 
     What a user can mend (``UserError``) or the system refuses (``OSError``) is one line and exit
     code 2. Any other exception is a mistake of ours: it keeps its traceback, and the exit code is
-    1. ``--traceback``, anywhere among the options, or ``TURNGRAPH_TRACEBACK=1`` shows the
-    traceback of the former too.
+    1. ``--traceback``, anywhere among the options, or ``TURNGRAPH_TRACEBACK=1`` shows the traceback
+      of every error.
     """
     if ASK in sys.argv:
         sys.argv.remove(ASK)
@@ -143,7 +143,7 @@ def run_cli(main: Callable[[], None]) -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     try:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may have half characters
+        if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may have lone surrogates
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             main()
@@ -169,7 +169,7 @@ def run_cli(main: Callable[[], None]) -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Open what the caller has closed: input that fails when it is read, output that is lost."""
+    """Replace closed standard streams: reading the input then fails, and output is discarded."""
     closed = {0: sys.stdin is None, 1: sys.stdout is None, 2: sys.stderr is None}
     # the next file that is opened would get the number, and receive what is printed
     while any(closed.values()):
@@ -185,7 +185,7 @@ def _replace_closed_streams() -> None:
 
 
 def _say(line: str) -> None:
-    """Print a line to standard error, after what standard output still takes."""
+    """Flush standard output as far as possible, then print a line to standard error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -201,13 +201,13 @@ def _rank() -> str:
 
 
 def _drop_output() -> None:
-    """Drop what standard output has not taken, which Python would try to write at its end."""
+    """Discard unwritten standard output, which Python would otherwise try to write at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _reason(error: Exception) -> str:
-    """Describe an error in one line; one of the system by its file, if it names one."""
+    """Describe an error in one line; an ``OSError`` by its file, if it names one."""
     if not isinstance(error, OSError) or error.strerror is None:
         return " ".join(str(error).split("\n"))  # some libraries' reasons have several lines
     if error.filename is not None:

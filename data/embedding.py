@@ -1,4 +1,4 @@
-"""Sentence encoders, functions from texts to unit vectors: their type, a cache, a choice of two."""
+"""Type of sentence encoders (texts to unit vectors), and wrappers: cache, thread, choice of two."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def in_one_thread(embed: Embed, at_once: int = 32) -> Embed:
     """Run a sentence encoder in one thread, for callers in many.
 
     The libraries that multiply matrices keep buffers of megabytes for each thread that has called
-    them, also when it has ended, so that a server with new threads would grow.
+    them, even after it has ended, so that a server that starts new threads would grow.
 
     Args:
         embed: the encoder.
@@ -62,7 +62,7 @@ def few_or_many(few: Embed, many: Embed, max_few: int = 256) -> Embed:
 
     Args:
         few: computes up to ``max_few`` texts.
-        many: computes more of them; is not called before.
+        many: computes larger numbers of texts; it is not called for fewer.
         max_few: number of texts that ``few`` computes in the seconds in which ``many`` starts.
     """
 

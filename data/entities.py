@@ -133,7 +133,7 @@ def find_entities(passages: Sequence[Evidence], extend: bool = False) -> list[Ev
 
 
 def entity_of(text: str) -> Entity | None:
-    """Make an entity of a title, cell or link; None for chance or long text."""
+    """Make an entity of a title, cell or link; None for short or long text, or a small number."""
     text = text.strip()
     return Entity(_id_of(text), text) if _is_entity(text) else None
 

@@ -34,13 +34,13 @@ def evidence_graph(
     """Build the graph of passages.
 
     Args:
-        passages: the evidence, best first, as its tokens read.
-        tokens: of each passage.
+        passages: the evidence, best first, with the texts that were tokenised.
+        tokens: tokens of each passage.
         config: which chains and edges the graph has.
         question: text and tokens of question nodes; None: the graph has none.
         cut: edges to remove, or ``shuffle`` to rewire them, as a control.
-        entities_of: the passages with their own texts, to record which nodes mention which entity;
-            None: it is not recorded.
+        entities_of: the passages as they were retrieved, to record which nodes mention which of
+            their entities; None: this is not recorded.
     """
     texts, all_tokens, num_hidden = list(passages), list(tokens), 0
     if question is not None:

@@ -3,7 +3,7 @@
 A cache file is one safetensors file of flat arrays. It holds no conversations: an example refers
 to its conversation and turn by index, and to a passage by the turn that retrieved it and its
 position in that turn's pool; both are read again from the data file. Passages that a memory graph
-recalled are in no pool and are stored in full, as are all where a corpus is searched.
+recalled are in no pool and are stored in full, as are all passages if a corpus is searched.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ def example_row(
     """Return an example as flat arrays, without what the data file has.
 
     Args:
-        index: of the conversation.
-        example: to store.
-        positions: of each turn, passage id -> position in the pool.
+        index: index of the conversation.
+        example: example to store.
+        positions: for each turn, passage id -> position in the pool.
         with_corpus: passages may be of a corpus, so that all are stored in full.
     """
     graph, evidence = example.graph, example.evidence

@@ -130,7 +130,7 @@ class ExampleBuilder:
 
     Attributes:
         counts: totals over the examples built, for the log.
-        retrieval: with the indexes of the pools that were asked.
+        retrieval: retrieval, with cached indexes of pools.
     """
 
     prompt: Prompt
@@ -318,7 +318,7 @@ class ExampleBuilder:
         return graph
 
     def prepare(self, pool: Pool) -> None:
-        """Make the index of a pool that is going to be asked, in any thread."""
+        """Make the index of a pool before a question needs it; any thread may call this."""
         self.retrieval.index(pool, self.config, self.embed)
 
     def tokenise(

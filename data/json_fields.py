@@ -87,10 +87,10 @@ class UnknownFields:
 def filled(
     path: str | Path, read: Iterable[Read], error: str = "nothing to read in it"
 ) -> Iterator[Read]:
-    """Yield what was read of a file.
+    """Yield items that were read from a file; none at all is an error.
 
     Raises:
-        UserError: it is nothing; the message names the file.
+        UserError: there is no item; the message names the file.
     """
     is_empty = True
     for one in read:
@@ -108,7 +108,7 @@ def raw_lines(path: str | Path) -> Iterator[tuple[Location, bytes]]:
     """
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"{path}: " + ("a folder, no file" if path.is_dir() else "no such file"))
+        raise UserError(f"{path}: " + ("a folder, not a file" if path.is_dir() else "no such file"))
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
             yield Location(path, number), raw

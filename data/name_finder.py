@@ -21,7 +21,7 @@ def name_automaton(names: Mapping[str, object]) -> Automaton | None:
     A longer name than ``MAX_NAME_CHARS`` is a text, which no other text repeats: it is left out.
 
     Args:
-        names: what is found with each name; a name is as the texts are, folded or not.
+        names: name -> value that ``find_names`` yields; fold the names if the texts are folded.
     """
     automaton = Automaton()
     for name, value in names.items():
@@ -34,7 +34,7 @@ def name_automaton(names: Mapping[str, object]) -> Automaton | None:
 
 
 def find_names(automaton: Automaton, text: str) -> Iterator[tuple[int, Any]]:
-    """Yield the index of each name's last character in a text, and what is found with the name."""
+    """Yield the index of each name's last character in a text, and the name's value."""
     num_same, previous = 0, -1
     for last, value in automaton.iter(text):
         num_same = num_same + 1 if last == previous else 1

@@ -1,6 +1,6 @@
 """Writes output files: whole or not at all, through links, with their permissions.
 
-What is no regular file (a device, a pipe, standard output) cannot be replaced, and is written to.
+A device, a pipe or standard output cannot be replaced, and is written to directly.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
     """Open a text file for writing that appears under its name only when it is complete.
 
     A link stays, and the file that it leads to is replaced. The new file keeps the permissions and
-    the owner of the old one. A device or a pipe is written to as it is. Half characters, which
-    UTF-8 does not have, as in names of files that are not UTF-8, are written as ``\\udc80``.
+    the owner of the old one. A device or a pipe is written to as it is. Lone surrogates, as in
+    names of files that are not UTF-8, are written as ``\\udc80``.
 
     Args:
-        path: of the file; its folder is made where it is missing.
-        private: only its owner may read the file, where none is there or an empty one.
+        path: path of the file; its folder is made if it is missing.
+        private: if the file is new or was empty, only its owner may read it.
 
     Raises:
         UserError: the path is a folder or cannot be written.
@@ -71,17 +71,18 @@ def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
 
 
 def partial_of(path: Path) -> Path:
-    """Return a new name beside an output file for what is written of it so far."""
+    """Return a new path beside an output file, for its content while it is incomplete."""
     return path.with_name(f".{secrets.token_hex(4)}.partial")
 
 
 @contextmanager
 def writing(path: str | Path, inside: bool = False) -> Iterator[None]:
-    """Turn what the system says of a file that is written into a UserError that names it.
+    """Turn an ``OSError`` in writing a file into a UserError that names the file.
 
     Args:
-        path: of the file.
-        inside: the block also does other things, whose errors, which name another file, pass.
+        path: path of the file.
+        inside: the block also does other things; their errors, which name another file, are not
+            changed.
     """
     try:
         yield

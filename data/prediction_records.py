@@ -30,11 +30,11 @@ def prediction_record(
         answer: text of the answer.
         logprob: log-probability of the answer.
         milliseconds: duration.
-        proposals: the entities that it was chosen from, best first; None: it was written, and the
-            candidates are the entities nearest to its text.
-        margin: smallest lead of a token over the next likely one; with proposals, of the first
-            over the second, in log-probability.
-        held: probability that the passages hold the answer; None: the model says nothing of it.
+        proposals: the entities from which the answer was chosen, best first; None: the answer was
+            generated, and its candidates are the entities nearest to its text.
+        margin: smallest lead of a token over the next likely one, in log-probability; None: the
+            lead of the first proposal over the second.
+        held: probability that the passages hold the answer; None: the model does not estimate it.
 
     Raises:
         UserError: the answer has no finite log-probability, as the model's numbers overflow.
@@ -52,7 +52,7 @@ def prediction_record(
         "candidates": [{"id": e.id, "label": e.label} | numbers for e, numbers in found],
         "logprob": round(logprob, 4),
         "margin": round(_lead(proposals) if margin is None else margin, 4),
-        "confidence": None,  # until a calibration says it
+        "confidence": None,  # a calibration sets it
         "evidence": [
             {
                 "id": item.evidence.id,

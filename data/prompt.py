@@ -2,9 +2,9 @@
 
 The user's message is instruction and evidence; the assistant's message begins with the dialogue and
 ``Answer:``. The evidence is between ``prefix`` and ``suffix``, as text or as node states, and has
-the same tokens, tags included, so that rows with and without a graph differ in nothing else.
-For a reader (``model.layer``) the dialogue stands before the evidence, so that each passage can be
-read after the question.
+the same tokens, tags included, so that prompts with and without a graph differ in nothing else. For
+a reader (``model.layer``) the dialogue stands before the evidence, so that each passage can be read
+after the question.
 
 A text from outside cannot forge a part of the prompt: in a question, an answer or a passage, a
 space after the first character breaks up the template's markers, evidence tags, and ``Question:``

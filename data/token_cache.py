@@ -9,7 +9,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence
 
 MAX_TOKENS = 2**17
-"""Tokens of passages that are cached, some 70 bytes each; then the cache is emptied."""
+"""Number of cached tokens, some 70 bytes each, above which the cache is emptied."""
 
 
 class TokenCache:

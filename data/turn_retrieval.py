@@ -78,7 +78,7 @@ class TurnRetrieval:
         return known[1]
 
     def drop_index(self, pool: Pool) -> None:
-        """Drop the index of a pool that is asked no more."""
+        """Drop the index of a pool that is no longer used."""
         self.indexes.pop(id(pool), None)
 
 

@@ -124,7 +124,8 @@ Query = str | Sequence[tuple[str, float]]
 
 
 LEAST_WEIGHT = 1e-10
-"""Scores are rounded to six decimals, and the score of a turn is less than a thousand."""
+"""Least weight of a turn: scores are below a thousand and rounded to six decimals, so that turns of
+less weight would add nothing."""
 
 
 def query(interaction: Interaction, question: str) -> str:
@@ -158,7 +159,8 @@ class Retrieved:
 
     Args:
         evidence: the passage.
-        score: BM25 score, or cosine similarity if an evidence memory with ``rerank`` added it.
+        score: the retriever's score, or cosine similarity if an evidence memory with ``rerank``
+            added it.
         from_turn: index of the turn that retrieved it; less than the current turn's if it comes
             from memory.
     """

@@ -1,4 +1,4 @@
-"""Loggers of what reads files, whose warnings one who reads for somebody else may collect."""
+"""Loggers of modules that read files; a server can collect their warnings for its user."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def reading_logger(name: str) -> logging.Logger:
 
 @contextmanager
 def collected() -> Iterator[list[str]]:
-    """Yield a list that gets the warnings of what is read meanwhile; none of it is logged.
+    """Yield a list that receives the readers' warnings inside the context; they are not logged.
 
-    They name files and fields and quote ids, which a server's log must not hold.
+    The warnings name files and fields and quote ids, which a server's log must not hold.
     """
     found: list[str] = []
     token = _collected.set(found)

@@ -39,9 +39,9 @@ logger = logging.getLogger("infer")
 
 SHORTER = "a smaller evidence.max_nodes or evidence.top_k"
 GRAPH_WEIGHT = 1.0
-"""Weight of the graph's log-probability of an answer beside the LM's."""
+"""Weight of the graph's log-probability of an answer, relative to the LM's."""
 NO_ENTITY = -100.0
-"""Log-probability of an answer where the passages name none; JSON has no infinity."""
+"""Log-probability of an answer without any candidate in the passages; JSON has no infinity."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Batching:
             is answered alone. None: no limit.
         batch_size: largest number of questions in one batch; None: no limit.
         keep_going: write an error record for a question that cannot be answered; False: raise.
-        confidence: how sure answers have to be; None: nothing says how sure they are.
+        confidence: calibration and threshold of answers; None: answers have no confidence.
     """
 
     max_new_tokens: int
@@ -136,9 +136,9 @@ def answer_batches(
 
     Args:
         model: the same in all processes.
-        prompt: of the model's tokenizer.
+        prompt: prompt assembly for the model's tokenizer.
         examples: the same in all processes.
-        batching: sizes.
+        batching: sizes of the batches.
         known: indices of examples that need no answer; a batch of such examples is skipped.
 
     Raises:
@@ -278,7 +278,7 @@ def answer_safely(
 
 
 class Generate(Protocol):
-    """What writes answers: ``EvidenceModel.generate``, or a server's that shares its batches."""
+    """Function that writes answers: ``EvidenceModel.generate``, or the ``generate`` of a server."""
 
     def __call__(
         self,
@@ -301,13 +301,13 @@ def answer_batch(
     generate: Generate | None = None,
     confidence: Confidence | None = None,
 ) -> list[Json]:
-    """Return the prediction records of one batch; its time is divided equally.
+    """Return the prediction records of one batch; each gets an equal share of its time.
 
     Args:
         model, prompt, examples, max_new_tokens: as in ``answer_together``.
         on_token, past: as in ``EvidenceModel.generate``.
         confidence: as in ``Batching``.
-        generate: writes the answers; None: the model.
+        generate: function that writes the answers; None: ``model.generate``.
     """
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)

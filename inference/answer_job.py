@@ -15,8 +15,8 @@ from turngraph.inference.options import AnswerOptions, LoadOptions
 from turngraph.model.checkpoint import Checkpoint, file_hash
 from turngraph.model.distributed import sharding_wanted
 
-PATHS = ("keep_going",)
-"""Options that are not compared as settings: one is hashed, one changes no answer."""
+NOT_COMPARED = ("keep_going",)
+"""Options that change no answer, so that they are not compared as settings."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class AnswerJob:
     """Batch inference over one file: checkpoint, input, output and options.
 
     Args:
-        checkpoint: the checkpoint that answers, read.
+        checkpoint: the checkpoint that answers.
         input: conversations, JSON Lines.
         output: predictions, JSON Lines.
         options: which questions, and how they are answered.
@@ -56,9 +56,8 @@ class AnswerJob:
         Raises:
             UserError: they do not; the message names the option.
         """
-        for read in (self.input,):
-            if os.path.realpath(self.output) == os.path.realpath(read):
-                raise UserError(f"--output: {self.output} is also the input")
+        if os.path.realpath(self.output) == os.path.realpath(self.input):
+            raise UserError(f"--output: {self.output} is also the input")
         evidence = self.loading.applied(self.checkpoint.config.evidence)
         if self.options.evidence_of == "other" and evidence.corpus is not None:
             raise UserError("--evidence_of other: all conversations search the same corpus")
@@ -94,5 +93,5 @@ class AnswerJob:
             "device": self._device,
             "quantization": self.loading.quantization,
             **({} if corpus is None else {"corpus": Corpus(corpus).fingerprint}),
-            **{name: value for name, value in shaping.items() if name not in PATHS},
+            **{name: value for name, value in shaping.items() if name not in NOT_COMPARED},
         }

@@ -47,7 +47,7 @@ def answer_lines(
         questions: the questions to answer.
         options: how they are answered.
         known: existing records, by line.
-        confidence: how sure answers have to be; None: nothing says how sure they are.
+        confidence: calibration and threshold of answers; None: answers have no confidence.
 
     Raises:
         UserError: a question cannot be answered, and ``keep_going`` is not set.

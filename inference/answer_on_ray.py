@@ -31,7 +31,7 @@ class WindowAnswerer:
     """Answers windows of a job's questions in one process of the cluster.
 
     Args:
-        job: whose checkpoint and input lie under the same paths on all nodes.
+        job: the job; its checkpoint and input have the same paths on all nodes.
 
     Raises:
         UserError: model or questions cannot be loaded.
@@ -66,7 +66,7 @@ def answer_on_ray(
 
     Args:
         job: the job; unless its device is the CPU, each process needs a GPU.
-        address: of the cluster.
+        address: address of the cluster.
         questions: the questions of the job.
         file: the predictions file.
         stop: checked after every window.

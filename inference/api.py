@@ -1,4 +1,4 @@
-"""The Python API: a trained checkpoint that answers, alone, in batches and in conversations."""
+"""The Python API: answers with a trained checkpoint, singly, in batches and in conversations."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def load(
         revision: branch, tag or commit on the hub.
         base_model: where the base model is now; None: where the checkpoint's config says.
         device: cpu, cuda, ...; None: the first GPU, else the CPU.
-        quantization: of the base model; None: as it was trained on.
+        quantization: quantization of the base model; None: as in training.
         trust_remote_code: names of models whose own Python code may run; none by default.
-        corpus: folder of a corpus that questions search besides their evidence; None: as trained.
+        corpus: folder of a corpus that is searched in addition to the evidence; None: as trained.
         token: for a private repository; None: the one of ``hf auth login``.
 
     Raises:
@@ -85,13 +85,13 @@ class QA:
     """A trained checkpoint that answers questions.
 
     Args:
-        checkpoint: read.
-        loading: where its base model lies and where it computes.
+        checkpoint: the checkpoint, as ``read_checkpoint`` returns it.
+        loading: where its base model is, and on which device it computes.
 
     Attributes:
-        checkpoint: folder, manifest and config.
+        checkpoint: its folder, manifest and config.
         model: in evaluation mode.
-        builder: of the model's examples.
+        builder: builds the model's examples.
 
     Raises:
         UserError: base model or device cannot be used.
@@ -123,7 +123,7 @@ class QA:
             memory: path of a memory graph, which keeps what is said, or its options; None: none.
             max_new_tokens: longest answer in tokens; None: as training has set it.
             abstain_below: confidence below which "not in the evidence" is answered; None: the
-            checkpoint's own, if it has one.
+                checkpoint's own threshold, if it has one.
 
         Raises:
             UserError: evidence or memory graph cannot be read.
@@ -144,13 +144,13 @@ class QA:
     def reader(
         self, *, max_new_tokens: int | None = None, abstain_below: float | None = None
     ) -> MemoryReader:
-        """Return what answers questions to a memory graph: ``graph.ask(question, reader=...)``.
+        """Return a reader that answers from a memory graph: ``graph.ask(question, reader=...)``.
 
         Args:
             max_new_tokens, abstain_below: as in ``chat``.
 
         Raises:
-            UserError: answers are to be withheld, and nothing says how sure they are.
+            UserError: ``abstain_below`` is given, and the checkpoint has no calibrated confidence.
         """
         from turngraph.inference.memory_reader import MemoryReader  # needs the memory graph
 
@@ -204,7 +204,7 @@ class QA:
         Args:
             questions: each a text; or the texts of a conversation's questions, which are answered
                 one after the other, each with the model's answers before it.
-            evidence: of each question or conversation, as ``chat`` takes it.
+            evidence: evidence of each question or conversation, as ``chat`` takes it.
             max_new_tokens: longest answer in tokens; None: as training has set it.
 
         Returns:
@@ -240,11 +240,11 @@ class QA:
         """Upload the checkpoint and its model card to the Hugging Face hub.
 
         Args:
-            repo_id: ``organisation/name``; it is made if it is not there.
+            repo_id: ``organisation/name``; it is created if it does not exist.
             private: whether a new repository is private; None: the organisation's default.
             revision: branch; None: main.
             token: None: the one of ``hf auth login``.
-            commit_message: of the upload.
+            commit_message: message of the upload's commit.
 
         Returns:
             The address of the commit.

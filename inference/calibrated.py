@@ -1,4 +1,4 @@
-"""Reads how sure a checkpoint's answers are."""
+"""Reads the calibrated confidence of a checkpoint, and the threshold below which it withholds."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from turngraph.model.checkpoint import METRICS, Checkpoint
 
 logger = logging.getLogger(__name__)
 THRESHOLD = "abstain_below"
-"""Field of a checkpoint's metrics with the threshold of its own."""
+"""Field of a checkpoint's metrics with its own threshold."""
 NEEDED = "training fits it on data.tune, from 10 right and 10 wrong answers on"
 
 
 def read_confidence(
     checkpoint: Checkpoint, abstain_below: float | None = None
 ) -> Confidence | None:
-    """Return how sure answers have to be; None: answers have no confidence, and a log line why.
+    """Return calibration and threshold of answers; without a calibration None, and a log line.
 
     Args:
         checkpoint: its metrics have the calibration.
         abstain_below: probability below which answers are withheld; None: the threshold in the
-            checkpoint's metrics, such as the packaged reader has; without one, never.
+            checkpoint's metrics, as in the packaged reader's; without one, no answer is withheld.
 
     Raises:
-        UserError: answers are to be withheld, and there is no calibration for them.
+        UserError: ``abstain_below`` is given, and the checkpoint has no calibration.
     """
     where = str(checkpoint.folder / METRICS)
     calibration = Calibration.from_json(checkpoint.metrics.get("confidence"), where)

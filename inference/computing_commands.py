@@ -35,10 +35,12 @@ class Computing:
     """Options of computed answers.
 
     Args:
-        ontology: its terms.
+        ontology: ontology with the terms of plans.
         show_sparql: print also the queries that selected the facts.
-        make_planner: makes what plans questions that the rules cannot; None: nothing does.
-        pushed: copy on a server that is asked; None: none is.
+        make_planner: makes a planner for questions that the rules cannot plan; None: only the rules
+            plan.
+        pushed: copy on a server, which is queried in place of the graph; None: the graph is
+            queried.
     """
 
     ontology: Ontology
@@ -48,7 +50,7 @@ class Computing:
 
 
 def computing(options: AskOptions) -> Computing | None:
-    """Return what computes answers; None: nothing is computed.
+    """Return the options of computed answers; None: nothing is computed.
 
     Raises:
         UserError: an option lacks another that it needs, or is wrong.
@@ -77,7 +79,7 @@ def add_computing(added: argparse.ArgumentParser) -> None:
     added.add_argument(
         "--compute_by",
         choices=PLANNERS,
-        help="with --compute: what plans questions that the rules cannot; default: nothing",
+        help="with --compute: what plans questions that the rules cannot plan; default: nothing",
     )
     add_endpoint(added)
     add_ontology_options(added)
@@ -92,13 +94,13 @@ def print_computed(
     as_of: str | None,
     as_json: bool,
 ) -> bool:
-    """Print the computed answer of a question; return False, and say why, if there is none.
+    """Print the computed answer of a question; without one, print the reason and return False.
 
     Args:
         graph: an open memory graph.
         question: text of the question.
         options: the ontology, and what else is printed.
-        planner: plans what the rules cannot; None: nothing does.
+        planner: plans questions that the rules cannot plan; None: only the rules plan.
         as_of: ISO time; None: now.
         as_json: print one JSON object.
     """

@@ -1,4 +1,4 @@
-"""What ``turngraph corpus`` does: build, add, remove, search, list, check and switch."""
+"""Commands of ``turngraph corpus``: build, add, remove, search, show, check and switch."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def show_probability(console: Console, record: Json) -> None:
 def show_passages(console: Console, record: Json, example: Example, num_passages: int = 3) -> None:
     """Print passages that the model was given, those that contain the answer first.
 
-    Beside the score of a passage that was retrieved for this turn stands its share of all such
-    scores, which means the same at every turn.
+    The score of a passage that was retrieved for this turn is followed by its share of all such
+    scores, which can be compared between turns.
     """
     answer = record["answer"].casefold()
     shares = score_shares(example)

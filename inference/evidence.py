@@ -20,8 +20,9 @@ def read_evidence(items: Iterable[Item]) -> tuple[Evidence, ...]:
 
     Args:
         items: each a passage; a path of a pool (.jsonl), of a document, or of a folder of
-            documents; or a text. A string is a path if something lies there, or if it has no
-            space and ends like one (a slash, or the suffix of a file that can be read).
+            documents; or a text. A string is a path if it names an existing file or folder, or if
+            it has no space and ends like a path (a slash, or the suffix of a file that can be
+            read).
 
     Raises:
         UserError: a file cannot be read; the message names file, line and field.

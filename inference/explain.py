@@ -51,7 +51,7 @@ class Parts(NamedTuple):
     P passages, E entity edges.
 
     Args:
-        logprob: of the answer and the end of the turn; natural logarithm.
+        logprob: log-probability of the answer and the end of the turn; natural logarithm.
         passages: magnitude of gradient x input of each passage, [P]: absolute values summed over
             its nodes. They measure a passage's influence far better than the signed sum, in which
             values cancel (docs/results.md).
@@ -128,7 +128,7 @@ def evidence_parts(
 
 
 def _no_parts(num_passages: int) -> Parts:
-    """Return what an empty answer owes to passages that name no entity: nothing."""
+    """Return parts that are all zero, for an answer that no passage contains."""
     none, ends, edges = np.zeros(num_passages), np.zeros((2, 0), int), np.zeros(0)
     return Parts(NO_ENTITY, none, none, ends, ends[0], edges, edges)
 
@@ -389,8 +389,8 @@ def read_answers(path: str, known: Container[str]) -> dict[str, dict[int, str | 
     """Return the answers in a predictions file by conversation and turn index; None: failed.
 
     Args:
-        path: of the predictions file.
-        known: ids of the conversations; other ids are of input lines that could not be read.
+        path: path of the predictions file.
+        known: ids of the conversations; other ids belong to input lines that could not be read.
     """
     answers: dict[str, dict[int, str | None]] = {}
     for location, record in iter_lines(path):

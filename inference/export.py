@@ -57,7 +57,7 @@ class ExportJob:
         output: new folder for the merged LM; None: it is not written.
         prompts: new folder for the prompts of ``input``; None: they are not written.
         input: path of the conversations, JSON Lines.
-        dtype: of the written tensors; None: the checkpoint's.
+        dtype: type of the written tensors; None: the checkpoint's.
         loading: how the checkpoint is loaded; ``quantization`` must be "none".
 
     Raises:
@@ -104,8 +104,8 @@ def export(job: ExportJob) -> None:
     model, builder = load(job.checkpoint, job.loading)
     if isinstance(model, Reader):
         logger.warning(
-            "the export leaves out the graph at layer %d: its LM reads all passages as text, none "
-            "is left out, and nothing says which are likely, so that its answers differ",
+            "the export leaves out the graph at layer %d: the exported LM reads all passages as "
+            "text and is not told which are likely, so that its answers differ",
             config.layer,
         )
     name = job.dtype or config.dtype

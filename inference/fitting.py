@@ -1,4 +1,4 @@
-"""Leaves out the oldest turns of a dialogue that the model has no positions for."""
+"""Leaves out the oldest turns of a dialogue that exceeds the model's positions."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def fitted(
         interaction: the finished turns.
         max_new_tokens: length of the longest answer, in tokens.
         num_before: turns that are left out in any case.
-        check: called before each trial; what it raises ends them.
+        check: called before each trial; an exception that it raises ends the trials.
 
     Returns:
-        The example, and how many turns its prompt lacks; where no number is enough, the
-        longest that was tried, and 0.
+        The example, and the number of turns that its prompt leaves out. If no number is enough: the
+        longest example, and 0.
     """
     question = example.conversation.turns[example.turn].question
 

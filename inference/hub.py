@@ -1,4 +1,4 @@
-"""Checkpoints on the Hugging Face hub: found, saved without trainer state, uploaded with a card."""
+"""Finds checkpoints on the Hugging Face hub; uploads them with a card, without trainer state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FAILURES: tuple[type[Exception], ...] = (
     HFValidationError,
     OSError,
 )
-"""With the errors of the HTTP library that this version of huggingface_hub uses."""
+"""Errors of huggingface_hub, and of the HTTP library that its version uses."""
 
 
 def find_checkpoint(

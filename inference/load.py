@@ -1,4 +1,4 @@
-"""From a checkpoint to a model on a device and the builder of its examples."""
+"""Loads a checkpoint: its model on a device, and the builder of its examples."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def load(
     """Load a checkpoint's model in evaluation mode, and the builder of its examples.
 
     Args:
-        checkpoint: of the model.
+        checkpoint: checkpoint of the model.
         options: how it is loaded.
-        cut: edges that the builder leaves out or draws at random, a control.
+        cut: edges that the builder leaves out or draws at random, as a control.
 
     Raises:
         UserError: base model, tokenizer or device cannot be used.
@@ -88,9 +88,9 @@ def load_builder(
     """Load tokenizer and sentence encoder of a config as the builder of its examples.
 
     Args:
-        config: of a run or checkpoint.
+        config: config of a run or checkpoint.
         base_model: where its base model is now, if not where the config says.
-        device: of the sentence encoder; None: the process's GPU, else the CPU.
+        device: device of the sentence encoder; None: the process's GPU, else the CPU.
         trusted: names of models whose own Python code may run.
         cut: as in ``load``.
 

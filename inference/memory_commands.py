@@ -97,19 +97,20 @@ def _until(stop: StopRequest, episodes: Iterable[Episode]) -> Iterator[Episode]:
 
 
 def ask(db: str, questions: Iterable[str], options: AskOptions) -> None:
-    """Print what a graph has for every question, with scores and provenance, or "no answer".
+    """Print the facts that answer each question, with scores and provenance, or "no answer".
 
     Each statement is printed once; JSON has each of its forms. The steps of a plan are printed as
-    they finish. Where a computed answer was asked for and none is found, what recall finds stands
-    in its place and is marked as not computed.
+    they finish. If ``--compute`` is given and no answer can be computed, the recalled facts are
+    printed instead, marked as not computed.
 
     Args:
         db: path of the graph.
-        questions: may come one by one.
-        options: how to ask.
+        questions: the questions, which may arrive one by one.
+        options: options of the command.
 
     Raises:
-        SystemExit: the token budget was spent, with ``EXIT_BUDGET``; what was found is printed.
+        SystemExit: the token budget was spent, with ``EXIT_BUDGET``; the facts found so far are
+            printed.
     """
     as_of, as_json = options.as_of, options.as_json
     settings, computing = options.recall(), computed_by(options)
@@ -164,12 +165,12 @@ def load_reader(checkpoint: str) -> QA:
 def plan_asker(
     options: AskOptions, qa: QA | None = None, reader: RecollectionReader | None = None
 ) -> Callable[[MemoryGraph], Callable[[str], Recollection]]:
-    """Load what plans; return a function that makes an open graph's planned asking.
+    """Load a planner; return a function from an open graph to one that asks it by plans.
 
     Args:
-        options: of the command.
+        options: options of the command.
         qa: a checkpoint that answers the steps; None: the planner does.
-        reader: answers the question from what all steps found; None: nothing does.
+        reader: answers the question from the facts of all steps; None: nothing does.
 
     Raises:
         UserError: an option of a model is missing or wrong.
@@ -310,7 +311,7 @@ def forget(
 
 
 def _print_mentions(mentions: Sequence[Mention], wide: bool) -> None:
-    """Print the episodes where an entity is written otherwise."""
+    """Print the episodes that may mention an entity in another spelling."""
     if not mentions:
         return
     does = "forgets" if wide else "without --wide leaves"

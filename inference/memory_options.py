@@ -1,4 +1,4 @@
-"""Types of options of the memory commands, and those of ``ask``, which belong together."""
+"""Types of the memory commands' options, and the options of ``turngraph memory ask``."""
 
 from __future__ import annotations
 
@@ -65,24 +65,25 @@ class AskOptions:
     """Options of ``turngraph memory ask``, as the command line names them.
 
     Args:
-        as_of: ISO time at whose end facts have to hold; None: now.
+        as_of: ISO time (a year, a month, ...), at the end of which facts have to hold; None: now.
         num_facts: maximum number of facts.
         mixture: traversals, joined by +.
         forbidden: letters of node types that no traversal walks to.
-        settings: of the traversals, as ``BeamSearch.max_depth=3``.
+        settings: settings of the traversals, such as ``BeamSearch.max_depth=3``.
         min_similarity: least cosine of a fact.
-        plan: who finds the steps of a plan: ``rules``, ``lm`` or ``endpoint``; None: no plan.
+        plan: what finds the steps of a plan: ``rules``, ``lm`` or ``endpoint``; None: no plan.
         steps, clues: most steps of a plan, most queries of a step; None: the default.
         over: what is ranked: ``facts``, ``episodes``, or ``both`` fused; None: ``facts`` where a
             plan, ``compute`` or an option of traversals is given, else ``both``.
         embedder: name of the sentence encoder.
         no_embed: compare words, without a sentence encoder.
         as_json: print one JSON object a question.
-        themes: ask by themes.
+        themes: recall facts theme by theme.
         compute: compute the answer where a plan can.
-        compute_by: ``lm`` or ``endpoint``, which plans the answers that the rules have no plan
-            for; None: the rules alone plan.
-        endpoint, base: copy of the graph on a server, and the base of its IRIs; None: no copy.
+        compute_by: ``lm`` or ``endpoint`` plans computed answers that the rules cannot plan; None:
+            only the rules plan.
+        endpoint, base: URL of a copy of the graph on a server, and the base of its IRIs; None: no
+            copy.
         show_sparql: print the queries of a computed answer.
         ontology: file of an ontology; None: the package's.
         alone: use that ontology without the package's.
@@ -122,7 +123,7 @@ class AskOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> AskOptions:
-        """Return the options of a command line; what is no field is an option of a model."""
+        """Return the options of a command line; those that are no field belong to a model."""
         names = {field.name for field in fields(cls)}
         own = {name: value for name, value in given.items() if name in names}
         models = {name: value for name, value in given.items() if name not in names}

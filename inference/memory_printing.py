@@ -91,7 +91,7 @@ def print_facts(facts: Sequence[Fact], score: bool = False) -> None:
 
 
 def print_turns(turns: Sequence[Turn], as_json: bool) -> None:
-    """Print turns, one a line: episode, kind, speaker, time, source, whether evidence, text."""
+    """Print turns, one a line: episode, kind, speaker, time, source, whether recalled, text."""
     if as_json:
         print_json([dataclasses.asdict(turn) | {"recalled": turn.recalled} for turn in turns])
         return
@@ -218,7 +218,7 @@ def _entities(entities: Iterable[QuestionEntity]) -> list[Json]:
 def step_cells(number: str, trace: StepTrace) -> tuple[str, str, str, str]:
     """Return a step in four cells: number, text, names that it starts at, what it found.
 
-    Of guessed answers nothing is shown, nor are later steps shown filled with them.
+    Guessed answers are not shown, neither for their step nor in the texts of later steps.
     """
     starts = [entity.name for clue in trace.clues[:1] for entity in clue.start or ()]
     revised = " (revised)" if trace.step.why == "revised" else ""
@@ -254,7 +254,7 @@ def _theme_row(theme: RecalledTheme) -> list[object]:
 
 
 def behind_line(sources: Sequence[str | None]) -> str:
-    """Name the sources whose themes do not show what was remembered last."""
+    """Name the sources whose latest texts are in no theme yet."""
     named = ", ".join("(no source)" if s is None else s for s in sources[:MAX_SOURCES])
     more = f" and {len(sources) - MAX_SOURCES} more" if len(sources) > MAX_SOURCES else ""
     return f"themes are older than what {named}{more} say; `turngraph memory themes` makes them"
@@ -294,7 +294,7 @@ def print_recollection(recollection: Recollection, num_facts: int | None = None)
 
 
 def answer_line(answer: ReadAnswer) -> str:
-    """Describe a reader's answer in one line: text, how sure it is, where the answer stands."""
+    """Describe a reader's answer in one line: text, probability, and the fact that contains it."""
     sure = [] if answer.confidence is None else [f"confidence {answer.confidence:.2f}"]
     sure = sure or [f"probability {answer.probability:.2f}, not calibrated"]
     if answer.withheld is None and answer.span is not None:
@@ -303,7 +303,7 @@ def answer_line(answer: ReadAnswer) -> str:
 
 
 def _log_remarks(recollection: Recollection) -> None:
-    """Log what a reader must know of how it was found."""
+    """Log remarks about how the facts were found."""
     if recollection.behind:
         logger.info("%s", behind_line(recollection.behind))
     dropped = sum(sub.dropped for sub in recollection.plan.subs) if recollection.plan else 0
@@ -312,7 +312,7 @@ def _log_remarks(recollection: Recollection) -> None:
     if recollection.no_answer:
         return
     if recollection.without_themes:
-        logger.info("no themes: all facts are searched by similarity in their place")
+        logger.info("no themes: all facts are searched by similarity instead")
     elif recollection.by_similarity:
         logger.info("the question names nothing known: facts by similarity alone")
 

@@ -36,14 +36,14 @@ USED = {
     "lm": ("model", "device"),
     "endpoint": ("model", *SERVER_OPTIONS),
 }
-"""Options of models that go with a planner."""
+"""Planner -> the options of models that it uses."""
 
 
 def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None:
     """Add the options of questions that are asked by a plan of steps.
 
     Args:
-        parser: of the command.
+        parser: parser of the command.
         positive: type of a whole number from 1.
     """
     parser.add_argument(
@@ -57,16 +57,16 @@ def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], 
     parser.add_argument(
         "--over",
         choices=("both", "facts", "episodes"),
-        help="what is ranked: facts, episodes (whole texts) by PageRank, or both, fused (both; with"
-        " --plan, --mixture or --forbidden facts)",
+        help="what is ranked: facts, episodes (whole texts) by PageRank, or both, fused; default:"
+        " both, with --plan, --mixture or --forbidden facts",
     )
     parser.add_argument(
         "--reader",
         nargs="?",
         const=READER,
         metavar="CHECKPOINT",
-        help="a checkpoint that answers the question from what was found, without a name the one"
-        " that comes with the package; with --plan also the steps",
+        help="a checkpoint that answers the question from the facts that were found, with --plan"
+        " also the steps; without CHECKPOINT the reader that comes with the package",
     )
     parser.add_argument(
         "--abstain_below",
@@ -136,8 +136,8 @@ def local_extractor(
     """Load a local LM that extracts; imports torch.
 
     Args:
-        name: of the LM.
-        device: on which it runs.
+        name: name of the LM.
+        device: device on which it runs.
         relations, classes: as in ``ModelExtractor``.
     """
     from turngraph.data.memory_graph.extract.local_lm import LmExtractor

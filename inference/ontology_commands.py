@@ -37,8 +37,8 @@ class TypedTerms:
     """The ontology of the statements that a command remembers.
 
     Args:
-        ontology: its functional properties supersede.
-        relations, classes: those that an LM may use.
+        ontology: a new value of one of its functional properties supersedes the old one.
+        relations, classes: relations and classes that an LM may use.
     """
 
     ontology: Ontology
@@ -305,13 +305,13 @@ def typed_page(
     """Return what the typed facts add to a page, as arguments of ``export_html``.
 
     Args:
-        store: of an open graph.
-        classes: the class of each object that has one, by id.
-        question: whose computed answer is shown; None: none is.
+        store: store of an open graph.
+        classes: add the class of each object that has one, by id.
+        question: question whose computed answer is added; None: none.
         ontology, alone: as in ``chosen_ontology``.
 
     Raises:
-        UserError: the question is not computed; says why.
+        UserError: no answer can be computed; the message says why.
     """
     if not classes and question is None:
         return {}

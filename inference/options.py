@@ -23,9 +23,9 @@ class LoadOptions:
     Args:
         base_model: where the base model is now; None: where the config says.
         device: cpu, cuda, ...; None: the first GPU, else the CPU.
-        quantization: of the base model; None: as it was trained on.
+        quantization: quantization of the base model; None: as in training.
         trust_remote_code: names of models whose own Python code may run.
-        corpus: folder of a corpus that questions search besides their pools; None: as trained.
+        corpus: folder of a corpus that is searched in addition to the pools; None: as trained.
     """
 
     base_model: str | None = None
@@ -77,13 +77,13 @@ class AnswerOptions:
 
     Args:
         history: which answers fill the interaction: ``gold``, or those ``predicted`` before.
-        evidence_of: ``other`` gives each conversation another one's evidence, a control.
-        cut_edges: edges that are left out or drawn at random, a control.
+        evidence_of: ``other`` gives each conversation the evidence of another one, as a control.
+        cut_edges: edges that are left out or drawn at random, as a control.
         single_answers_only: leave out questions whose gold answer is a list.
         max_questions: answer a fixed draw of so many; None: all.
         max_new_tokens: longest answer in tokens; None: as training has set it.
         batch_tokens: tokens of one batch: padded prompts and longest answers.
-        batch_size: most questions in one batch; None: as many as ``batch_tokens`` lets in.
+        batch_size: most questions in one batch; None: as many as ``batch_tokens`` allows.
         keep_going: whether what cannot be read or answered becomes an error record.
         abstain_below: confidence below which "not in the evidence" is answered; None: the
             checkpoint's own, if it has one.

@@ -28,7 +28,7 @@ MAX_TOKENS = 1024
 def planner_maker(
     plan: str, limits: PlanSettings, options: Mapping[str, str | float | None]
 ) -> Callable[[MemoryGraph], Planner]:
-    """Return a function that makes a planner for an open graph, which keeps its replies.
+    """Return a function that makes a planner for an open graph; the graph caches its replies.
 
     Args:
         plan: ``lm`` or ``endpoint``.
@@ -107,7 +107,7 @@ def load_planner(
 def local_planner(
     generate: Generate, model: str, limits: PlanSettings, cache: ReplyCache | None = None
 ) -> LocalPlanner:
-    """Return a planner with a local LM, whose replies all have their schema.
+    """Return a planner with a local LM, whose replies always fit their schema.
 
     Args:
         generate: the LM.
@@ -123,12 +123,12 @@ def local_replies(
     cache: ReplyCache | None,
     max_calls: int | None = None,
 ) -> ModelReplies:
-    """Return the replies of a local LM, which all have their schema.
+    """Return the replies of a local LM, which always fit their schema.
 
     Args:
         generate, model, cache: as in ``local_planner``.
-        max_tokens: of a reply.
-        max_calls: of a question; None: any number.
+        max_tokens: most tokens of a reply.
+        max_calls: most calls for a question; None: any number.
     """
     decoding = f"greedy, at most {max_tokens} tokens"
     ask = LmExtractor(generate).ask
@@ -141,7 +141,7 @@ def server_planner(
     """Return a planner that asks a server of the OpenAI chat API at every stage.
 
     Args:
-        settings: of the server and its requests; it retries by itself.
+        settings: settings of the server and its requests; the client retries by itself.
         limits: settings of the plan.
         cache: keeps its replies.
     """

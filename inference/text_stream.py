@@ -18,7 +18,7 @@ class TextStream:
     A word waits until no later token can change it.
 
     Args:
-        prompt: that reads the token ids.
+        prompt: decodes the token ids.
         held: give nothing before the end, as the answer may be withheld.
     """
 

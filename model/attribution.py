@@ -28,11 +28,10 @@ class Attribution(NamedTuple):
     """An answer's log-probability and its gradients.
 
     Args:
-        logprob: log-probability (natural logarithm), summed over the answer's tokens; or the
-            entity's.
-        states: the LM's input at the evidence's positions: node states, or the embeddings of the
-            evidence's tokens where there is no encoder; or the features of a scorer's nodes,
-            [N, D].
+        logprob: natural logarithm of the answer's probability: summed over its tokens, or that of
+            the candidates and spans that are the answer, where the graph ranks answers.
+        states: the input that the gradient refers to, [N, D]: node states or token embeddings at
+            the evidence's positions of the LM's input, or the node features that a scorer reads.
         gradient: gradient of the log-probability with respect to ``states``, [N, D].
         edges: gradient of the log-probability with respect to a factor of 1 on the attention
             weights of each edge, summed over layers and heads, [E]; 0 without GATv2.
@@ -89,11 +88,11 @@ def attribute(model: Explained, batch: BatchLike, entities: Sequence[int] = ()) 
 
 
 def _logprob(model: Explained, batch: BatchLike, entities: Sequence[int], seen: _Seen) -> Tensor:
-    """Return the answer's log-probability; of nodes, record the features that it depends on.
+    """Return the answer's log-probability; where nodes answer, record their features as its input.
 
-    The layers that a reader's nodes come from are not differentiated: a state that has read the
-    question is an input here, as a token's embedding is for the LM. It is normalised: a scorer does
-    not see how long it is, so that before that gradient x input would be 0.
+    The LM layers below a reader's graph are not differentiated: their output states are the input
+    here, as token embeddings are for an LM. The input is taken after normalisation: a scorer does
+    not see the length of a state, so that gradient x input would be 0 before it.
     """
     if isinstance(model, TextLM):
         total: Tensor = model(batch).total
@@ -136,7 +135,7 @@ class _SeenLayer(NamedTuple):
 def _recorded(model: Explained, batch: BatchLike) -> Iterator[_Seen]:
     """Record a forward pass of this thread by hooks, which are removed at the end.
 
-    A server's other threads read prompts with the same model meanwhile.
+    The hooks ignore other threads, which in a server use the same model meanwhile.
     """
     seen, here = _Seen(), get_ident()
 
@@ -173,7 +172,7 @@ def _recorded(model: Explained, batch: BatchLike) -> Iterator[_Seen]:
 
 
 def _differentiable(states: Tensor) -> Tensor:
-    """Return the states with a gradient, even where nothing before them is trained."""
+    """Return states that require a gradient, even where nothing before them is trained."""
     return states if states.requires_grad else states.detach().requires_grad_()
 
 

@@ -188,10 +188,11 @@ def check_device(config: ModelConfig, device: torch.device) -> None:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Tell whether a device multiplies bfloat16 matrices; another CPU takes 3 to 8 times as long.
+    """Tell whether a device has instructions for products of bfloat16 matrices.
 
-    On x86 it has AVX512-BF16 or AMX. oneDNN also takes AVX-512 alone, and converts every number.
-    Where torch is built without oneDNN, the CPU is taken to have them.
+    A CPU without them takes 3 to 8 times as long. On x86 they are AVX512-BF16 or AMX; oneDNN also
+    runs with AVX-512 alone, but then converts every number. If torch is built without oneDNN, a CPU
+    counts as having them.
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return True

@@ -1,4 +1,4 @@
-"""Checks at load that a base model reads prompts as its training and its answers need it.
+"""Checks a loaded base model: it must read prompts in all ways that training and answers need.
 
 Shapes: B rows, T tokens, V vocabulary.
 """
@@ -19,9 +19,9 @@ from turngraph.model.generation import Rows, answer_logprobs, last_column
 PROBE_TOKENS = 12
 """Length of the longer prompt."""
 PADDING = 7
-"""Padding of the shorter one."""
+"""Number of padding tokens before the shorter prompt."""
 MIN_LAYERS = 2
-"""Layers that are run; more where the first layers of each type come later."""
+"""Number of layers that are run; more if a type of layer first occurs later."""
 TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.03}
 """Weights' type -> largest relative change of logits that counts as rounding error."""
 PLAIN_ATTENTION = ("sdpa", "eager")
@@ -42,9 +42,9 @@ _FAILURES = (
 def check_base_model(lm: PreTrainedModel) -> None:
     """Check that a causal LM computes the same logits in every way in which it will be called.
 
-    A few random tokens are read by the first layers, so that it is quick for any size. Embeddings
-    must do in place of token ids, a later token must change nothing before it, a prompt must be the
-    same with padding as alone, and with a cache as without.
+    Only the first layers run, on a few random tokens, so the check is quick for a model of any
+    size. The logits must be the same for embeddings as for token ids, with padding as without, and
+    with a cache as without; a later token must not change the logits before it.
 
     Args:
         lm: the base model, in evaluation mode, without adapters, with its weights.
@@ -87,7 +87,7 @@ def _refused(lm: PreTrainedModel, reason: str) -> UserError:
 
 @contextmanager
 def _first_layers(lm: PreTrainedModel) -> Iterator[None]:
-    """Leave the first layers of a model, of each type at least one; the others come back."""
+    """Cut a model to its first layers, at least one of each type, inside the context."""
     decoder, config = lm.get_decoder(), lm.config.get_text_config()
     kinds = list(getattr(config, "layer_types", None) or [])
     num = max([MIN_LAYERS, *(kinds.index(kind) + 1 for kind in set(kinds))])
@@ -98,7 +98,7 @@ def _first_layers(lm: PreTrainedModel) -> Iterator[None]:
         for name, stack in part.named_children()
         if isinstance(stack, nn.ModuleList) and len(stack) == whole > num
     ]
-    if len(found) != 1:  # all layers, then, which is right as well
+    if len(found) != 1:  # the stack of layers is not found: run all of them
         yield
         return
     ((part, name, stack),) = found
@@ -140,7 +140,7 @@ def _last_logits(lm: PreTrainedModel, ids: Tensor, embeddings: Tensor, last: int
 
 
 def _change(one: Tensor, other: Tensor) -> Tensor:
-    """Return the largest relative change of a token's logits, up to what softmax ignores."""
+    """Return the largest relative change of a token's logits; a shift of all of them is ignored."""
     one, other = (logits - logits.mean(-1, keepdim=True) for logits in (one, other))
     largest: Tensor = ((one - other).norm(dim=-1) / other.norm(dim=-1)).max()
     return largest

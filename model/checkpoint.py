@@ -70,7 +70,7 @@ def _saved(part: nn.Module) -> dict[str, Tensor]:
 
 
 def save_weights(model: EvidenceModel, weights: dict[str, Tensor], folder: Path) -> None:
-    """Write the weights of ``trained_weights``, of adapter and encoder, into a folder."""
+    """Write weights that ``trained_weights`` has returned into a folder, one file for each part."""
     folder.mkdir(parents=True, exist_ok=True)
     part = {
         name: {
@@ -158,7 +158,7 @@ def _write_manifest(model: EvidenceModel, config: Config, folder: Path) -> None:
 
 
 def is_replaceable(folder: Path) -> bool:
-    """Whether a checkpoint may take a name: it is free, an empty folder's, or a checkpoint's.
+    """Tell whether a path may become a checkpoint: it is free, an empty folder, or a checkpoint.
 
     Raises:
         OSError: the folder cannot be read.
@@ -177,7 +177,7 @@ def replace_folder(new: Path, folder: Path) -> None:
         OSError: something other than a checkpoint has the name, or it cannot be renamed.
     """
     if not is_replaceable(folder):
-        raise FileExistsError(errno.EEXIST, "no checkpoint, it is not replaced", str(folder))
+        raise FileExistsError(errno.EEXIST, "not a checkpoint, so it is not replaced", str(folder))
     if not folder.exists():
         os.rename(new, folder)
         return
@@ -193,7 +193,7 @@ def replace_folder(new: Path, folder: Path) -> None:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file in a folder but its manifest and model card, by its name."""
+    """Return file name -> SHA-256 of all files in a folder but its manifest and its model card."""
     found = (path for path in folder.rglob("*") if path.is_file())
     names = sorted(str(path.relative_to(folder)) for path in found)
     return {name: file_hash(folder / name) for name in names if name not in (MANIFEST, CARD)}
@@ -348,8 +348,8 @@ def load_checkpoint(
             setting is ignored.
 
     Raises:
-        UserError: a file is missing or changed (by hash), or the base model's weights are
-            others than in training (by fingerprint).
+        UserError: a file is missing or changed (by hash), or the base model's weights differ from
+            those in training (by fingerprint).
     """
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = read_checkpoint(checkpoint)

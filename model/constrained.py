@@ -228,7 +228,7 @@ class Constraint(LogitsProcessor):
 def smallest_value(schema: dict[str, Any]) -> Any:
     """Return the smallest value of a schema, with one item in every list.
 
-    Closing a reply adds at most as much text.
+    Closing a reply adds at most as much text as this value has.
     """
     kind = schema["type"]
     if kind == "object":

@@ -71,7 +71,7 @@ def share_one_arena() -> bool:
 
 @functools.cache
 def _malloc_trim() -> Callable[[int], int] | None:
-    """Return glibc's function, None where the system has another allocator."""
+    """Return glibc's ``malloc_trim``; None if the system has another allocator."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):

@@ -116,7 +116,7 @@ def shard(model: EvidenceModel, device: torch.device) -> EvidenceModel:
     num_processes = distributed.get_world_size()
     mesh = init_device_mesh(device.type, (num_processes,))
     layers = decoder_layers(model.causal_lm) if model.lm is not None else []
-    graphs = [  # the parts that are called: a reader calls its scorer, and all else by itself
+    graphs = [  # modules whose ``forward`` runs: of a reader's graph, only the scorer's does
         part.scorer if isinstance(part, GraphAtLayer) else part
         for part in model.graph_parts.values()
     ]

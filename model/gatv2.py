@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 CPU_BLOCK, GPU_BLOCK = 2**18, 2**25
-"""Elements in a block of edges: few enough for a CPU's cache; for a GPU all edges of one question
-of ConvMix in one block of 128 MiB, so that it need not be waited for."""
+"""Elements in a block of edges. A CPU's block fits into its cache. A GPU's block, 128 MiB in
+float32, holds all edges of one ConvMix question, so that the host need not wait for the GPU."""
 
 
 class GATv2Layer(nn.Module):
@@ -45,8 +45,8 @@ class GATv2Layer(nn.Module):
         share_weights: use one matrix for W_l and W_r.
         num_edge_types: number of edge types; each, and self-loops as one more type, has a vector,
             initially zero, that is added to W_l x_j in attention and message. 0: no types.
-        loop_free: no input has self-loops, so that none are looked for: a GPU would have to be
-            waited for.
+        loop_free: the caller promises that no input has self-loops. They are then not searched for,
+            which would make the host wait for a GPU.
 
     Raises:
         ValueError: heads or dropout are out of range.
@@ -200,8 +200,8 @@ def with_self_loops(edge_index: Tensor, num_nodes: int, loop_free: bool = False)
 def _distinct(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return the different values, ascending, and the place of each value among them, [E].
 
-    ``torch.unique`` returns only as many as there are, for which a GPU has to be waited for. Here
-    there are E, the last ones zeros that no place refers to.
+    The result is padded to E values with zeros that no place refers to. ``torch.unique`` pads
+    nothing, and so the host waits for a GPU to count the values.
     """
     ordered, order = values.sort(stable=True)
     is_new = torch.ones_like(ordered, dtype=torch.bool)

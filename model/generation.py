@@ -21,9 +21,9 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 IGNORED_LABEL = -100
 PROPOSALS_AT_ONCE = 16
-"""Most proposals per forward pass, where a batch has fewer prompts."""
+"""Most proposals per forward pass, unless a batch has more prompts."""
 TOKENS_AT_ONCE = 2**14
-"""Most prompt tokens per forward pass over proposals, where a batch has fewer prompts."""
+"""Most prompt tokens per forward pass over proposals, unless the prompts of a batch have more."""
 COPIED_ON_WRITE = {DynamicLayer, DynamicSlidingWindowLayer}
 """Cache layers that never write in place, so that a shallow copy is safe."""
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
@@ -95,7 +95,7 @@ class PreallocatedLayer(DynamicLayer):
 
 
 class Decoder(Protocol):
-    """What generates: a causal LM of transformers, PEFT's wrapper of one, or one that is called so.
+    """An LM that can generate: a causal LM of transformers, PEFT's wrapper, or a ``ReaderDecoder``.
 
     It also has ``_is_stateful``, whether it keeps other states than keys and values.
     """

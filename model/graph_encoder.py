@@ -87,7 +87,7 @@ class GraphEncoder(nn.Module):
         if len(node_ids):
             difference = (states - embedded).detach().norm(dim=1)
             size = embedded.detach().norm(dim=1).clamp_min(1e-6)
-            # not a number yet, for which a GPU would have to be waited for at every batch
+            # still a tensor: for a number, the host would wait for the GPU at every batch
             self.relative_change = (difference / size).mean()
         return states
 

@@ -97,7 +97,7 @@ class Loss(NamedTuple):
 
 
 class EvidenceModel(nn.Module):
-    """A model that answers questions from evidence: what the kinds of models share.
+    """Base class of the models, which answer questions from evidence.
 
     Args:
         config: base model, LoRA, graph.
@@ -112,7 +112,7 @@ class EvidenceModel(nn.Module):
     """
 
     writes = True
-    """Whether the model writes answers, or only ranks those that it finds."""
+    """Whether the model generates text; False: it only ranks candidate answers of the evidence."""
 
     def __init__(self, config: ModelConfig, base: PreTrainedModel | None = None) -> None:
         super().__init__()
@@ -420,8 +420,8 @@ class NodeRanker(EvidenceModel):
         """Score each candidate within its example.
 
         Args:
-            batch: with candidates.
-            features: of its nodes, [N, D]; None: ``features(batch)``.
+            batch: a batch with candidates.
+            features: features of its nodes, [N, D]; None: ``features(batch)``.
         """
         assert batch.candidates is not None, "built without mentions"
         features = self.features(batch) if features is None else features
@@ -439,12 +439,12 @@ class NodeRanker(EvidenceModel):
 
 @dataclass
 class Read:
-    """What a reader has read of a batch, up to the graph's layer.
+    """Output of a reader's layers 1 to L, and of its graph, for a batch.
 
     Args:
-        states: of all tokens after layer L, [T, D].
-        scores: of the nodes.
-        recorder: keys and values of layers 1 to L; None: they were not kept.
+        states: states of all tokens after layer L, [T, D].
+        scores: scores of the nodes.
+        recorder: keys and values of layers 1 to L; None if they were not recorded.
     """
 
     states: Tensor
@@ -479,16 +479,16 @@ class Reader(EvidenceModel):
         return {"graph": self.graph}
 
     def read(self, batch: BatchLike, record: bool = False) -> Read:
-        """Read the passages of a batch after their questions, and score their nodes.
+        """Run layers 1 to L over the questions and passages of a batch, and score the nodes.
 
         Args:
-            batch: with a reading.
-            record: keep keys and values, to write answers.
+            batch: a batch laid out for a reader.
+            record: also return keys and values, which generation needs.
         """
         return self._read(batch, record)
 
     def _read(self, batch: BatchLike, record: bool = False) -> Read:
-        """Read as ``read`` does: sharded weights that it has gathered are not let go at its end."""
+        """Do the work of ``read``; unlike it, do not shard weights again that FSDP has gathered."""
         reading = _reading(batch)
         recorder = Recorder() if record else None
         with self._autocast():
@@ -506,8 +506,8 @@ class Reader(EvidenceModel):
         """Score candidates and spans as answers.
 
         Args:
-            batch: with a reading.
-            features: of its nodes, [N, D]; None: ``features(batch)``.
+            batch: a batch laid out for a reader.
+            features: features of its nodes, [N, D]; None: ``features(batch)``.
         """
         return self._scores(batch, self.features(batch) if features is None else features)
 
@@ -519,9 +519,11 @@ class Reader(EvidenceModel):
         return found
 
     def rows(self, batch: BatchLike, read: Read, padded_left: bool) -> tuple[Above, Tensor]:
-        """Choose the passages that go on; return their rows, and the states of all tokens, [T, D].
+        """Choose the passages that the layers above L read; return the rows of these layers.
 
-        What the graph says of a node is added to its state.
+        Returns:
+            The rows, and the states of all tokens, to which the graph's output for the nodes is
+            added, [T, D].
         """
         reading, candidates = _reading(batch), batch.candidates
         assert candidates is not None, "built without mentions"
@@ -598,9 +600,9 @@ class Reader(EvidenceModel):
 
         Args:
             batch, max_new_tokens, end_id, on_token: as in ``EvidenceModel.generate``.
-            past: unused: the passages of the next turn are other ones, and are read after another
-                question.
-            read: what was read of the batch, with keys and values; None: it is read here.
+            past: unused: the next turn has another question and other passages, so that no prefix
+                can be reused.
+            read: result of ``self.read(batch, record=True)``; None: it is computed here.
         """
         ends = torch.tensor(self.end_ids(end_id), device=batch.input_ids.device)
         with self.decoding():

@@ -27,8 +27,9 @@ from turngraph.model.generation import (
 from turngraph.model.graph_lm import BatchLike, TextLM
 
 SPARE = 64
-"""Columns that a store has left when it is laid out anew, or an eighth of them if that is more; and
-a quarter of the rows. So it is at most 1.5 times as large as what is in it, and these columns."""
+"""Fewest spare columns of a store when it is allocated anew. It gets these, or an eighth of its
+columns if that is more, and a quarter more rows. So it is at most 1.5 times as large as its
+content, plus these columns."""
 
 
 @dataclass(eq=False)
@@ -89,7 +90,7 @@ class JoinedLayer(DynamicLayer):
         """Keep some rows, in the given order, and the last ``longest`` columns."""
         if not self._stores:  # the layer shares another layer's keys and values
             return
-        if not indices:  # nothing stays allocated while nobody asks
+        if not indices:  # without rows nothing stays allocated
             self._stores = [store.new_empty(0, *store.shape[1:]) for store in self._stores]
             self._end = longest = 0
         self._begin = self._end - longest
@@ -155,8 +156,8 @@ class RunningBatch:
             past: prefix cache of the conversation; it is read and updated.
 
         Returns:
-            The row; it is among ``rows`` unless it is done. If an error is raised, it is not, and
-            the others go on.
+            The row, which is in ``rows`` unless it is done. After an error it is not in ``rows``,
+            and the other rows can go on.
         """
         assert len(batch.input_ids) == 1, "one prompt at a time"
         with self.model.decoding():
@@ -178,7 +179,7 @@ class RunningBatch:
         if not row.done:
             try:
                 self._join(cache)
-            except BaseException:  # out of memory in some layer: the others have the row
+            except BaseException:  # out of memory in one layer: the layers before it drop the row
                 self.drop([])
                 raise
             self.rows.append(row)

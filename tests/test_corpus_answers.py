@@ -116,5 +116,5 @@ def test_a_retriever_needs_vectors_of_its_encoder(folder: Path, tmp_path: Path) 
     examples = fused.conversation(Conversation("c", "", BARE.turns))
     assert all(len(one.evidence) == 4 for one in examples)
     for of_pools in ("links", "eigen"):
-        with pytest.raises(ValueError, match=rf"'?{of_pools}'? given, searches no evidence"):
+        with pytest.raises(ValueError, match=rf"'?{of_pools}'? given, must be bm25, dense or rrf"):
             EvidenceConfig(corpus="x", retriever=of_pools)  # type: ignore[arg-type]

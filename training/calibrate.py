@@ -13,7 +13,7 @@ from turngraph.data.scoring.confidence import Calibration, expected_error, featu
 
 logger = logging.getLogger(__name__)
 MIN_OF_EACH = 10
-"""Right and wrong answers that a fit needs, so that none is invented from a handful."""
+"""Fewest right answers, and fewest wrong ones, that a fit needs."""
 FOLDS = 5
 
 
@@ -26,8 +26,8 @@ def calibrate(records: Sequence[Json]) -> Calibration | None:
         records: prediction records of tune questions, with ``hit_at_1``.
 
     Returns:
-        The calibration; None, and a log line why, if fewer than ``MIN_OF_EACH`` answers are right,
-        or wrong, or a fit without some conversations sees only one of the two.
+        The calibration. None, and a log line with the reason, if fewer than ``MIN_OF_EACH`` answers
+        are right, fewer are wrong, or all answers of a cross-validation fit are one of the two.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GroupKFold, cross_val_predict

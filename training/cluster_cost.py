@@ -21,7 +21,7 @@ from turngraph.training.model_cost import PASSAGE_TOKENS, Cost, Sizes, cost_of
 ASSUMED_SHARE = 0.40
 """Operations of a step over the GPU's peak in bfloat16: an assumption, nothing was measured."""
 LAUNCH_SECONDS = 5e-6
-"""Between two kernels that Python launches: an assumption, nothing was measured."""
+"""Time between two kernel launches from Python: an assumption, nothing was measured."""
 USABLE = 0.92
 """Share of a GPU's memory for tensors; the rest is CUDA's own, and gaps."""
 GPUS_PER_NODE = 8
@@ -64,7 +64,7 @@ class Gpus(NamedTuple):
 
     Args:
         name: a name of ``CHIPS``.
-        num_gpus: all of them.
+        num_gpus: number of GPUs, of all nodes together.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Gpus(NamedTuple):
 
     @property
     def chip(self) -> Chip:
-        """The kind."""
+        """The GPU's data sheet."""
         return CHIPS[self.name]
 
     @property
@@ -121,10 +121,10 @@ def plan(config: Config, cost: Cost, gpus: Gpus, sharded: bool, share: float) ->
     """Return the estimate of a run.
 
     Args:
-        config: of the run.
-        cost: of its model.
-        gpus: what it runs on.
-        sharded: FSDP2; False: data parallelism, or one GPU.
+        config: config of the run.
+        cost: cost of its model.
+        gpus: GPUs that it runs on.
+        sharded: True: FSDP2; False: data parallelism, or one GPU.
         share: operations of a step over the GPU's peak.
     """
     chip, settings, model = gpus.chip, config.training, config.model
@@ -152,11 +152,11 @@ def exchange_bytes(cost: Cost, gpus: Gpus, sharded: bool, batches: int, recomput
     """Return the bytes that a GPU sends to others in a step.
 
     Args:
-        cost: of the model.
-        gpus: all of them.
-        sharded: FSDP2, which gathers each layer once a pass and adds gradients up once a batch;
-            False: data parallelism, which adds them up once a step, and sends the sums back.
-        batches: of one GPU in a step.
+        cost: cost of the model.
+        gpus: all GPUs of the run.
+        sharded: True: FSDP2, which gathers each layer once a pass and adds gradients up once a
+            batch; False: data parallelism, which adds them up once a step, and sends the sums back.
+        batches: number of batches of one GPU in a step.
         recomputed: whether layers are computed again in the backward pass.
     """
     part, gradients = (gpus.num_gpus - 1) / gpus.num_gpus, 4 * cost.trained
@@ -167,7 +167,7 @@ def exchange_bytes(cost: Cost, gpus: Gpus, sharded: bool, batches: int, recomput
 
 
 def example_sizes(config: Config) -> tuple[Sizes, Sizes]:
-    """Return the usual and the longest example that a config makes, as far as it says."""
+    """Return the sizes of a usual and of the longest example, estimated from a config."""
     evidence = config.in_training.evidence
     usual = PASSAGE_TOKENS * evidence.top_k
     most = evidence.max_nodes or 2 * usual
@@ -211,7 +211,7 @@ def cluster_lines(config: Config, text: str) -> list[str]:
     ]
     if 0 < cost.layer < cost.lm.num_layers:
         most = "all" if cost.kept is None else f"up to {cost.kept}"
-        lines.append(f"              above layer {cost.layer} of the LM {most} of the nodes")
+        lines.append(f"              the LM's layers above {cost.layer} read {most} of the nodes")
     for kind, one in plans.items():
         total, room = sum(one.memory.values()), USABLE * gpus.chip.memory
         parts = ", ".join(f"{name} {_gb(size)}" for name, size in one.memory.items())

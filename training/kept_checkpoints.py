@@ -19,10 +19,10 @@ NAMES = ("best", "last", "step_*")
 
 
 def check_ours(output: Path) -> None:
-    """Check that what has the name of a checkpoint is one; nothing else is replaced or removed.
+    """Check that ``best`` and ``last`` are checkpoints, or missing, so that a run may replace them.
 
     Raises:
-        UserError: a folder or file is something else.
+        UserError: one of them is something else.
     """
     for name in ("best", "last"):
         if not is_replaceable(output / name):
@@ -73,7 +73,7 @@ def keep_newest(output: Path, last: str, num: int, step: int) -> None:
 def newest_checkpoint(output: Path) -> Path | None:
     """Return the resumable checkpoint with the most steps; None if there is none.
 
-    A damaged one is passed over, with a warning, for an older one that is intact.
+    A damaged checkpoint is skipped, with a warning, if another one is intact.
 
     Raises:
         UserError: all are damaged. A run that started at step 0 would replace what is left of
@@ -97,5 +97,5 @@ def newest_checkpoint(output: Path) -> Path | None:
             f"training.output starts from the weights of one, such as {output / 'best'}"
         )
     for one in damage:
-        logger.warning("passed over, an earlier checkpoint is resumed: %s", one)
+        logger.warning("damaged checkpoint skipped, another one is resumed: %s", one)
     return max(found)[2] if found else None

@@ -16,8 +16,8 @@ from turngraph.model.checkpoint import commit
 
 logger = logging.getLogger("train")
 TIMEOUT = timedelta(hours=4)
-"""Timeout of collective operations: the others wait while the first process builds all examples,
-which may take longer than the ten minutes that are the default on GPUs."""
+"""Timeout of collective operations: all other processes wait while the first one builds all
+examples, which may take longer than ten minutes, the default on GPUs."""
 
 
 def make_accelerator() -> Accelerator:

@@ -71,11 +71,11 @@ class Cost:
         per_node: bytes of activations of the encoder for each node.
         fixed: bytes that a step needs whatever its batch is.
         launches: kernels of the LM's forward and backward pass, without compiling.
-        layer: of a reader's graph; 0: no reader.
-        kept: most nodes that go on above it; None: all.
-        per_prefix: bytes of the copies of a prefix token's keys and values that a reader's passage
-            keeps.
-        per_pair: bytes of a reader's mask for a token of a passage and one that it may see.
+        layer: number of LM layers below a reader's graph; 0: no reader.
+        kept: most nodes that the layers above the graph read; None: all.
+        per_prefix: bytes of keys and values that a reader copies for each prefix token and passage.
+        per_pair: bytes of a reader's attention mask for each token of a passage and token that it
+            may see.
     """
 
     lm: LmShape
@@ -104,8 +104,8 @@ class Cost:
     def work(self, sizes: Sizes) -> list[tuple[LmShape, Work]]:
         """Return parts of the LM, each with what it computes of one example.
 
-        Below a reader's graph all other text is taken to precede the passages. A passage sees it
-        and itself, and so does the answer.
+        Below a reader's graph, all other text is assumed to precede the passages. Each passage, and
+        the answer, attends to that text and to itself.
         """
         if not self.layer:
             return [(self.lm, useful([sizes.tokens], sizes.answer))]
@@ -129,8 +129,8 @@ class Cost:
         """Return the bytes that a GPU holds between steps.
 
         Args:
-            processes: that share all weights by FSDP2; 1: each has all.
-            layers: decoder layers.
+            processes: number of processes that share all weights by FSDP2; 1: not sharded.
+            layers: number of decoder layers.
         """
         whole = 0.0 if processes == 1 else 2 * self.frozen / layers  # a layer, and the next one
         return {
@@ -143,15 +143,17 @@ class Cost:
 
 
 def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
-    """Return a model's cost, by a step on the meta device.
+    """Return a model's cost, counted in a step on the meta device.
 
     Args:
         config: names a model whose sizes are known (``model.known_shapes``), or whose config can
             be read.
-        tokens: of the example whose activations are counted; they grow with their number.
+        tokens: length of the example whose activations are counted; the cost of a token is their
+            mean.
 
     Raises:
-        UserError: the model's config cannot be found, or nodes of layer 0 answer, without an LM.
+        UserError: the model's config cannot be found, or the model has no LM (``answers: nodes``
+            and ``layer: 0``).
     """
     if config.answers == "nodes" and not config.layer:
         raise UserError("config field model.answers: 'nodes' given, --for_gpu is for LMs")
@@ -200,7 +202,7 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
 
 
 def _shapes_of(config: ModelConfig) -> PreTrainedModel:
-    """Return the base model without values; its attention keeps what fused kernels keep."""
+    """Return the base model on the meta device; its attention keeps what a fused kernel keeps."""
     AttentionInterface.register(ATTENTION, _attention)
     known = known_config(config.base_model)
     if known is None:

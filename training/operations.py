@@ -30,7 +30,7 @@ class LmShape:
     lora: int
 
     def divided(self, layer: int) -> tuple[LmShape, LmShape]:
-        """Return the sizes of the layers up to one, and of those above it with the output."""
+        """Return the sizes of layers 1 to ``layer``, and of the layers above it with the output."""
         share = 1 - layer / self.num_layers
         body, lora = round(share * self.body), round(share * self.lora)
         below = LmShape(layer, self.width, self.body - body, 0, self.lora - lora)

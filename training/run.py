@@ -208,7 +208,7 @@ class Run:
         kept = "weights are not finite, nothing is saved"
         if not report["not_finite_weights"]:
             self.save_last()
-            kept = f"the weights before it are in {self.output / 'last'}"
+            kept = f"the weights before this step are in {self.output / 'last'}"
         raise UserError(
             f"step {step.index + 1}: loss {loss}, gradient norm {norm}; {kept}, "
             f"batches {keys}, statistics in {self.output / name}"

@@ -144,7 +144,7 @@ def start_afresh(output: Path) -> None:
     """Remove the checkpoints and logs of earlier runs, and nothing else.
 
     Raises:
-        UserError: something else has the name of a checkpoint or of the log.
+        UserError: a path with the name of a checkpoint or of the log is something else.
     """
     undo_killed_save(output)
     check_ours(output)
@@ -169,8 +169,9 @@ def find_resumable(
         anyway: allow the fields of ``ON_REQUEST`` to differ.
 
     Raises:
-        UserError: the checkpoint has another config or other data; names the fields. Or what has
-            the name of a checkpoint or of the log is something else. Or no checkpoint is intact.
+        UserError: the checkpoint has another config (the message names the fields) or other data;
+            no checkpoint is intact; or a path with the name of a checkpoint or of the log is
+            something else.
     """
     undo_killed_save(output)
     check_ours(output)
@@ -192,8 +193,8 @@ def find_resumable(
         raise UserError(_conflict_message(folder, conflicts))
     if progress.data != data:
         raise UserError(
-            f"{folder}: trained on other data: the examples of data.train have changed since, or "
-            "data.draw_seed; --fresh starts over, another training.output keeps both"
+            f"{folder}: trained on other data: the examples of data.train or data.draw_seed have "
+            "changed since; --fresh starts over, another training.output keeps both"
         )
     if accepted := changed.keys() & ON_REQUEST:  # new values may ask for more steps
         progress.finished = False

@@ -96,7 +96,7 @@ def _tensorboard(output: Path, step: int) -> SummaryWriter | None:
 
 
 def check_log(path: Path) -> None:
-    """Check that a file, if it is there, is the log of a run, which a run may cut or remove.
+    """Check that a file, if it exists, is the log of a run, so that a run may cut or remove it.
 
     Raises:
         UserError: it is something else.
@@ -120,7 +120,7 @@ def _truncate(path: Path, num_lines: int) -> int:
             "from %d on, which are lost, are taken again",
             *(path, max(steps), min(steps)),
         )
-    # in place, as what stays is its beginning: a kill leaves it as it was, or as it should be
+    # in place: what stays is the file's beginning, so that a kill leaves the old or the cut log
     with writing(path), open(path, "ab") as file:
         if lost:
             file.truncate(sum(len(raw) for _, raw in kept))

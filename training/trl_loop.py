@@ -1,4 +1,4 @@
-"""Trains a text row with TRL's SFTTrainer instead of our loop: ``training.loop: trl``.
+"""Trains a text model with TRL's SFTTrainer instead of our loop: ``training.loop: trl``.
 
 Both loops share everything up to token ids and labels: questions, evidence, prompt, base model,
 initial LoRA weights, order of the examples, Adam and the learning-rate schedule (TRL's own starts

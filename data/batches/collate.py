@@ -76,8 +76,8 @@ class Batch:
             count on the right and has 0 on the left.
         node_mask: True on evidence tokens, [B, T]; the k-th True in row-major order is
             node k of the batch, or the k-th node that is ``in_prompt``.
-        node_places: places of the True in ``node_mask``, counted row after row. A GPU would have
-            to be waited for to find them, and those of the labels, there.
+        node_places: places of the True in ``node_mask``, counted row after row. These, and those of
+            the labels, are found on the CPU: on a GPU the host would have to wait for them.
         labels: the answer's ids at their own positions, -100 elsewhere, [B, T].
         answer_places: places of the tokens before each label, counted row after row, [A].
         answer_columns: the columns of these places, ascending, each once, [K].
@@ -88,7 +88,7 @@ class Batch:
         padded_right: whether all padding follows the examples, so that no token of a causal LM
             attends to it.
         candidates: candidate answers; None if the graphs have no mentions.
-        reading: the same tokens as a reader reads them; None where no reader does.
+        reading: the same tokens laid out for a reader; None for other models.
     """
 
     input_ids: Tensor
@@ -115,7 +115,7 @@ class Batch:
         return replace(self, **tensors, candidates=candidates, reading=reading)
 
     def pinned(self) -> Batch:
-        """Return the batch in memory from which a GPU copies while the program goes on."""
+        """Return the batch in pinned memory, from which a GPU copies asynchronously."""
         candidates = self.candidates
         if candidates is not None:
             candidates = replace(candidates, **_each(candidates, Tensor.pin_memory))
@@ -256,9 +256,9 @@ def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates 
 
 
 def with_gold_candidates(examples: Sequence[Example], path: str | None) -> list[Example]:
-    """Return the examples that nodes can learn from: a passage has a gold answer.
+    """Return the examples whose passages have a gold answer; a scorer can learn only from these.
 
-    The others have no loss, so that computing them would be wasted. Logs how many there are.
+    A scorer has no loss on the others. A log line counts them.
 
     Args:
         examples: training examples with mentions; at least one.

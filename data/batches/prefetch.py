@@ -68,7 +68,7 @@ def steps(
         rank: index of this process.
         world: number of processes; they share the batches of every step.
         packed: concatenate the examples of a batch in one row.
-        pinned: put the tensors where a GPU copies them from while the program goes on.
+        pinned: put the tensors into pinned memory, from which a GPU copies asynchronously.
     """
 
     def make(index: int) -> Step:

@@ -42,7 +42,7 @@ class Segments:
         return replace(self, **_each(self, lambda tensor: tensor.to(device, non_blocking=True)))
 
     def pinned(self) -> Segments:
-        """Return the segments in memory from which a GPU copies while the program goes on."""
+        """Return the segments in pinned memory, from which a GPU copies asynchronously."""
         return replace(self, **_each(self, Tensor.pin_memory))
 
 
@@ -57,8 +57,8 @@ class Reading:
         examples: index of each token's example, [T].
         passages: index of each token's passage among those of the batch, [T]; -1 outside passages.
         owners: index of each passage's example, [passages].
-        num_read: number of tokens in the passages of each example; known here, so that a GPU need
-            not be waited for the length of a row.
+        num_read: number of tokens in the passages of each example; a list, so that the host need
+            not wait for a GPU to know the length of a row.
         num_other: number of the other tokens of each example.
         prefixes: index of each prefix token, [B, P]; 0 on padding.
         segments: passages and suffixes, by length.
@@ -90,7 +90,7 @@ class Reading:
         return replace(self, **moved, segments=[part.to(device) for part in self.segments])
 
     def pinned(self) -> Reading:
-        """Return the batch in memory from which a GPU copies while the program goes on."""
+        """Return the batch in pinned memory, from which a GPU copies asynchronously."""
         pinned = _each(self, Tensor.pin_memory)
         return replace(self, **pinned, segments=[part.pinned() for part in self.segments])
 
@@ -103,7 +103,7 @@ def lay_out(
     Args:
         examples: at least one.
         targets: token ids of each example's answer, empty to generate.
-        prefix_start: number of tokens of a prefix before its dialogue, whose tokens are nodes.
+        prefix_start: number of prefix tokens before the dialogue; those of the dialogue are nodes.
     """
     parts: dict[str, list[np.ndarray]] = {}
     segments: list[tuple[int, int, int]] = []  # example, first token, length

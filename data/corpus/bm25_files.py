@@ -50,7 +50,7 @@ def write_bm25(folder: Path, placed: Placed, num_rows: int) -> None:
     """Write the index of a version as ``bm25s`` saves it (BM25+, k1 1.5, b 0.75, delta 1).
 
     Args:
-        folder: to make.
+        folder: folder to make.
         placed: the segments and their rows.
         num_rows: number of the version's passages.
     """

@@ -49,7 +49,7 @@ TASK_BYTES = 1 << 24
 """Bytes of sources, at least, that one process of a cluster reads at a time."""
 
 Read = tuple[NewSource, Unreadable | None]
-"""A source, and why it cannot be read."""
+"""A source, and the error if it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class OnRay:
     """Where sources are read in parallel.
 
     Args:
-        address: of a Ray cluster whose nodes see the corpus and its sources under the same paths;
-            ``local``: this machine.
+        address: address of a Ray cluster whose nodes see the corpus and its sources under the same
+            paths; ``local``: this machine.
         make_encoder: makes the sentence encoder in a process of the cluster; a top-level function,
             or ``functools.partial`` of one.
     """
@@ -90,11 +90,11 @@ class CorpusBuilder:
     """Builds versions of one corpus.
 
     Args:
-        folder: of the corpus.
+        folder: folder of the corpus.
         encoder: makes the vectors of new passages; None: the corpus has none.
         segment: number of passages after which a segment is written.
         keep: number of versions to keep besides the new one.
-        stop: asked between the blocks of a source.
+        stop: request to stop, which is checked between the blocks of a source.
         ray: reads new sources on a cluster; None: in this process.
     """
 
@@ -159,7 +159,9 @@ class CorpusBuilder:
         stored = stored_pieces(self.folder, self.embedder)
 
         def skip(source: SourceFile, error: Unreadable) -> None:
-            if strict or source.name in old:  # it does not vanish because it cannot be read
+            if (
+                strict or source.name in old
+            ):  # a source of the current version must not vanish because it is unreadable
                 raise error
             logger.warning("skipped %s", error)
             skipped.append(error)

@@ -23,7 +23,8 @@ from turngraph.data.types import Evidence, Query, Retrieved
 
 Retriever = Literal["bm25", "dense", "rrf"]
 CANDIDATES = 1_000
-"""Passages whose vectors are compared with the query's after their codes, and that RRF fuses."""
+"""Number of passages that are chosen by their codes, compared by their vectors, and fused by
+RRF."""
 
 
 class CorpusPassages(Sequence[Evidence]):
@@ -59,8 +60,8 @@ class Corpus:
     """One version of a corpus.
 
     Args:
-        folder: that ``turngraph corpus build`` made.
-        number: of the version; None: the current one.
+        folder: folder that ``turngraph corpus build`` made.
+        number: number of the version; None: the current one.
         hashes: check the hashes of all files, which reads them once.
 
     Raises:
@@ -86,7 +87,7 @@ class Corpus:
 
     @cached_property
     def bm25(self) -> EvidenceIndex:
-        """BM25+ of its passages, as a pool of them would have."""
+        """BM25+ index of its passages, equal to that of a pool with the same passages."""
         return EvidenceIndex.of(self.passages, open_bm25(self.version.folder / FOLDER))
 
     @cached_property
@@ -97,12 +98,13 @@ class Corpus:
     def index(
         self, retriever: Retriever, embed: Embed | None = None, embedder: str | None = None
     ) -> CorpusIndex:
-        """Return an index of it.
+        """Return an index of the corpus.
 
         Args:
             retriever: bm25, dense or rrf, as ``evidence.retriever``.
-            embed: the sentence encoder that made its vectors; None for bm25.
-            embedder: its name, to be compared with theirs; None: it is known to be the same.
+            embed: the sentence encoder that made the corpus's vectors; None for bm25.
+            embedder: name of ``embed``, which must be that of the corpus's encoder; None: not
+                checked.
 
         Raises:
             UserError: the retriever needs vectors, and the corpus has none, or has those of

@@ -28,9 +28,9 @@ def sealed_folder(path: Path, manifest: Json) -> Iterator[Path]:
     """Make a folder that appears under its name only when it is complete and on the disk.
 
     Args:
-        path: of the folder, which is not there yet.
-        manifest: what its ``manifest.json`` says besides the sizes and hashes of its files; filled
-            before the block ends.
+        path: path of the folder, which must not exist yet.
+        manifest: content of its ``manifest.json``, to which sizes and hashes of its files are
+            added; it must be complete when the block ends.
     """
     partial = path.with_name(path.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
@@ -112,7 +112,7 @@ def read_object(path: Path) -> Json:
 
 
 def write_object(path: Path, value: Json) -> None:
-    """Write a JSON file at once: readers see the old or the new."""
+    """Write a JSON file atomically: readers see the old or the new content."""
     with whole_file(path) as file:
         json.dump(value, file, ensure_ascii=False, indent=1)
     to_disk(path.parent)

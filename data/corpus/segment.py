@@ -51,7 +51,7 @@ class Segment:
     """A segment, memory-mapped.
 
     Args:
-        folder: of the segment.
+        folder: folder of the segment.
         hashes: check the hashes of its files.
 
     Raises:
@@ -117,9 +117,9 @@ def write_segment(
     """Write a segment.
 
     Args:
-        folder: of the segment, which is not there yet.
-        passages: in order.
-        pieces: the sources that they are of.
+        folder: folder of the segment, which must not exist yet.
+        passages: passages, in the order of the pieces.
+        pieces: the pieces of sources that the passages form.
         vectors: [passages, width]; None: the corpus has none.
         embedder: name of the sentence encoder that made them.
     """

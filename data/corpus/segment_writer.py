@@ -28,7 +28,7 @@ Pieces = list[tuple[Segment, Piece]]
 
 
 class Stopped(Exception):
-    """A build was asked to stop; the same command goes on from its segments."""
+    """Raised when a build was asked to stop; the same command goes on from its segments."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Encoder:
     """The sentence encoder of a corpus with vectors.
 
     Args:
-        name: of the model.
-        embed: texts to unit vectors.
+        name: name of the model.
+        embed: function from texts to unit vectors.
     """
 
     name: str
@@ -61,12 +61,12 @@ class NewSource(NamedTuple):
 def stored_pieces(
     corpus: Path, embedder: str | None, names: Collection[str] | None = None
 ) -> dict[tuple[str, str], Pieces]:
-    """Return what segments have of each source and content, from its begin without a gap.
+    """Return the stored pieces of each source and content, from its first block up to a gap.
 
     Args:
         corpus: folder of the corpus.
         embedder: only segments of this sentence encoder.
-        names: of the segments to look at; None: all.
+        names: names of the segments to look at; None: all.
     """
     found: dict[tuple[str, str], dict[int, tuple[Segment, Piece]]] = defaultdict(dict)
     parent = corpus / "segments"
@@ -98,7 +98,7 @@ class SegmentWriter:
         corpus: folder of the corpus.
         encoder: makes the vectors of the passages; None: the corpus has none.
         segment: number of passages after which a segment is written.
-        stop: asked between the blocks of a source.
+        stop: request to stop, which is checked between the blocks of a source.
     """
 
     corpus: Path
@@ -117,8 +117,8 @@ class SegmentWriter:
         """Add the passages of a source that no segment has yet.
 
         Raises:
-            UserError: a line is wrong, or the file changed meanwhile. What waits of other sources
-                stays.
+            UserError: a line is wrong, or the file changed meanwhile. Collected passages of other
+                sources stay.
             Unreadable: nothing can be read from it.
             Stopped: the stop was requested; what was read is stored.
         """
@@ -154,7 +154,7 @@ class SegmentWriter:
         self.pieces.append(Piece(source, digest, begin, end - begin, is_last, start, count))
 
     def flush(self, vectors: np.ndarray | None = None) -> Segment | None:
-        """Write what waits as a segment."""
+        """Write the collected passages as a segment; None if there are none."""
         if not self.pieces:
             return None
         folder = self.corpus / "segments" / uuid.uuid4().hex

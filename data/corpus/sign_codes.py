@@ -34,8 +34,8 @@ def sign_codes(vectors: np.ndarray) -> np.ndarray:
 def nearest_codes(codes: np.ndarray, code: np.ndarray, num: int) -> np.ndarray:
     """Return the rows whose codes have the smallest Hamming distances, ascending by row.
 
-    Rows at the last distance that is taken are taken by number, so that the result is always the
-    same.
+    Of the rows at the largest distance in the result, those with the smallest numbers are taken, so
+    that the result is always the same.
 
     Args:
         codes: [rows, words].

@@ -35,7 +35,7 @@ _DOC = re.compile(r"<doc\b([^>]*)>\s*")
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 
 Block = Callable[[], list[Evidence]]
-"""Some passages of a source, in order, made when it is called: a resumed build skips blocks."""
+"""Function that makes some passages of a source, in order; a resumed build skips calls."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class SourceFile:
     """One file of a corpus.
 
     Args:
-        name: what passages' ids begin with; unique in the corpus.
-        path: of the file.
+        name: beginning of its passages' ids; unique in the corpus.
+        path: path of the file.
     """
 
     name: str
@@ -88,14 +88,16 @@ def find_sources(
 ) -> tuple[list[SourceFile], list[Unreadable]]:
     """Find the files of a corpus, in the order of their names.
 
-    The name of a file below a folder is its path in that folder, that of any other file its own.
+    A file found in a folder is named by its path in that folder, a file given itself by its own
+    name.
 
     Args:
         inputs: files and folders; subfolders are looked into, too.
         strict: raise for what cannot be read.
 
     Returns:
-        The files, and what of the folders cannot be read, such as links that lead out of them.
+        The files, and paths in the folders that cannot be read, such as links that lead out of a
+        folder.
 
     Raises:
         UserError: an input is missing or of an unknown kind, two files have one name, or there is

@@ -33,10 +33,10 @@ CURRENT = "corpus.json"
 
 @dataclass(frozen=True)
 class Version:
-    """What a version says of itself.
+    """A version's manifest.
 
     Args:
-        folder: of the version.
+        folder: folder of the version.
         sources: name -> hash of its content and number of its passages.
         segments: names of the segments that it uses.
         num_passages: number of passages.
@@ -60,7 +60,7 @@ def read_version(corpus: Path, number: int | None = None, hashes: bool = False) 
 
     Args:
         corpus: folder of the corpus.
-        number: of the version; None: the current one.
+        number: number of the version; None: the current one.
         hashes: check the hashes of its files.
 
     Raises:
@@ -116,7 +116,7 @@ def write_version(
     """Write a version with its indexes; it is not the current one yet.
 
     Rows are in the order of the sources' names, so that equal passages rank in the same order
-    however the corpus came about.
+    however the corpus was built.
 
     Args:
         corpus: folder of the corpus.

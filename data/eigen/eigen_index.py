@@ -39,18 +39,20 @@ class EigenIndex:
     """Index of a pool with the interface of ``data.retrieval.bm25.EvidenceIndex``.
 
     Args:
-        pool: the passages to index; each is a chunk. Blank ones are found last.
+        pool: the passages to index; each is a chunk. Blank ones rank last.
         embed: sentence encoder of texts, questions and queries.
-        sources: source of each passage, whose themes are made apart; None: one source.
+        sources: source of each passage; themes are made for each source by itself; None: one
+            source.
         num_questions: utility questions by rules for each passage; 0: none.
-        settings: of the search.
-        word_weight: what BM25+, as a share of its best score, adds to a passage's cosine.
-        shared_weight: share of the score of the best passages that is added to those which share
-            a rare name with them; 0: none.
+        settings: settings of the search.
+        word_weight: weight of BM25+, as a share of its best score, which is added to a passage's
+            cosine.
+        shared_weight: share of a best passage's score that is added to passages which have a rare
+            name in common with it; 0: none.
 
     Attributes:
-        themes: of level 1, by source, whose members are positions in the pool.
-        upper: of level 2, whose members are positions in ``themes``.
+        themes: themes of level 1, by source; their members are positions in the pool.
+        upper: themes of level 2; their members are positions in ``themes``.
         quoted: numbers of the chunks that each theme quotes, best first, of ``themes`` and then of
             ``upper``.
         questions: the utility questions.
@@ -146,7 +148,7 @@ class EigenIndex:
         return [Retrieved(self.pool[i], values[n], turn) for n, i in enumerate(places)]
 
     def search(self, query: Query) -> tuple[np.ndarray, np.ndarray]:
-        """Return all chunks, best first, and their scores, which fall."""
+        """Return all chunks, best first, and their scores, descending."""
         count = len(self.chunks)
         if count == 0:
             return np.zeros(0, np.int64), np.zeros(0)
@@ -171,10 +173,10 @@ class EigenIndex:
         fused = fuse(rankings, len(scores))
         num_starts = self.settings.num_starts
         starts = fused[:num_starts]
-        if self.shared_weight:  # no edge of similarity may lead to what a name raises
+        if self.shared_weight:  # there may be no edge to a passage that a name raises
             raised = _order(own)[:num_starts]
             starts = np.concatenate([starts, raised[~np.isin(raised, starts)]])
-        if not self.settings.gamma:  # Algorithm 1, which reads no edge: every node is a start
+        if not self.settings.gamma:  # Algorithm 1, which uses no edges: every node is a start
             starts = _order(scores)[: self.settings.max_pops]
         hits = best_first(
             scores,

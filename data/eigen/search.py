@@ -1,7 +1,7 @@
 """Searches chunks and themes best first, along the graph of their similarities.
 
-With gamma 0 and the complete graph it is Algorithm 1 of GEM-RAG (arXiv 2409.15566), which reads no
-edge: the chunks whose texts or questions are closest to the prompt.
+With gamma 0 and the complete graph it is Algorithm 1 of GEM-RAG (arXiv 2409.15566), which uses no
+edges and returns the chunks whose texts or questions are closest to the prompt.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def best_first(
             questions.
         starts: nodes that the heap begins with.
         graph: neighbours of every node.
-        settings: of the search.
+        settings: settings of the search.
         quoted: for every theme, the chunks that its summary quotes; a theme whose quoted chunks are
             all found already is skipped.
 
@@ -115,7 +115,9 @@ def best_first(
             settings.gamma * weights.astype(np.float64) * max(best[node], 0), DECIMALS
         )
         found = np.where(inherited > 0, np.maximum(own[others], inherited), own[others])
-        if len(others) > settings.max_pops:  # of a large theme: no others can have their turn
+        if (
+            len(others) > settings.max_pops
+        ):  # of a large theme: the search can take no more than these
             fresh = np.flatnonzero(~np.isin(others, list(taken)))
             first = fresh[np.lexsort((others[fresh], -found[fresh]))[: settings.max_pops]]
             others, found = others[first], found[first]

@@ -1,7 +1,7 @@
-"""Raises passages that share a rare name with the best ones, where the second hop of a question is.
+"""Raises passages that share a rare name with the best ones, for questions of several hops.
 
-Edges by similarity lead to passages that say the same again; what answers the next hop says
-something else of a thing that the first passage names (HippoRAG's edges, arXiv 2405.14831).
+Edges by similarity lead to passages that say the same. The passage for the next hop says something
+else of a thing that the first passage names (compare HippoRAG's edges, arXiv 2405.14831).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from turngraph.data.normalise import fold
 
 MAX_SHARING = 10
-"""A name of more passages is not rare."""
+"""Most passages that a rare name occurs in."""
 NUM_BEST = 5
-"""Number of the best passages, whose names count."""
+"""Number of best passages that raise others."""
 
 
 class SharedNames:
@@ -39,12 +39,13 @@ class SharedNames:
                     self._groups[number].append(group)
 
     def gains(self, scores: np.ndarray) -> np.ndarray:
-        """Return what the best passages give to others: their score by how rare the name is.
+        """Return what is added to each passage's score for names shared with the best ones, [N].
 
-        A name of two passages gives the whole score, one of n passages 1 / sqrt(n - 1) of it.
+        A name of n passages adds 1 / sqrt(n - 1) of the best passage's score: all of it if n is 2.
+        Of several additions the largest counts.
 
         Args:
-            scores: [N] of the passages.
+            scores: [N] scores of the passages.
         """
         found = np.zeros(len(scores))
         for best in np.argsort(-scores, kind="stable")[:NUM_BEST].tolist():

@@ -15,7 +15,7 @@ import scipy.sparse
 from turngraph.configs.user_error import UserError
 
 DECIMALS = 6
-"""Of similarities: their last bits depend on the rows that are computed together."""
+"""Decimals of similarities: further digits depend on the rows that are computed together."""
 BLOCK_ENTRIES = 1 << 20
 """Entries of a block of similarities: 4 MB."""
 MIN_NORM = 1e-6
@@ -83,7 +83,7 @@ def mixed_vectors(own: np.ndarray, questions: np.ndarray, owners: np.ndarray) ->
 def own_and_asked(
     own: np.ndarray, questions: np.ndarray | None, owners: np.ndarray | None
 ) -> np.ndarray:
-    """Return u: of each chunk the mean of v_tj, its text's vector where it has no question.
+    """Return u, [n, d]: the mean of each chunk's v_tj, or its text's vector if it has no question.
 
     Args:
         own: [n, d] unit vectors of texts.
@@ -91,7 +91,8 @@ def own_and_asked(
         owners: [q] chunk of each question.
 
     Raises:
-        ValueError: shapes do not fit, or a question's vector is zero or not finite.
+        UserError: a question's vector is zero or not finite.
+        ValueError: shapes do not fit.
     """
     if questions is None or len(questions) == 0:
         return own

@@ -28,8 +28,8 @@ class Part:
     """Eigenpairs of a connected graph.
 
     Args:
-        chunks: [n] numbers of its chunks, rising.
-        values: [K] eigenvalues, falling; the first is 1.
+        chunks: [n] numbers of its chunks, ascending.
+        values: [K] eigenvalues, descending; the first is 1.
         vectors: [n, K] float64, orthonormal; the first is D^1/2 1, the others have a fixed sign.
         residual: largest norm of L x - lambda x.
     """
@@ -73,7 +73,7 @@ def complete_part(own: np.ndarray, asked: np.ndarray, number: int) -> Part:
 
     Args:
         own, asked: [n, d] V and U, of ``similarity_graph.own_and_asked``.
-        number: eigenpairs, with the trivial one.
+        number: number of eigenpairs, the trivial one included.
 
     Raises:
         ValueError: the solver does not converge.

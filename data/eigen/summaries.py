@@ -25,12 +25,12 @@ MAX_WORDS = 100
 MMR = 0.7
 """Weight of centrality against novelty (maximal marginal relevance)."""
 CONTENT_WORDS = 6
-"""Different words, function words apart, with which a sentence counts in full: the most central
-sentence of a talk may be "Thanks, Anna!"."""
+"""Number of different content words from which on a sentence counts in full. A shorter one counts
+less: the most central sentence of a talk may be "Thanks, Anna!"."""
 NUM_MEMBERS = 32
 """Heaviest members, chunks or themes, of which something may be quoted."""
 MAX_STEPS = 200
-"""Of the power iteration, which ends where the centrality no longer changes."""
+"""Most steps of the power iteration, which ends when the centrality no longer changes."""
 PROMPT = """Sum up in one or two sentences what these quotations have in common. Use their words.
 
 {quotations}"""
@@ -43,7 +43,7 @@ class Sentence:
     Args:
         chunk: number of its chunk.
         start, stop: its span in the chunk's text, in characters.
-        text: the sentence, possibly with its speaker in front, as a thesis has.
+        text: the sentence; in a memory graph with its speaker in front.
     """
 
     chunk: int
@@ -104,7 +104,8 @@ def quotations(
     """Choose the sentences that stand for a theme: by centrality, then by MMR for novelty.
 
     Centrality is the leading eigenvector of the sentences' similarities, times the weight of each
-    sentence's chunk in the theme, and less for one of few words. Equal texts are quoted once.
+    sentence's chunk in the theme, and is lower for a sentence of few words. Equal texts are quoted
+    once.
 
     Args:
         theme: of level 1.
@@ -117,7 +118,8 @@ def quotations(
         The best first; () without sentences.
 
     Raises:
-        ValueError: a sentence is of no member, or a vector is zero or not finite.
+        UserError: a vector is zero or not finite.
+        ValueError: a sentence is of no member.
     """
     if not sentences:
         return ()
@@ -148,7 +150,7 @@ def _centrality(near: np.ndarray) -> np.ndarray:
 
 
 def _content(texts: Sequence[str]) -> np.ndarray:
-    """Return how much each text says by its number of words, 0 to 1; 1 where all say too little."""
+    """Return the weight of each text by its number of content words, from 0 to 1."""
     counts = np.array([len(set(words(text)) - FUNCTION_WORDS) for text in texts])
     most = max(min(int(counts.max()), CONTENT_WORDS), 1)
     shares: np.ndarray = np.minimum(np.maximum(counts, 1) / most, 1.0)

@@ -36,7 +36,8 @@ NUM_NEIGHBOURS = 16
 """Neighbours of each chunk in the graph of nearest neighbours; of a source of few chunks, an eighth
 of them but at least ``MIN_NEIGHBOURS``."""
 MAX_EXACT = 20_000
-"""Most chunks for that graph; a larger source is a complete graph, as in the paper."""
+"""Most chunks for a graph of nearest neighbours; a larger source is a complete graph, as in the
+paper."""
 MIN_GAP = 0.05
 """Smallest spectral gap, c in the paper."""
 MAX_RESIDUAL = 1e-4
@@ -51,7 +52,7 @@ class Theme:
 
     Args:
         eigenvalue: the Rayleigh quotient of its rotated vector, at most 1.
-        members: [m] int64 numbers of its members, by falling weight, equal ones by number. Every
+        members: [m] int64 numbers of its members, by descending weight, equal ones by number. Every
             chunk that is in a theme is in exactly one.
         weights: [m] float64 in (0, 1], the heaviest 1.
         vector: [d] float32, unit: the members' weighted mean.
@@ -68,7 +69,7 @@ class SourceThemes:
     """The themes of one source, and the graph that they come from.
 
     Args:
-        themes: by falling eigenvalue, equal ones by their first member; empty for fewer than
+        themes: by descending eigenvalue, equal ones by their first member; empty for fewer than
             ``MIN_CHUNKS`` chunks.
         neighbours: the graph of nearest neighbours; None above ``MAX_EXACT``.
     """
@@ -93,8 +94,8 @@ def source_themes(
         owners: [q] number of each question's chunk.
 
     Raises:
-        UserError: a vector is zero or not finite (named by its chunk's number), shapes do not fit,
-            or the eigenpairs did not converge.
+        UserError: a vector is zero or not finite (named by its chunk's number).
+        ValueError: shapes do not fit, or the eigenpairs did not converge.
     """
     count = len(vectors)
     own = unit_vectors(vectors, "chunk")
@@ -134,7 +135,7 @@ def themes_of_themes(themes: Sequence[Theme]) -> tuple[Theme, ...]:
             gives them).
 
     Returns:
-        Themes, by falling eigenvalue; none for fewer than ``MIN_CHUNKS`` themes.
+        Themes, by descending eigenvalue; none for fewer than ``MIN_CHUNKS`` themes.
     """
     if len(themes) < MIN_CHUNKS:
         return ()

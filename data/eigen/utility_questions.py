@@ -1,4 +1,4 @@
-"""Makes utility questions: what a chunk of text answers, by rules or by a language model.
+"""Makes utility questions, which a chunk of text answers, by rules or by a language model.
 
 After GEM-RAG (arXiv 2409.15566), which asks GPT-3.5 for five questions a chunk. By rules, every
 question comes from one statement, cell or entity of its chunk, so that nothing is invented.
@@ -43,7 +43,8 @@ NUM_QUESTIONS = 3
 MAX_WORDS, CHUNK_WORDS = 120, 100
 """A longer text is split into spans of about ``CHUNK_WORDS`` words; the paper's have 100 tokens."""
 ROUND_TRIP_DEPTH = 10
-"""A question is kept if its own chunk is among that many, by BM25 and vectors together."""
+"""A question is kept if its own chunk is among that many best ones, by BM25 and vectors
+together."""
 _LIST: dict[str, Any] = {
     "type": "array",
     "items": {"type": "string", "minLength": 8, "maxLength": 120},
@@ -56,12 +57,13 @@ SCHEMA: dict[str, Any] = {
     "required": ["questions"],
     "additionalProperties": False,
 }
-"""Of a language model's reply."""
+"""JSON schema of a language model's reply."""
 EXAMPLE = (
     "Mira moved to Oslo in 2015 and has taught chemistry there ever since.",
     ("Where did Mira move in 2015?", "What subject does Mira teach in Oslo?"),
 )
-"""What the prompt shows. A question that names its entities is no question of another chunk."""
+"""Example in the prompt. A question that names its entities is copied, unless the chunk does so
+too."""
 PROMPT = """Write up to {number} questions that the text answers.
 Name who or what each question is about. Reply in JSON.
 
@@ -152,8 +154,9 @@ def questions_by_rules(
 ) -> list[UtilityQuestion]:
     """Make questions from statements, cells and entities, in the order of the chunks.
 
-    Statements and cells come before "What is said of X?"; those with the rarest names come first,
-    one for every fact; questions that are equal when folded are made once a chunk.
+    In a chunk, statements and cells come before "What is said of X?", and rare names before
+    frequent ones. Every fact gives one question; of questions that are equal when folded, one is
+    made.
 
     Args:
         chunks: of one source: rarity is counted over these alone.
@@ -232,10 +235,10 @@ def questions_by_lm(
     maker: str = "lm",
     counts: Counter[str] | None = None,
 ) -> list[UtilityQuestion]:
-    """Make questions by a language model, one prompt a chunk, and drop what is no question of it.
+    """Make questions by a language model, one prompt a chunk, and drop unsuitable ones.
 
-    Kept is what ends in "?", shares a content word with its chunk and does not copy the prompt's
-    example. ``keep_found`` filters further.
+    A question is kept if it ends in "?", shares a content word with its chunk and does not copy the
+    prompt's example. ``keep_found`` filters further.
 
     Args:
         texts: the chunks.
@@ -272,7 +275,7 @@ def _read(reply: str, is_complete: bool, number: int) -> list[str]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if is_complete:
             raise UserError(
-                f"chunk {number}: the LM's reply breaks its schema: is it constrained?"
+                f"chunk {number}: the LM's reply breaks its schema: is the decoding constrained?"
             ) from error
         return []
 
@@ -298,10 +301,10 @@ def keep_found(
 
     Args:
         questions: in any order, which is kept.
-        texts: the chunks, among which each question is asked by RRF of BM25 and vectors.
+        texts: the chunks, which each question ranks by RRF of BM25 and vectors.
         vectors: unit vectors of the chunks, [n, width].
         embed: makes vectors of the questions.
-        depth: how many of the best chunks may hold the own one.
+        depth: number of best chunks among which a question's own chunk must be.
     """
     if not questions:
         return []

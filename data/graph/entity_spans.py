@@ -120,7 +120,7 @@ in passages that list none of them."""
 
 
 def _mentions(passages: Sequence[Evidence]) -> dict[str, Found]:
-    """Return what is found with each folded mention."""
+    """Return the value of ``Found`` of each folded mention."""
     named: dict[str, dict[str, None]] = {}
     for passage in passages:
         for entity in passage.entities:
@@ -134,10 +134,10 @@ def entity_spans(passages: Sequence[Evidence]) -> list[list[EntitySpan]]:
     """Find the entity spans of every passage, in order of their start, none overlapping.
 
     Whole words are matched, the longest mention first, ignoring case and accents. If a mention
-    names several entities, the span is the passage's own one, else that of the best-ranked passage.
-    An entity that a passage lists, but has as no whole word, is found within its words, as in
-    languages that write a word's endings without a space.
-    Mentions of more than ``name_finder.MAX_NAME_CHARS`` are not found.
+    names several entities, the span is of the one that the passage lists, else of the one that the
+    best-ranked passage lists. If a passage lists an entity but does not have it as whole words,
+    parts of words are matched: many languages write a word's endings without a space. Mentions of
+    more than ``name_finder.MAX_NAME_CHARS`` are not found.
 
     Args:
         passages: E_t, best first.

@@ -125,8 +125,8 @@ class EvidenceIndex:
         """Return an index that was made before.
 
         Args:
-            pool: its passages, which are read when they are found.
-            bm25: BM25+ of these passages with ``words``; None: no passage has a word.
+            pool: its passages, each of which is read only when it is a result.
+            bm25: BM25+ over the ``terms`` of these passages; None: no passage has a term.
         """
         index = cls((), "bm25s")
         index.pool, index._bm25 = pool, bm25

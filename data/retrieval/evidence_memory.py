@@ -49,8 +49,9 @@ class TurnMemory(Protocol):
 class EvidenceMemory:
     """Evidence memory of one conversation.
 
-    Equation 2: M_t is what BM25 retrieved at turns 1 to t-1. The best passages of M_t replace the
-    lowest-ranked ones of E_t. They are ranked by the cosine similarity of their vectors to Q_t's.
+    Equation 2: M_t is what was retrieved at turns 1 to t-1 (in the paper, by BM25). The best
+    passages of M_t replace the lowest-ranked ones of E_t. They are ranked by the cosine similarity
+    of their vectors to Q_t's.
 
     Args:
         mode: ``none`` leaves E_t unchanged; ``rerank`` is the paper's method; ``random`` samples
@@ -79,7 +80,7 @@ class EvidenceMemory:
         return len(self._passages)
 
     def add(self, retrieved: Sequence[Retrieved]) -> None:
-        """Add what BM25 retrieved at a turn; a passage that is already in memory keeps its turn.
+        """Add what was retrieved at a turn; a passage that is already in memory keeps its turn.
 
         A passage is identified by its text, as the pools of two turns may use the same id.
         """

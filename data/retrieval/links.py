@@ -1,4 +1,4 @@
-"""Retrieves passages by words and by the entities that they share with passages that match."""
+"""Retrieves passages by words, and by entities that they share with passages that match."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Ranker,
 from turngraph.data.types import Evidence, Query
 
 MAX_SHARE = 0.2
-"""An entity of more than this fraction of the passages links nothing. Of 0.05, 0.1, 0.2 and 0.5,
+"""An entity of more than this fraction of the passages gives no bonus. Of 0.05, 0.1, 0.2 and 0.5,
 best on HybridQA tune (docs/benchmarks.md)."""
 
 
 class LinkedIndex(EvidenceIndex):
-    """Index of one pool by BM25+, whose passages bring those that share an entity with them.
+    """BM25+ index of one pool, which raises passages that share an entity with one that matches.
 
-    A passage's score is its own and the highest that an entity brings: what the best other passage
-    with the entity has above the lowest score of the pool, times the entity's rarity, which is 1
-    for an entity of one passage and 0 for one of all (1 - log n / log N). So a row that matches
-    the question brings what its cells link to, one hop, and the other way round.
+    A passage's score is its BM25+ score plus a bonus, the largest over its entities. An entity's
+    bonus is the BM25+ score of the best other passage with the entity, above the lowest score of
+    the pool, times the entity's rarity 1 - log n / log N, if n of N passages have it. So a row that
+    matches the question raises the texts that its cells link to, and a text raises such rows.
 
     Args:
         pool, ranker, stemmer: as of ``EvidenceIndex``.
@@ -43,7 +43,7 @@ class LinkedIndex(EvidenceIndex):
         self._rarity = np.repeat(1 - np.log(sizes) / np.log(max(len(pool), 2)), sizes)
 
     def query_scores(self, query: Query) -> np.ndarray:
-        """Return the score of every passage, what its entities bring included."""
+        """Return the score of every passage, with the bonus of its entities."""
         scores = super().query_scores(query)
         if not len(self._passages):
             return scores
@@ -52,11 +52,11 @@ class LinkedIndex(EvidenceIndex):
         best = np.maximum.reduceat(values, self._starts)[self._groups]
         groups_of_best = np.flatnonzero(values == best)
         _, first = np.unique(self._groups[groups_of_best], return_index=True)
-        holders = groups_of_best[first]  # of each entity, the passage that brings the others
+        holders = groups_of_best[first]  # the best passage of each entity
         values[holders] = -1.0
         second = np.maximum.reduceat(values, self._starts)
-        best[holders] = second  # a passage does not bring itself
-        brought = np.zeros(len(scores))
-        np.maximum.at(brought, self._passages, best * self._rarity)
-        total: np.ndarray = np.round(scores + brought, SCORE_DECIMALS)
+        best[holders] = second  # the best passage's own bonus comes from the second
+        bonus = np.zeros(len(scores))
+        np.maximum.at(bonus, self._passages, best * self._rarity)
+        total: np.ndarray = np.round(scores + bonus, SCORE_DECIMALS)
         return total

@@ -9,8 +9,9 @@ from collections.abc import Collection
 from functools import cached_property
 
 SHORTEST, SHORTEST_LATIN = 2, 5
-"""In characters. A word of scripts without spaces is one character; in English a shorter word is
-rather another one than another form of one."""
+"""Fewest characters of a word, and of an ASCII word, for which similar terms are looked for. A word
+of scripts without spaces is one character; a short English word is rather another word than another
+form of one."""
 LEAST = 0.55
 """Least share of n-grams that similar terms have in common."""
 MOST_TERMS = 8

@@ -1,7 +1,7 @@
-"""The calibrated probability that an answer is right, and answers that are withheld for a low one.
+"""Computes the calibrated probability that an answer is right, and withholds unlikely answers.
 
-A logistic regression over what an answer's record shows, fitted on tune questions at the end of an
-evaluation and kept in the checkpoint (``training.calibrate``).
+The calibration is a logistic regression over features of an answer's record. It is fitted on tune
+questions at the end of an evaluation and stored in the checkpoint (``training.calibrate``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ FEATURES = ("logprob", "margin", "evidence_score", "is_entity", "held")
 
 
 def features(record: Json) -> list[float]:
-    """Return what the calibration sees of a prediction record.
+    """Return the calibration's features of a prediction record, in the order of ``FEATURES``.
 
     Returns:
         The log-probability of the answer; the smallest lead of a token over the next likely one,
         in log-probability; the logarithm of the best passage's score; 1 if the answer is the label
         of an entity of the evidence, else 0; the probability that the passages hold the answer,
-        by a reader's graph, 1 where nothing says it.
+        by a reader's graph, or 1 if the record does not have it.
     """
     best = max((float(item["score"]) for item in record["evidence"]), default=0.0)
     labels = [str(one["label"]).casefold() for one in record["candidates"][:1]]
@@ -43,7 +43,7 @@ class Calibration:
     """A logistic regression over ``features``.
 
     Args:
-        weights: of the features, in their order.
+        weights: weights of the features, in their order.
         bias: the intercept.
         num_questions: tune questions that it was fitted on.
         expected_error: expected calibration error on tune questions, each predicted by a fit on
@@ -95,9 +95,9 @@ class Confidence:
     """How sure answers have to be.
 
     Args:
-        calibration: of the checkpoint.
-        abstain_below: probability below which an answer is withheld; None: never. An answer from no
-            passage that matches the question at all is withheld in any case but None.
+        calibration: calibration of the checkpoint.
+        abstain_below: probability below which an answer is withheld; None: never. If it is set, an
+            answer is also withheld where no passage has a score above 0.
     """
 
     calibration: Calibration

@@ -48,9 +48,9 @@ class ExplainedPassage:
             earlier turn and brought back by the evidence memory; ``remembered`` comes from the
             memory graph.
         share: its influence on the answer, 0 to 1: the absolute gradient x input, summed over
-            its tokens. The shares of a turn's passages sum to 1. They have no sign, as the signed
-            sum is not what people call for and against: it is often below 0 for a passage that
-            holds the right answer.
+            its tokens. The shares of a turn's passages sum to 1. They have no sign, because the
+            signed sum does not say "for" or "against": it is often below 0 for a passage that holds
+            the right answer.
         attention: its share of the attention between passages in the graph, 0 to 1, summing to
             1 over the passages (all 0 if no entity joins any); None where they are read as text.
         spans: the entities marked in its text, in order of their start.

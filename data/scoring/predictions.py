@@ -96,7 +96,8 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     for location, record in iter_lines(path):
         if "turns" in record and "turn" not in record:
             raise location.error(
-                "a conversation; predictions are needed, which `turngraph answer --output` writes"
+                "this is a conversation; predictions are needed, which `turngraph answer --output` "
+                "writes"
             )
         if "gold" not in record:
             num_without += 1

@@ -75,7 +75,7 @@ def remove_boilerplate(tree: LexborHTMLParser, name: str) -> int:
 
     Args:
         tree: the page; it is changed.
-        name: of the file, for messages.
+        name: name of the file, for messages.
 
     Raises:
         RecursionError: the page is nested too deep.
@@ -94,7 +94,7 @@ def remove_boilerplate(tree: LexborHTMLParser, name: str) -> int:
 
 
 def _mark_main(tree: LexborHTMLParser, texts: list[_Text]) -> None:
-    """Ask Resiliparse which texts are main content: it gets each with a number that it keeps."""
+    """Mark the texts that Resiliparse keeps as main content; each is numbered in its input."""
     for index, text in enumerate(texts):
         high, low = divmod(index, _BASE)
         text.node.insert_before(chr(_MARK + high) + chr(_MARK + low))

@@ -30,7 +30,7 @@ class Message:
     """A message of a chat log.
 
     Args:
-        head: who wrote it and when, as the log says; "" of what stands before the first message.
+        head: who wrote it and when, as the log says; "" for text before the first message.
         day: the line with a date that stands above it, if any.
         lines: its text.
         speaker, date, clock: the parts of its head, as written; "" where it has none.
@@ -45,10 +45,11 @@ class Message:
 
 
 def messages(text: str) -> list[Message] | None:
-    """Return the messages of a chat log, None if a text is none.
+    """Return the messages of a chat log; None if the text is no chat log.
 
-    A log has two heads with a time; or, without times, heads on most of its lines, and in most
-    of its paragraphs that have several a speaker who speaks again: the fields of a form do not.
+    A log has at least two heads with a time. A log without times has a speaker at the head of most
+    of its lines, and in most paragraphs with several speakers one speaks again: the fields of a
+    form do not repeat.
     """
     if not _is_log(text):
         return None
@@ -69,13 +70,13 @@ def messages(text: str) -> list[Message] | None:
 def times(found: Sequence[Message]) -> tuple[list[str | None], str]:
     """Return when each message was written, and a date that could be read in two ways, else "".
 
-    Of 02/08/2024 the day comes first, unless the log has fewer dates that do not exist, or that
-    are before the one above them, with the month first; of 02.08.2024 always. Years of two digits
-    are of this century.
+    In 02/08/2024 the day comes first, unless with the month first fewer dates of the log are
+    impossible or before the date above them. In 02.08.2024 the day always comes first. Years of two
+    digits are of this century.
 
     Returns:
-        ISO times, as precise as the log; None: it gives no date. And the first date of which
-        nothing tells whether the day comes first.
+        ISO times, as precise as the log, None for a message without a date; and the first date of
+        which nothing tells whether the day comes first.
     """
     readings = [[_date(message, day_first) for message in found] for day_first in (True, False)]
     unlikely = list(map(_unlikely, readings))

@@ -49,10 +49,10 @@ class Unreadable(UserError):
 
 
 MAX_CHARACTERS, CHARACTERS_PER_BYTE = 16_000_000, 16
-"""Characters that the passages of any file may have, and for each byte of it besides: what a small
-file repeats in every passage would otherwise take any memory."""
+"""Most characters of a file's passages: the first number, and the second for each byte of the file.
+Without a limit, a small file that repeats a text in every passage could fill the memory."""
 PASSAGE_CHARACTERS = 50
-"""What a passage counts for beside its text."""
+"""Characters that a passage counts in addition to its text."""
 
 
 class PassageLimit:
@@ -110,10 +110,11 @@ class Document:
     Args:
         title: what every passage begins with; a long one is cut.
         limit: counts the passages; None: any number.
-        place: where in the document that stands, such as "page 3"; it becomes a passage's id.
-        by_sentence: paragraphs are split into sentences; else they are whole, with their lines, and
-            begin with the heading above them alone.
-        headings: those above what is added next, by their level, 1 the highest.
+        place: where in the document the next passage is, such as "page 3"; it becomes the passage's
+            id.
+        by_sentence: split paragraphs into sentences; False: keep them whole, with their lines, each
+            after the nearest heading only.
+        headings: headings above the next passage, by their level, 1 the highest.
     """
 
     title: str
@@ -133,12 +134,12 @@ class Document:
 
     @property
     def path(self) -> list[str]:
-        """Headings above what is added next, the highest first, without the title."""
+        """Headings above the next passage, the highest first, without the title."""
         return [name for name in self.headings.values() if name and name != self.title]
 
     @property
     def section(self) -> str:
-        """The path as passages repeat it."""
+        """The headings of ``path``, joined as passages repeat them."""
         return ", ".join(self.path)
 
     def add(self, text: str, source: Source, names: Sequence[str]) -> None:

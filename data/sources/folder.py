@@ -1,4 +1,4 @@
-"""Finds the documents of a folder; what is no file of this folder is named and left alone."""
+"""Finds the documents of a folder, and names what is not read, such as links out of the folder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def find_files(
 ) -> tuple[list[Path], list[Path], list[Unreadable]]:
     """Find the documents below a folder, by their names' endings, in the order of their names.
 
-    A link is followed where it leads to a file of the folder that is not read by itself.
+    A link is followed if it leads to a file of the folder that is not found without it.
 
     Args:
-        folder: to look in; its subfolders are looked at, too, but those that are links.
-        suffixes: of the documents, in lower case.
+        folder: folder to look in, with its subfolders, except those that are links.
+        suffixes: endings of the documents' names, in lower case.
 
     Returns:
         The documents, the files with other endings, and what cannot be read: links that lead

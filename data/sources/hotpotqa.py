@@ -1,8 +1,8 @@
 """Reads HotpotQA (Yang et al. 2018) as conversations of one question.
 
 The pool of a question has the sentences of its paragraphs, each after the title of its page. A
-title is an entity of its page's sentences, whose name is its id, and of other pages' sentences that
-name it; the names, dates and numbers of sentences are entities, too (``find_entities``).
+page's title is an entity, with the title as its id, of the page's sentences and of other sentences
+that name it. The names, dates and numbers of sentences are entities, too (``find_entities``).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Their questions are about a table of Wikipedia and the first paragraphs of the pages that its cells
 link to. The pool of a table, which all its questions share, has its rows and the paragraphs'
-sentences. A link is an entity of the rows whose cells have it and of the sentences of its page,
-whose name is its id. Other cells, and their values in sentences, are entities as on SQA's pages
+sentences. A linked page is an entity, with its name as the id, of the rows that link to it and of
+its own sentences. Other cells, and their values in sentences, are entities as on SQA's pages
 (``page_entities``), and so are the names, dates and numbers of sentences (``find_entities``).
 """
 

@@ -6,8 +6,8 @@ What was said is the evidence, a passage a message: ``Speaker (date): text``. Ev
 conversation of its own, as none follows another; its domain is LoCoMo's category. Questions of the
 last category ask for what was never said; the answer to them is ``not in the evidence``.
 
-LoCoMo (Maharana et al., 2024) is CC BY-NC 4.0: for evaluation only, not to train what is given
-away.
+LoCoMo (Maharana et al., 2024) is CC BY-NC 4.0: for evaluation only, not to train models that are
+published.
 """
 
 from __future__ import annotations

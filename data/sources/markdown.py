@@ -17,7 +17,7 @@ from selectolax.lexbor import LexborHTMLParser
 from turngraph.data.sources.document import Unreadable
 
 MAX_CELLS = 10_000
-"""Cells that the tables of any text may have, and for each character of it one besides: markdown-it
+"""Most cells of a text's tables, in addition to one for each character of the text: markdown-it
 fills up rows that are shorter than their header."""
 _WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")
 _CHECKBOX = re.compile(r"^\[[ xX]\]\s+")

@@ -2,9 +2,9 @@
 
 Whole conversations are drawn from each source until it has given as many questions as asked for.
 For a share of the questions of a source that has no unanswerable ones, every passage with the gold
-answer is removed from the pool, and the gold answer becomes ``NOT_IN_EVIDENCE``. They are questions
-about something that they name, which the removed passages name, too: "Who has the most points?" has
-another answer, not none, when a row is removed.
+answer is removed from the pool, and the gold answer becomes ``NOT_IN_EVIDENCE``. Only questions
+that name something which the removed passages name, too, are chosen: "Who has the most points?"
+would have another answer, not none, without a row.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Source:
 
     Args:
         name: prefix of its conversations' ids.
-        path: of the file.
-        num_questions: None: all.
+        path: path of the file.
+        num_questions: number of questions to draw; None: all.
     """
 
     name: str
@@ -157,8 +157,8 @@ def _without_evidence(conversation: Conversation, rng: random.Random) -> Convers
 def _is_removable(conversation: Conversation, index: int) -> bool:
     """Return whether a turn has a single answer, whose passages can be removed.
 
-    They are few, name what the turn's question or an earlier one does, and have no answer of an
-    earlier turn.
+    The passages must be few, name something that this or an earlier question names, and hold no
+    answer of an earlier turn.
     """
     before, turn = conversation.turns[:index], conversation.turns[index]
     if len(turn.answers) != 1 or _value(turn.answers[0].label) in YES_NO:
@@ -207,7 +207,7 @@ def mix(
     """Draw from every source; arguments as of ``draw``.
 
     Raises:
-        UserError: two sources have one name, the share is none, or as ``draw``.
+        UserError: two sources have one name, the share is out of range, or as ``draw``.
     """
     names = [source.name for source in sources]
     if repeated := next((name for name in names if names.count(name) > 1), None):

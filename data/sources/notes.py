@@ -71,7 +71,7 @@ class Pool:
 
     Args:
         rng: random numbers.
-        part: whose words are used.
+        part: part of the data whose words are used.
     """
 
     def __init__(self, rng: random.Random, part: str) -> None:

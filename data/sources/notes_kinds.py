@@ -16,12 +16,12 @@ class Relation:
     """Something that a document states about a subject.
 
     Args:
-        key: of an infobox, or header of a column.
+        key: key in an infobox, or header of a column.
         value: kind of its value (``notes_words.make_values``).
         says: sentences with ``{s}``, the subject, ``{v}``, the value, and ``{a}``, a or an.
         asks: questions with ``{s}``.
         its: questions about the subject of the question before.
-        which: questions for the subject with ``{v}``; none if it is never asked so.
+        which: questions that ask for the subject, with ``{v}``; empty if there are none.
     """
 
     key: str
@@ -38,11 +38,12 @@ class Kind:
 
     Args:
         name: of the kind.
-        layout: page: about one subject; table: a row each; diary, letter, chat: what
-            people write of themselves.
+        layout: page: about one subject; table: a row for each subject; diary, letter, chat: what
+            people write about themselves.
         subject: kind of the subjects' names.
-        header: of the column with the subjects.
-        titles: of the document, with kinds of values in braces, ``{s}`` the subject of a page.
+        header: header of the column with the subjects.
+        titles: titles of the document, with kinds of values in braces, ``{s}`` the subject of a
+            page.
         relations: what it states.
     """
 

@@ -29,7 +29,7 @@ from turngraph.data.warned import reading_logger
 logger = reading_logger(__name__)
 
 MAX_OPTIONS = 5_000
-"""Options of all selections of a page: lexbor looks through a selection for each of them."""
+"""Most options of all selections of a page: for each one, lexbor goes through its selection."""
 
 
 def read_html(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:

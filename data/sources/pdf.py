@@ -1,4 +1,4 @@
-"""Reads the text of a PDF file by its pages: hyphens at line ends are closed, running heads go.
+"""Reads the text of a PDF file by pages, with hyphenated words joined and without running heads.
 
 Tables of a PDF are lines of text like others: the format does not say what is a cell.
 """
@@ -34,17 +34,18 @@ logger = reading_logger(__name__)
 
 MAX_PAGES = 20_000
 MAX_OPERATIONS, OPERATIONS_PER_BYTE = 200_000, 2
-"""Drawing operations of any file, and for each byte of it besides: pages may share what they draw,
-which may draw forms that draw forms, and so on."""
+"""Most drawing operations of a file: the first number, and the second for each byte of the file.
+Pages may share forms that draw other forms, and so on, so that a small file can have any number."""
 MAX_CONTENT_BYTES, CONTENT_BYTES_PER_BYTE = 1_000_000, 16
-"""Unpacked bytes of what all pages draw, for any file and for each byte of it besides."""
+"""Most unpacked bytes of what all pages draw: the first number, and the second for each byte of the
+file."""
 MAX_CHARACTERS = 100_000_000
 MIN_PAGES = 3
 """A line at the edge of a page is a running head if it stands on so many pages, and on most."""
 MAX_LEVELS = 6
 """Levels of headings, as HTML has; the smallest ones share the last."""
 LARGER = 1.05
-"""Size of a heading's letters in that of the text's, at least."""
+"""Least ratio of the size of a heading's letters to that of the text's."""
 _BOLD = re.compile(r"bold|black|heavy|demi", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"[\w-]+")
@@ -64,7 +65,7 @@ def read_pdf(
         raw: content of the file.
         path: its name, for messages, and its title where the file has none.
         limit: counts the passages.
-        with_path: the headings above it stand in every passage.
+        with_path: begin every passage with the headings above it.
         longest_sentence: in characters; lines of a longer one are read as one passage each.
 
     Raises:
@@ -179,13 +180,13 @@ def without_running_heads(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
 
 @dataclass
 class Section:
-    """A heading and the text below it; of what stands above the first heading, that is empty.
+    """A heading and the text below it; for text above the first heading, the heading is empty.
 
     Args:
         heading: its lines.
-        size: of its letters.
-        page: on which it begins, from 1.
-        lines: below it, with the pages that they are on.
+        size: size of its letters.
+        page: page on which it begins, from 1.
+        lines: lines below it, each with its page.
     """
 
     heading: list[str] = field(default_factory=list)
@@ -195,10 +196,10 @@ class Section:
 
 
 def _sections(pages: Sequence[Sequence[Line]]) -> list[Section]:
-    """Part the pages at their headings: whole lines larger than the text, or bold in its size.
+    """Divide the pages at their headings: lines larger than the text, or bold in the text's size.
 
-    The text's letters are those of which there are most. Lines of a heading that is longer than
-    passages repeat, and those without two letters or digits (as large initials), are text.
+    The text's size is that of most letters. Lines of a heading that is longer than passages repeat,
+    and those without two letters or digits (as large initials), are text.
     """
     letters = Counter[Size]()
     for page in pages:

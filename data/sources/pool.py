@@ -32,8 +32,9 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
     a warning names it and says why. Files of other kinds are counted and named in a warning.
 
     Args:
-        folder: of documents; its subfolders are read, too.
-        strict: raise at the first file that would be skipped; files of other kinds still are.
+        folder: folder of documents; its subfolders are read, too.
+        strict: raise at the first file that would be skipped; files of other kinds are still
+            skipped.
 
     Raises:
         UserError: the folder is missing, or no file of it can be read.

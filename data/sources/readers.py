@@ -43,7 +43,7 @@ logger = reading_logger(__name__)
 FIRST_ROWS = 20
 DELIMITERS = ",;|\t"
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\n])"?[ \t]*(?:\n|$)', re.IGNORECASE)
-"""The first line of files that Excel is to read with that delimiter."""
+"""First line of a CSV file that tells Excel its delimiter."""
 _VALUE, _YEAR = re.compile(r"\d"), re.compile(r"(?:1\d|20)\d\d")
 LONGEST_SENTENCE = 500
 """In characters. Lines that would form a longer sentence are read as one passage each."""
@@ -58,8 +58,8 @@ class ReadFile:
     """A document that was read.
 
     Args:
-        passages: in their order, with what ``Document.place`` says as their ids.
-        encoding: of a text file; None: it is not text, or UTF-8.
+        passages: its passages in order; their ids are their ``Document.place``.
+        encoding: encoding of a text file; None for UTF-8, and for files that are not text.
     """
 
     passages: list[Evidence]
@@ -70,7 +70,7 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     """Read the passages of one file, with its title, links and cells.
 
     Args:
-        path: of the file.
+        path: path of the file.
         by_sentence: False keeps the paragraphs and list items of Markdown whole, each after the
             heading above it, and leaves the headings of PDF and Word files out.
 
@@ -188,9 +188,9 @@ def _one_line(cell: str) -> str:
 def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
     """Tell whether the first of a table's first rows names its columns.
 
-    A column of numbers or dates has a name if its first cell is none. If that is one as well, which
-    is no year, the first row is like the others. Otherwise it is taken for a header, and a line in
-    the log says so.
+    If a column of numbers or dates begins with a cell of another kind, that cell is its name. If it
+    begins with a number or date that is no year, the first row is like the others. Otherwise the
+    first row is taken for a header, and a line in the log says so.
     """
     columns = list(zip_longest(*rows, fillvalue=""))
     kinds = [[answer_type(cell) for cell in column if cell] for column in columns]
@@ -204,9 +204,10 @@ def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
 
 
 def _delimiter(text: str) -> str:
-    """Return the delimiter that gives the first rows equally many, or more, cells.
+    """Return the delimiter that splits the first rows into equally many cells, the most of them.
 
-    If several do, as in ``Price (EUR, net);Number`` over ``1,50;3``, the comma belongs to numbers.
+    If several do so equally, the last of ``DELIMITERS`` is taken: in ``Price (EUR, net);Number``
+    over ``1,50;3`` the comma belongs to numbers.
     """
 
     def widths(delimiter: str) -> list[int]:

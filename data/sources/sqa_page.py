@@ -142,7 +142,9 @@ def _add_csv_rows(raw: RawPage, rows: Sequence[Sequence[str]], result: SqaPage) 
     for index, row in enumerate(rows[1:]):
         cells = [" ".join(text.split()) for text in row]
         if len(cells) != len(headers):
-            logger.warning("%s: row %d is as long as no header", result.table, index + 1)
+            logger.warning(
+                "%s: row %d has more or fewer cells than the header", result.table, index + 1
+            )
             result.counts["CSV rows that could not be read"] += 1
             continue
         text = linearise_row(raw.title, headers, cells)

@@ -15,9 +15,10 @@ from turngraph.data.linearise import cut_lead
 
 MAX_COLUMNS = 1000
 MAX_SLOTS = 500_000
-"""Slots of all tables of a page, beside one for each of their cells."""
+"""Most slots of all tables of a page, in addition to one for each of their cells."""
 MAX_HEADER_ROWS = 20
-"""More rows of headers than that at the top of a table are no headers: every row repeats them."""
+"""Most header rows at the top of a table; further ones are read as rows, because every row repeats
+the headers."""
 _YEARS = re.compile(r"(?:1\d|20)\d\d(?:[–-]\d{2,4})?")
 _MAX_GROUP_LABEL = 80
 _DASHES = "-‐‑‒–—―−⁃ "  # dashes mark an empty cell on Wikipedia
@@ -114,13 +115,13 @@ class Note:
 
 
 def read_grid(rows: Sequence[Sequence[Cell]], most: int = MAX_SLOTS) -> tuple[Grid, int]:
-    """Return the grid of a table: each slot holds the cell that covers it, or None.
+    """Return the grid of a table, and the number of its slots beyond one for each cell.
 
-    Returns the number of slots beside one for each cell, too.
+    A slot holds the cell that covers it, or None.
 
     Args:
         rows: the cells of each row.
-        most: slots beside one for each cell.
+        most: largest number of slots beyond one for each cell.
 
     Raises:
         UserError: there are more.

@@ -1,6 +1,6 @@
 """Decodes text files: UTF-8, what a byte order mark says, or a legacy encoding that is detected.
 
-A file is refused where no guess is safe: text in a wrong encoding would be evidence of wrong words.
+A file is refused where no guess is safe: text in a wrong encoding would be wrong evidence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENCODINGS = {
     *"cp1251 cp1256 cp1258 cp874 cp949 koi8-r koi8-u iso8859-5 iso8859-15 iso8859-16".split(),
     *"shift_jis cp932 euc_jp iso2022_jp gb2312 gbk gb18030 big5 big5hkscs euc_kr".split(),
 }
-"""Encodings that are believed; those of DOS and old Macintoshes are mistaken for each other."""
+"""Encodings that are accepted; those of DOS and old Macintoshes are mistaken for each other."""
 _BELIEVED = {codecs.lookup(name).name for name in _ENCODINGS}
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _C1_CONTROLS = re.compile("[\x80-\x9f]")
@@ -45,7 +45,7 @@ def decode(raw: bytes, path: Path, is_html: bool = False) -> tuple[str, str]:
     Args:
         raw: content of the file.
         path: its name, for messages.
-        is_html: what the page declares as its charset is believed.
+        is_html: use the charset that the page declares.
 
     Raises:
         Unreadable: the content is no text, or its encoding is not known.
@@ -57,7 +57,7 @@ def decode(raw: bytes, path: Path, is_html: bool = False) -> tuple[str, str]:
         encoding = encoding or _legacy(raw, path, is_html)
         text = _decoded(raw, encoding)
     if text is None:
-        raise Unreadable(path, f"not {encoding}, as its first bytes say")
+        raise Unreadable(path, f"not {encoding}, although its first bytes say so")
     if _CONTROLS.search(text):
         raise Unreadable(path, "binary data, no text")
     return text, encoding or "utf-8"
@@ -95,7 +95,7 @@ def _legacy(raw: bytes, path: Path, is_html: bool) -> str:
         found = _WINDOWS[found]
         text = _decoded(raw, found)
     if text is None or _C1_CONTROLS.search(text):
-        raise Unreadable(path, "neither UTF-8 nor another encoding that can be told")
+        raise Unreadable(path, "neither UTF-8 nor another encoding that can be recognised")
     return found
 
 
@@ -112,7 +112,7 @@ def _declared(raw: bytes) -> str | None:
 
 
 def _believed(name: str) -> str:
-    """Return Python's name of an encoding; "" if it is unknown or not believed."""
+    """Return Python's name of an encoding; "" if it is unknown or not accepted."""
     try:
         found = codecs.lookup(name).name
     except LookupError:

@@ -141,8 +141,8 @@ def read_page(
         title: the page's title, the prefix of every passage; a long one is cut.
         name: the file, for messages.
         limit: counts the passages; None: any number.
-        with_path: all headings above it stand in every passage; else the nearest one in list items
-            alone, as headings of web pages are often those of advertisements.
+        with_path: begin every passage with all headings above it. Otherwise only list items begin
+            with one, the nearest: headings of web pages are often those of advertisements.
 
     Raises:
         Unreadable: the page is nested too deep, or its passages are too long.

@@ -19,14 +19,14 @@ from turngraph.data.warned import reading_logger
 logger = reading_logger(__name__)
 
 MAX_XML_BYTES = 32 << 20
-"""Unpacked size of the texts of the largest file; a small file may claim to unpack to any size."""
+"""Largest unpacked size of a file's texts; a small file may unpack to any size."""
 _OLE = bytes.fromhex("D0CF11E0A1B11AE1")  # how encrypted files and those of old versions begin
 _STYLES = """\
 p[style-name='Title'] => h1:fresh
 p[style-name='Subtitle'] => p:fresh
 table => table.wikitable:fresh
 """
-"""With its class, the first row of a table is its header, as in Markdown and CSV."""
+"""The class makes the first row of a table its header, as in Markdown and CSV."""
 _IGNORED = re.compile(r"An unrecognised element was ignored: (?:.*[:}])?(.*)")
 """mammoth's message, with an element's name."""
 _UNIT = re.compile(r"[\d.,\s+−–-]")

@@ -46,8 +46,8 @@ class Fact:
 
     Args:
         subject: a country or a city.
-        relation: a key of ``data.worldfacts_wording.RELATIONS``.
-        values: one entity, or several where the relation lists.
+        relation: a key of ``data.sources.worldfacts_wording.RELATIONS``.
+        values: one entity, or several if the relation is a list.
         group: for a city its country, for a country its region; a table's title names it.
     """
 

@@ -2,5 +2,5 @@
 
 ``engine.py`` decodes in one batch that rows join and leave, ``service.py`` keeps conversations,
 ``open_conversation.py`` is one of them, ``app.py`` and ``*_routes.py`` speak HTTP, ``errors.py``
-says whose fault an error is.
+decides what a client is told of an error.
 """

@@ -56,9 +56,10 @@ def make_app(service: Service, users: Users, host: str = "localhost") -> FastAPI
     """Return the application.
 
     Args:
-        service: answers.
-        users: who may ask.
-        host: it is served at; without tokens only this one and the usual names reach it.
+        service: service that answers.
+        users: users who may ask.
+        host: host at which it is served; without tokens only this name and those of this machine
+            reach it.
     """
     app = FastAPI(
         title="Turngraph",
@@ -76,7 +77,9 @@ def make_app(service: Service, users: Users, host: str = "localhost") -> FastAPI
         route = "/" if path.name == "index.html" else f"/{path.name}"
         app.add_api_route(route, _file(path), include_in_schema=False, methods=["GET"])
     app.add_middleware(BodyLimit, users=users)
-    if users.path is None:  # else a page elsewhere could reach it under a name of its own
+    if (
+        users.path is None
+    ):  # else a foreign page could reach it under a name of its own (DNS rebinding)
         own = f"[{host}]" if ":" in host else host
         app.add_middleware(OwnPages)
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*THIS_MACHINE, own])
@@ -139,7 +142,7 @@ class _Counts(Collector):
     """What a server does now, what it has done, and what it keeps in memory.
 
     Args:
-        service: that is asked when it is collected.
+        service: service whose numbers are read at each collection.
     """
 
     def __init__(self, service: Service) -> None:
@@ -148,10 +151,14 @@ class _Counts(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of this moment."""
         engine, name = self.service.engine, "turngraph"
-        yield GaugeMetricFamily(f"{name}_answers_running", "in the batch", engine.num_running)
-        yield GaugeMetricFamily(f"{name}_questions_waiting", "for the batch", engine.num_waiting)
-        yield CounterMetricFamily(f"{name}_answers", "written", engine.num_answered)
-        yield CounterMetricFamily(f"{name}_tokens", "written", engine.num_tokens)
+        yield GaugeMetricFamily(
+            f"{name}_answers_running", "answers in the batch", engine.num_running
+        )
+        yield GaugeMetricFamily(
+            f"{name}_questions_waiting", "questions that wait for the batch", engine.num_waiting
+        )
+        yield CounterMetricFamily(f"{name}_answers", "answers written", engine.num_answered)
+        yield CounterMetricFamily(f"{name}_tokens", "tokens written", engine.num_tokens)
         held = GaugeMetricFamily(f"{name}_held", "kept in memory, each to a limit", labels=["what"])
         for what, num in self.service.held().items():
             held.add_metric([what], num)

@@ -1,4 +1,4 @@
-"""What routes depend on: the service, the user of a request by its bearer token, a question."""
+"""Dependencies of routes: the service, the user of a request by bearer token, checked texts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ REFUSED: dict[int | str, dict[str, Any]] = {
     code: {"description": text}
     for code, text in {
         400: "the request cannot be read",
-        401: "no user's token",
-        404: "the user has none of that name",
+        401: "the request has no user's token",
+        404: "the user has nothing of that name",
         408: "the body came too slowly",
         413: "the body is too long",
         422: "a field is wrong, or the question cannot be answered",
@@ -25,7 +25,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
         504: "the answer took too long",
     }.items()
 }
-"""What every route may answer instead."""
+"""Status -> description of the errors that every route may return."""
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "the answer, or its pieces as server-sent events",
@@ -78,4 +78,4 @@ async def place_of(service: Served, user: User) -> AsyncIterator[None]:
 
 
 TAKES_PLACE = Depends(place_of)
-"""What a route needs whose work takes long and is no answer of the model."""
+"""Dependency of routes whose work takes long and is no answer of the model."""

@@ -1,4 +1,4 @@
-"""Listens, and keeps connections that say nothing, read nothing or are too many from the others."""
+"""Listens for connections, and closes those that send nothing, read nothing or are too many."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ MAX_CONNECTIONS = 1000
 MOST_FILES = 1000
 """Files that a process may have open beside its connections: conversations, memories, documents."""
 BACKLOG = 128
-"""Connections that wait to be accepted; asyncio tries as often at once, in vain without a file."""
+"""Connections that wait to be accepted; asyncio tries to accept as many at once, even if the
+process has no descriptor left."""
 MAX_HEAD = 2**16
 """Bytes of the head of a request."""
 
@@ -38,8 +39,8 @@ MAX_HEAD = 2**16
 class Connection(H11Protocol):
     """One connection; a client has to send a whole head, and to read its answers, in time.
 
-    If there are too many, the one that has been without a request for longest makes room, then
-    one whose client does not read.
+    If there are too many connections, the one that has been idle for longest is closed; if none is
+    idle, one whose client does not read.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -54,7 +55,7 @@ class Connection(H11Protocol):
         self._await_head()
 
     def _make_room(self) -> bool:
-        """End a connection that does nothing; false: there is none."""
+        """Close a connection that does nothing; return False if there is none."""
         others = [one for one in self.connections if isinstance(one, Connection)]
         idle = [one for one in others if one.is_idle] or [one for one in others if one._unread]
         if not idle:
@@ -136,15 +137,15 @@ def server_of(app: ASGIApp, seconds_to_stop: int) -> Server:
 
     Args:
         app: the application.
-        seconds_to_stop: in which the requests that run have to end when it stops.
+        seconds_to_stop: seconds in which running requests have to end when the server stops.
     """
     config = uvicorn.Config(
         app,
         loop="asyncio",
         http=Connection,
         ws="none",
-        log_level="error",  # a warning is of what is no request, as many as a stranger likes
-        access_log=False,  # it would hold what is asked of the memory
+        log_level="error",  # a warning is of an invalid request; strangers may send many
+        access_log=False,  # it would contain questions to the memory
         backlog=BACKLOG,
         limit_concurrency=_max_connections() + 1,
         timeout_graceful_shutdown=seconds_to_stop,

@@ -144,7 +144,7 @@ def listed_documents(service: Served, user: User) -> list[Json]:
 
 @documents.put("/{name}", status_code=201, dependencies=[TAKES_PLACE])
 async def add_document(name: Name, request: Request, service: Served, user: User) -> Json:
-    """Keep a document; the body is the file. ``warnings`` tell what of it is not read."""
+    """Keep a document; the body is the file. ``warnings`` name what of it was not read."""
     content = await request.body()
     return await run_in_threadpool(service.documents.add, user, name, content)
 

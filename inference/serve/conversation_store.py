@@ -132,9 +132,10 @@ class ConversationStore:
             return [Listed(*row) for row in db.execute(statement, (*last, limit))]
 
     def state(self, id_: str) -> str | None:
-        """Return what changes whenever another process changes a conversation.
+        """Return a value that changes whenever another process changes a conversation.
 
-        None: there is no such conversation. A file has one process.
+        None: there is no such conversation. A file has only one process, so that here the value
+        never changes.
         """
         with self._open() as db:
             found = db.execute("SELECT 1 FROM conversations WHERE id = ?", (id_,)).fetchone()
@@ -185,7 +186,7 @@ class ConversationStore:
             db.execute("UPDATE conversations SET changed = ? WHERE id = ?", (now(), id_))
 
     def _hold(self, db: Database, id_: str, num_turns: int) -> None:
-        """Refuse a change of a conversation that another process has changed: a file has one."""
+        """Do nothing: a file has one process; a database refuses changes here."""
 
     def delete(self, id_: str) -> None:
         """Delete a conversation; nothing of its text is left in the file."""

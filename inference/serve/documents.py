@@ -24,14 +24,15 @@ from turngraph.inference.serve.limited_reading import read_limited
 MAX_NAME = 200
 """Bytes of a document's name; file systems allow 255."""
 MAX_BYTES = 2**28
-"""Bytes of all documents of a user."""
+"""Most bytes of all documents of a user."""
 MAX_DOCUMENTS = 1000
-"""Documents of a user; each question looks whether they have changed."""
+"""Most documents of a user; each question checks whether they have changed."""
 MAX_POOLS = 32
 """Users whose documents are kept in memory, as passages and as an index beside the shared evidence;
 the documents of the user who asked longest ago are dropped, and read again when needed."""
 LEFT_SECONDS = 3600.0
-"""Age from which an upload's unfinished file was left by a kill, as servers may share a folder."""
+"""Age in seconds from which an unfinished upload counts as left by a killed server; a younger one
+may be of another server that shares the folder."""
 ENDINGS = (".jsonl", *SUFFIXES)
 
 
@@ -46,10 +47,10 @@ State = tuple[int, int, int]
 
 
 def _read(path: Path) -> Read:
-    """Read a document that was read before; what was told then is not told again.
+    """Read a document again; its warnings, which the upload has returned, are dropped.
 
     Returns:
-        Its passages, or why it cannot be read any more, with its name.
+        Its passages, or the error if it can no longer be read.
     """
     try:
         return read_limited([path], ease=2)[0]
@@ -58,7 +59,7 @@ def _read(path: Path) -> Read:
 
 
 def _state(path: Path) -> State:
-    """Return what differs when a document has become another one."""
+    """Return values that change when a document is replaced."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -73,13 +74,13 @@ def _remove_left(folder: Path) -> None:
 
 @dataclass
 class _OfUser:
-    """What is in memory of one user's documents.
+    """State of one user's documents in memory.
 
     Args:
-        reading: held while one is read, of a user one at a time.
-        changing: held while one comes or goes, which is soon done.
-        read: what each document of a name and a state has in it.
-        pool: evidence of the user; None: it has to be joined anew.
+        reading: held while a document is read; a user's documents are read one at a time.
+        changing: held for a short time, while a document is added or removed.
+        read: passages or error of each document, by its name and state.
+        pool: evidence of the user; None: it must be joined again.
         states: names and states of its documents.
     """
 
@@ -94,10 +95,10 @@ class Documents:
     """Documents that users have uploaded; work for one user never makes another one wait.
 
     Args:
-        user_folder: returns the folder of a user, which is there.
+        user_folder: returns the folder of a user, which exists.
         shared: evidence of all users.
         prepare: makes the index of a new pool.
-        drop_index: takes a pool that has become another one.
+        drop_index: called with a pool that is no longer used.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Documents:
             return sum(held.pool is not None for held in self._held.values())
 
     def _of(self, user: str) -> _OfUser:
-        """Return what is held of a user; of those who asked longest ago nothing is held."""
+        """Return a user's state; drop those of the users who asked longest ago, if too many."""
         out: list[_OfUser] = []
         with self._lock:
             found = self._held.setdefault(user, _OfUser())
@@ -194,7 +195,7 @@ class Documents:
             )
         self._check_room(user, name, len(content))  # before it is read, which may take long
         held, folder = self._of(user), self._folder(user)
-        trial = folder / f".{uuid4().hex}" / name  # which is part of what is read
+        trial = folder / f".{uuid4().hex}" / name  # its name is part of its passages
         try:
             trial.parent.mkdir(mode=0o700)
             trial.write_bytes(content)

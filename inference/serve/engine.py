@@ -78,7 +78,7 @@ class Admission:
     """A question from its arrival to its answer, which ``end`` ends.
 
     Args:
-        engine: that counts it.
+        engine: engine that counts it.
         user: who asks.
     """
 
@@ -96,11 +96,11 @@ class Engine:
     Args:
         model: in evaluation mode.
         end_id: token that ends a turn.
-        max_tokens: answers that are decoded together, times the longest of them with its prompt,
-            in tokens; a longer prompt is decoded alone.
+        max_tokens: most tokens of the batch: number of answers that are decoded together, times the
+            longest prompt with its answer; a longer prompt is decoded alone.
         max_rows: most answers that are decoded together.
-        max_waiting: most questions that wait for room, those of users apart who have no other:
-            as many more of these may wait.
+        max_waiting: most questions that wait for room; as many more may wait that are the only
+            question of their users.
 
     Raises:
         UserError: the LM's answers cannot be batched.
@@ -118,10 +118,12 @@ class Engine:
         self.max_tokens, self.max_rows, self.max_waiting = max_tokens, max_rows, max_waiting
         self.num_admitted, self.num_answered, self.num_tokens = 0, 0, 0
         self._num_of_user = Counter[str]()
-        self._turns: dict[str, int] = {}  # of users that are here: their last ones
+        self._turns: dict[
+            str, int
+        ] = {}  # user -> number of their last turn, for users with a request
         self._num_steps = 0
         self._seconds = 1.0  # that an answer took, a moving average
-        # answers that are chosen, as all of nodes are, are computed by the threads that ask
+        # answers that are chosen from candidates are computed by the threads that ask, not here
         self._running = RunningBatch(model, end_id) if isinstance(model, TextLM) else None
         self._clock = count()
         self._requests: list[_Request] = []
@@ -287,8 +289,8 @@ class Engine:
     def _admit(self) -> _Request | None:
         """Take a waiting prompt if there is room.
 
-        It is the first one of the users of whom the fewest are decoded, among them of the one whose
-        turn was longest ago.
+        It is the first prompt of the user with the fewest answers in the batch; of several such
+        users, the one whose last turn was longest ago.
         """
         self._waiting = deque(one for one in self._waiting if not one.cancelled)
         if not self._waiting or len(self._requests) >= self.max_rows:

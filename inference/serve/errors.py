@@ -1,4 +1,4 @@
-"""What clients are told of errors: their own by name, the server's own in its log alone."""
+"""Decides what clients are told of errors; the text of the server's own errors is only logged."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from turngraph.inference.evidence import read_evidence
 MEMORY = 2 << 30
 """Bytes of memory that reading may take."""
 SECONDS, SECONDS_PER_MIB = 60, 20
-"""CPU seconds that reading may take, and for each MiB of the documents besides: tables in Markdown,
-the slowest, take about 6."""
+"""Most CPU seconds of reading: the first number, and the second for each MiB of the documents.
+Tables in Markdown, the slowest, take about 6 s for each MiB."""
 AT_ONCE = 2
 """Documents that are read at the same time; others wait."""
 PART = 1000
@@ -53,8 +53,8 @@ def read_limited(paths: Sequence[Path], ease: int = 1) -> tuple[tuple[Evidence, 
     """Read documents as one pool, in a process with limits of time and memory.
 
     Args:
-        paths: of the documents.
-        ease: factor of the limits; what was read once is read again with a larger one.
+        paths: paths of the documents.
+        ease: factor of the limits; larger for a document that was read within them before.
 
     Returns:
         The pool, as ``read_evidence`` reads it, and warnings about what was not read.
@@ -91,7 +91,7 @@ def read_limited(paths: Sequence[Path], ease: int = 1) -> tuple[tuple[Evidence, 
 
 
 def _ended(code: int, memory: int, seconds: int) -> str:
-    """Return why a process ended without a word."""
+    """Return why a process ended without a result."""
     if -code == signal.SIGXCPU:
         return f"reading takes more than {seconds} seconds"
     name = signal.Signals(-code).name if code < 0 else f"code {code}"
@@ -99,7 +99,7 @@ def _ended(code: int, memory: int, seconds: int) -> str:
 
 
 def _read(sender: Connection, paths: Sequence[Path], memory: int, seconds: int) -> None:
-    """Be the process: read, and send parts of the pool and then the warnings."""
+    """Run in the process: read, and send parts of the pool and then the warnings."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the server, which ends this process
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))

@@ -1,4 +1,4 @@
-"""Refuses requests without a token or of foreign pages, and bodies too long or slow; logs it."""
+"""Refuses requests without token or of foreign pages, and long or slow bodies; logs refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BODY_SECONDS = 30.0
 
 
 class Places:
-    """Counts the requests that take long and are no answers: memories, explanations, documents.
+    """Limits requests that take long and are no answers: memory graphs, explanations, documents.
 
     Args:
         most: of all users; fewer than there are threads for routes, so that quick routes have some.
@@ -69,7 +69,7 @@ class Turns:
 
     @contextmanager
     def of(self, user: str) -> Iterator[None]:
-        """Hold it for a user."""
+        """Hold the lock for a user."""
         mine = Event()
         with self._changing:
             self._waiting.setdefault(user, deque()).append(mine)
@@ -83,7 +83,7 @@ class Turns:
                 self._give()
 
     def _give(self) -> None:
-        """Give it to the next one, if it is free and somebody waits."""
+        """Give the lock to the next user, if it is free and somebody waits."""
         if self._held or not self._waiting:
             return
         user, own = self._waiting.popitem(last=False)
@@ -105,7 +105,8 @@ def refusal(
 class BodyLimit:
     """Reads each body whole, within bytes and seconds, before the application sees it.
 
-    Nothing is read of a stranger's body; the user of all others is in the scope.
+    The body of a request without a user's token is not read. For other requests, the user is added
+    to the scope.
 
     Args:
         app: the application.
@@ -170,7 +171,7 @@ def is_private(scope: Scope) -> bool:
 
 
 def _given(body: bytes, receive: Receive) -> Receive:
-    """Return what gives a whole body, and then what comes after it."""
+    """Return a ``receive`` that returns a whole body, and then the messages after it."""
     bodies = [body]
 
     async def whole() -> Message:

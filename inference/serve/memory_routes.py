@@ -40,7 +40,7 @@ MODES = (
 
 
 class Forget(BaseModel):
-    """What a memory graph is to forget: one of an entity, a source or episodes."""
+    """What a memory graph must forget: one of an entity, a source or episodes."""
 
     entity: Annotated[Spoken, Field(max_length=500)] | None = None
     source: Annotated[Spoken, Field(max_length=500)] | None = None

@@ -38,10 +38,11 @@ class Listener(Protocol):
 
 
 def check_wanted(listener: Listener, deadline: float) -> None:
-    """Check that somebody waits for an answer, whose deadline is a ``time.monotonic``.
+    """Check that a client waits for an answer; the deadline is a ``time.monotonic``.
 
     Raises:
-        Gone, Late: nobody does.
+        Gone: the client has left.
+        Late: the deadline has passed.
     """
     if listener.gone.is_set():
         raise Gone
@@ -50,14 +51,14 @@ def check_wanted(listener: Listener, deadline: float) -> None:
 
 
 class OpenConversation:
-    """A conversation with a thread of its own, in which all that happens to it happens in order.
+    """A conversation with a thread of its own, in which all work on it runs in order.
 
     Args:
         opening: opens its session.
         remember: stores its finished turns in the memory graph.
 
     Attributes:
-        holds_memory: whether it may hold what its memory graph has read for questions.
+        holds_memory: whether its memory graph may keep in memory what it has read for questions.
     """
 
     def __init__(self, opening: Callable[[], Session], remember: Callable[[Session], None]) -> None:
@@ -69,7 +70,7 @@ class OpenConversation:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was asked of it is done."""
+        """Whether all its work is done."""
         return self._last.done()
 
     @property
@@ -84,7 +85,7 @@ class OpenConversation:
         return self._session.result().past.num_tokens if is_open else 0
 
     def run(self, work: Callable[[Session], Found]) -> Future[Found]:
-        """Let the thread do something with the session, after all that it was told before."""
+        """Run a function of the session in the thread, after all earlier work."""
         done = self._pool.submit(lambda: work(self._session.result()))
         self._last, self.holds_memory = done, True
         return done
@@ -96,11 +97,11 @@ class OpenConversation:
             self.holds_memory = False
 
     def drop_prefix(self) -> None:
-        """Drop the keys and values of its last prompt, after all that was asked of it."""
+        """Drop the keys and values of its last prompt, after all earlier work."""
         self._pool.submit(lambda: self._session.result().past.clear())
 
     def close(self) -> Future[None]:
-        """Close the session after all that was asked of it; the future is done then."""
+        """Close the session after all earlier work; the future is done then."""
 
         def end() -> None:
             if not self._session.exception():

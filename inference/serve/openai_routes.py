@@ -33,7 +33,7 @@ Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP)]
 
 
 Blank = Annotated[list[Any] | dict[str, Any], Field(max_length=0)]
-"""Nothing, as a list or as fields."""
+"""An empty list or object."""
 
 
 class ChatMessage(BaseModel):
@@ -103,7 +103,7 @@ class ChatRequest(BaseModel):
 
 
 class Ending:
-    """The text of an answer up to the first of some texts, piece by piece.
+    """Cuts an answer, piece by piece, at the first of some texts.
 
     Args:
         stops: the texts; what may be the beginning of one is held back.
@@ -211,8 +211,8 @@ async def chunks(
 def dialogue(messages: Sequence[ChatMessage]) -> tuple[list[tuple[str, str]], str]:
     """Return the finished turns and the question.
 
-    Messages without text are skipped, and what an assistant says before the first question; what
-    one of both says in several messages, one after the other, is one text.
+    Messages without text and an assistant's messages before the first question are skipped. Several
+    messages of one role in a row are joined.
 
     Raises:
         UserError: the messages do not end with a question, or one cannot be read.

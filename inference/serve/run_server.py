@@ -22,14 +22,14 @@ from turngraph.inference.serve.users import Users, add_user
 logger = logging.getLogger("serve")
 HOST, PORT = "127.0.0.1", 8080
 GRACE = 5
-"""Seconds in which a server that stops sends the answers that ended at the last deadline."""
+"""Seconds after the last deadline in which a server that stops sends its last answers."""
 
 
 def new_token(tokens: str, name: str) -> None:
     """Print a new token for a user, and keep its hash.
 
     Raises:
-        UserError: the name is no name, or the file cannot be read or written.
+        UserError: the name is not valid, or the file cannot be read or written.
     """
     print(add_user(tokens, name))
     logger.info("the token of %s; %s keeps only its hash", name, tokens)
@@ -101,7 +101,7 @@ def read_address(
     """Return host and port, given apart or as ``HOST:PORT``.
 
     Raises:
-        UserError: they are given in both ways, or are none.
+        UserError: they are given in both ways, or are no valid host and port.
     """
     if address is not None:
         if host is not None or port is not None:
@@ -127,7 +127,7 @@ def _is_this_machine(host: str) -> bool:
 
 @contextmanager
 def _folder(memory_dir: str | None) -> Iterator[Path]:
-    """Give the folder of the users; a temporary one if none is named.
+    """Yield the folder of the users; a temporary one if none is named.
 
     Raises:
         UserError: it cannot be made.

@@ -27,12 +27,13 @@ class ServeOptions:
         abstain_below: confidence below which "not in the evidence" is answered; None: the
             checkpoint's own, if it has one.
         plan: how memory graphs are asked; None: as trained.
-        batch_tokens: answers that are decoded together, times the longest of them with its
-            prompt, in tokens.
+        batch_tokens: most tokens of a batch: number of answers that are decoded together, times the
+            longest prompt with its answer.
         max_batch: most answers that are decoded together.
-        prefix_tokens: tokens of last prompts whose keys and values all conversations keep together.
-        max_waiting: most questions that wait for room; more get "too many requests". As many more
-            may wait of users who have no other.
+        prefix_tokens: most tokens whose keys and values are kept for next turns, in all
+            conversations together.
+        max_waiting: most questions that wait for room; as many more may wait that are the only
+            question of their users. Others get "too many requests".
         deadline: seconds after which an answer is given up.
 
     Raises:

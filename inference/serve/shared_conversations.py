@@ -16,7 +16,7 @@ class SharedConversations(ConversationStore):
     """The conversations of one user, a tenant of a database; see ``ConversationStore``.
 
     Args:
-        url: of the tenant, who is made if need be.
+        url: URL of the tenant, which is created if it does not exist.
 
     Raises:
         UserError: as ``PostgresStore``.
@@ -63,7 +63,7 @@ class SharedConversations(ConversationStore):
             raise Conflict("another server went on with this conversation; ask again")
 
     def state(self, id_: str) -> str | None:
-        """Return what changes whenever a conversation does; None: there is no such conversation."""
+        """Return a value that changes whenever a conversation does; None: there is no such one."""
         with self._open() as db:
             # the number of the transaction that wrote the row, which every change does
             sql = "SELECT CAST(xmin AS text) FROM conversations WHERE id = ?"

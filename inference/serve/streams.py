@@ -1,4 +1,4 @@
-"""Answers on their way to a client: as a whole, or piece by piece as server-sent events."""
+"""Sends answers to clients: as a whole, or piece by piece as server-sent events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JSONLines(PlainTextResponse):
 
 
 class Streaming:
-    """The pieces of an answer and the steps of its plan, from its thread to the event loop.
+    """Passes the pieces of an answer and the steps of its plan from a thread to the event loop.
 
     Attributes:
         gone: set when the client has left.
@@ -79,8 +79,8 @@ class Streaming:
         """Wait for the whole answer; a client that leaves ends it.
 
         Args:
-            answer: that is waited for.
-            request: whose body was read; nobody else tells that its client has left.
+            answer: the answer to wait for.
+            request: its request, whose body was read; the request tells when the client has left.
 
         Raises:
             Late: the client has left.

@@ -49,7 +49,7 @@ class Users:
         return self._users.get(_hash(token.strip())) if scheme.lower() == "bearer" else None
 
     def _read(self, path: Path) -> list[str]:
-        """Take over what the file has; return what is newly wrong in it, which lets nobody in."""
+        """Read the users if the file has changed; return a message for each wrong line, or none."""
         content: bytes | str
         try:
             content = path.read_bytes()
@@ -100,7 +100,7 @@ def add_user(path: str | Path, name: str) -> str:
         The token, which is kept nowhere.
 
     Raises:
-        UserError: the name is no name, or the file cannot be read or written.
+        UserError: the name is not valid, or the file cannot be read or written.
     """
     path = Path(path)
     if not NAME.fullmatch(name):

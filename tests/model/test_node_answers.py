@@ -237,7 +237,7 @@ def test_the_examples_cache_keeps_mentions(tmp_path: Path) -> None:
     [
         (
             ["lora.r=4"],
-            "model.lora: .LoRA. given, must be null where nodes of model.layer 0 answer",
+            "model.lora: .LoRA. given, must be null where model.answers is nodes and model",
         ),
         (["lora=null", "evidence=text"], "model.evidence: 'text' given, must be graph"),
         (["lora=null", "scorer.heads=3"], "model.scorer.heads: 3 given, must divide"),

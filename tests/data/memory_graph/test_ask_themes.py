@@ -191,7 +191,7 @@ def test_few_texts_have_no_themes_and_are_searched_flat(
         assert (found.mode, found.without_themes, found.themes) == ("themes", True, ())
         assert found.facts
         print_recollection(found, 100)
-        assert "no themes: all facts are searched by similarity in their place" in caplog.text
+        assert "no themes: all facts are searched by similarity instead" in caplog.text
         eigen = graph.ask("What does Anna like?", settings=EIGEN)
         assert (eigen.without_themes, eigen.facts) == (True, found.facts)
         assert capsys.readouterr().out.count("\n") == len(each_once(found.facts)) > 5

@@ -300,7 +300,7 @@ def without(name: str) -> dict:
         (HAND_WRITTEN[0], "line 2, field turn: this question is answered in line 1 already"),
         ('{"conversation": ', "line 2: not JSON"),
         ("[]", "line 2: each line must be a JSON object"),
-        ({"id": "c1", "turns": []}, "line 2: a conversation; predictions are needed, which `turn"),
+        ({"id": "c1", "turns": []}, "line 2: this is a conversation; predictions are needed"),
     ],
 )
 def test_a_malformed_line_names_file_line_and_field(tmp_path: Path, bad: Any, message: str):

@@ -74,7 +74,7 @@ BAD = {
     "binary": (bytes(range(256)), "a.txt: binary data, no text"),
     "null": (b"text\0text", "a.txt: binary data, no text"),
     "control": (b"\x1f\x8b\x08 text", "a.txt: "),
-    "cut UTF-16": (codecs.BOM_UTF16_LE + b"a\0b", "a.txt: not utf-16, as its first bytes say"),
+    "cut UTF-16": (codecs.BOM_UTF16_LE + b"a\0b", "a.txt: not utf-16, although its first"),
     "old Macintosh": (
         "Die Straße führt über die Brücke.".encode("mac_roman"),
         "a.txt: neither UTF-8",
