@@ -367,9 +367,7 @@ def node_value(node: yaml.Node) -> Any:
     plain = isinstance(node, yaml.ScalarNode) and not node.style  # the quick parser has ""
     if isinstance(value, str) and plain and value.lstrip("+-.")[:1].isdigit():
         with suppress(ValueError):
-            return float(
-                value
-            )  # YAML 1.1, which PyYAML reads, takes 5e-5 without a point for a string
+            return float(value)  # PyYAML's YAML 1.1 takes 5e-5, without a point, for a string
     return value
 
 

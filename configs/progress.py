@@ -46,8 +46,8 @@ def progress(
 
     Args:
         total: steps of the whole; None: unknown.
-        desc: what is done.
-        unit: what a step is, in the plural.
+        desc: name of the work, which begins each line.
+        unit: name of the steps, in the plural.
         initial: steps done before.
         shown: False in processes beside the main one.
         delay: seconds after which the bar appears.

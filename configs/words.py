@@ -17,7 +17,7 @@ def similar(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     Upper and lower case do not count.
 
     Args:
-        name: what was given.
+        name: the name to compare.
         known: the names to choose from; of equally similar ones, the first in sorted order is
             returned.
         least: ratio of ``difflib`` from which a name is similar.

@@ -214,7 +214,7 @@ def _reason(error: Exception) -> str:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     try:
         sys.stdout.flush()
-    except OSError as left:  # what was printed is still there
+    except OSError as left:  # the output cannot be flushed: that is the error
         return f"standard output: {left.strerror}"
     return error.strerror
 
@@ -228,7 +228,7 @@ class StopRequest:
 
     Args:
         max_minutes: time limit, counted from construction; None: no limit.
-        when: when it stops, for the line that answers Ctrl-C: "after the step at hand".
+        when: when the command stops, for the line that Ctrl-C prints: "after the step at hand".
     """
 
     SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)

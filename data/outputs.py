@@ -86,7 +86,7 @@ def writing(path: str | Path, inside: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError:  # whoever read it has stopped, which is no error
+    except BrokenPipeError:  # the reader of the pipe has stopped: no error
         raise
     except OSError as error:
         own = error.filename is None or str(error.filename).endswith(".partial")

@@ -36,7 +36,7 @@ QUESTION_FIRST = (
     "Answer the last question as a simple key fact without description.\n",
     f"\n{FACTS}",
 )
-"""What stands before the dialogue and before the evidence where the dialogue comes first."""
+"""Texts before the dialogue and before the evidence, if the dialogue comes first."""
 OPEN_TAG, CLOSE_TAG = "<evidence>", "</evidence>\n"
 QUESTION, ANSWER = "Question:", "Answer:"
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
@@ -194,7 +194,7 @@ class Prompt:
             return text
         found = {match[0] for match in self._marker.finditer(text)}
         found |= {QUESTION if m[0][-1] == "Q" else ANSWER for m in _TURN.finditer(text)}
-        # the rest of the text may be remembered, and such a text stands in no log
+        # no more of the text: it may be a remembered one, which no log may hold
         logger.warning("a prompt marker in the data was broken up: %s", ", ".join(sorted(found)))
         text = _TURN.sub(r"\1 ", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)

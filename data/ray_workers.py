@@ -22,7 +22,7 @@ RETRIES = 10
 """Times that a task is given to another process after its own, or its node, has died."""
 WAITING = 2
 """Tasks that are sent for each core or GPU, so that none waits for the next."""
-_made: dict[str, Any] = {}  # the state of a process of the cluster, by map
+_made: dict[str, Any] = {}  # key of a map -> state of this process of the cluster
 
 
 def map_on_ray(

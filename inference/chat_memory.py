@@ -27,7 +27,7 @@ def open_memory(builder: ExampleBuilder, options: MemoryOptions, device: str) ->
 
     config = builder.memory_graph or MemoryGraphConfig()
     plan, compute = options.plan, options.compute
-    asked = "rules" if plan == "lm" else plan  # the graph asks by plans, whoever makes them
+    asked = "rules" if plan == "lm" else plan  # plans by an LM, too, are plans to the graph
     computed = "rules" if compute == "lm" else compute  # by the rules first
     config = replace(config, plan=asked or config.plan, compute=computed or config.compute)
     embed = builder.embed

@@ -103,7 +103,7 @@ def evidence_parts(
             if answer and isinstance(model, NodeRanker):
                 raise UserError(f"no entity of the evidence is named {answer!r}")
             return _no_parts(len(example.evidence))  # the LM wrote what no passage says
-    target = prompt.target_ids(answer) if answer else [prompt.end_id]  # an empty answer only ends
+    target = prompt.target_ids(answer) if answer else [prompt.end_id]  # "": only the end token
     batch = collate([replace(example, target_ids=target)], "right", with_target=True)
     found = attribute(model, batch.to(model.device), entities)
     starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])

@@ -81,7 +81,7 @@ def remember(
     ):
         done = graph.remember_many(_until(stop, episodes), progress=True, batch=batch)
     print(remembered_line(done))
-    inner = getattr(extractor, "inner", extractor)  # of one that an ontology wraps
+    inner = getattr(extractor, "inner", extractor)  # an ontology wraps the extractor
     if isinstance(inner, TurnExtractor) and inner.unread:
         logger.info("%s; their texts are found by similarity", unread_line(inner.unread))
     if stop:

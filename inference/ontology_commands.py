@@ -81,7 +81,7 @@ def typed_terms(typed: bool, ontology: str | None, alone: bool) -> TypedTerms | 
 
 def add_ontology(commands: Subparsers) -> None:
     """Add ``ontology check`` and ``ontology coverage``."""
-    help = "check a file of classes and properties, or coverage --db my.db: what they cover"
+    help = "check FILE.ttl: check an ontology; coverage --db my.db: count the facts that it covers"
     group = commands.add_parser("ontology", help=help, description=help)
     inner = group.add_subparsers(dest="part", required=True, metavar="check|coverage")
     help = "count the facts whose relation is known, and those that break a shape"

@@ -59,7 +59,7 @@ class AnswerFile:
             if (stream := open_stream(self.path)) is not None:
                 self._files = [stream]
                 return self
-            # what a link leads to is made and removed, not the link
+            # targets of links are made and removed, not the links
             paths = [os.path.realpath(path) for path in (self.path, self.journal)]
             self._created = [path for path in paths if not os.path.exists(path)]
             os.makedirs(os.path.dirname(paths[0]), exist_ok=True)
@@ -75,7 +75,7 @@ class AnswerFile:
             for path in self._created:
                 Path(path).unlink(missing_ok=True)
         for file in self._files:
-            with suppress(OSError):  # of what a full disk did not take; it was reported
+            with suppress(OSError):  # of a full disk, which was reported before
                 file.close()
 
     def _resumes(self) -> bool:

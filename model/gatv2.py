@@ -294,9 +294,7 @@ class _Attention(torch.autograd.Function):
         grad_shape = (num_nodes, heads if ctx.concat else 1, width)
         grad = grad.to(alpha.dtype).reshape(grad_shape).contiguous()
         scaled = alpha if ctx.concat else alpha / heads
-        scaled = (
-            scaled if kept is None else scaled * kept
-        )  # derivative of an output with respect to a message
+        scaled = scaled if kept is None else scaled * kept  # d output / d message
         with torch.autocast(left.device.type, enabled=False):
             along = _edge_values(sources, grad, by_target, lambda j, i, _: j.mul_(i).sum(1))
             along *= scaled

@@ -54,7 +54,7 @@ Read = tuple[NewSource, Unreadable | None]
 
 @dataclass(frozen=True)
 class Changes:
-    """What a build did.
+    """Result of a build.
 
     Args:
         version: the current version after it.

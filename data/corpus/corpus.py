@@ -124,7 +124,7 @@ class CorpusIndex:
 
     Args:
         corpus: the corpus.
-        retriever: what ranks.
+        retriever: bm25, dense or rrf.
         embed: the sentence encoder; None for bm25.
     """
 

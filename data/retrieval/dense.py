@@ -14,7 +14,7 @@ from turngraph.data.types import Evidence, Query, Retrieved
 
 
 class Index(Protocol):
-    """What every retriever of a pool offers."""
+    """Interface of every retriever of a pool."""
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool."""

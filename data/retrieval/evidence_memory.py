@@ -1,4 +1,4 @@
-"""Evidence memory M_t: what earlier turns retrieved, reranked each turn (paper, section 4.2)."""
+"""Evidence memory M_t: passages of earlier turns, reranked at each turn (paper, section 4.2)."""
 
 from __future__ import annotations
 

@@ -16,5 +16,5 @@ class PipedConsole(Console):
         Raises:
             BrokenPipeError: always.
         """
-        self.quiet = True  # what it has buffered is not written again
+        self.quiet = True  # so that its buffer is not written again
         raise BrokenPipeError

@@ -242,7 +242,7 @@ def score_files(
     ]
     report: Json = {"files": files}
     report["differences"] = [_difference_json(scored[0], other) for other in scored[1:]]
-    # beside the numbers on standard output, the tables go where messages go
+    # if the numbers go to standard output, the tables go to standard error
     console = PipedConsole(stderr=output_json is not None and is_standard_output(output_json))
     print_tables(report, console)
     if output_json is not None:

@@ -35,7 +35,7 @@ _NUMBERS = re.compile(f"([{chr(_MARK)}-{chr(_MARK + _BASE - 1)}])" * 2)
 
 
 class _Where(NamedTuple):
-    """What is around a text; the elements are the nearest of their kind, the list the outermost."""
+    """Context of a text: the nearest elements of their kind around it, and the outermost list."""
 
     parents: tuple[LexborNode, ...] = ()  # the nearest first, at most two
     block: LexborNode | None = None
@@ -47,7 +47,7 @@ class _Where(NamedTuple):
     in_landmark: bool = False
 
     def inside(self, node: LexborNode, is_landmark: bool) -> _Where:
-        """Return what is around the texts of an element that stands here."""
+        """Return the context of the texts of an element in this context."""
         tag = node.tag or ""
         return _Where(
             parents=(node, *self.parents[:1]),
@@ -63,7 +63,7 @@ class _Where(NamedTuple):
 
 @dataclass
 class _Text:
-    """A text node, and what is around it."""
+    """A text node, and its context."""
 
     node: LexborNode
     where: _Where
@@ -109,7 +109,7 @@ def _mark_main(tree: LexborHTMLParser, texts: list[_Text]) -> None:
 
 
 class _Rules:
-    """Rules of a page: what is left out, and what stays though it is no running text."""
+    """Decides which texts of a page are left out, and which stay although not running text."""
 
     def __init__(self, tree: LexborHTMLParser, body: LexborNode) -> None:
         self.texts: list[_Text] = []
@@ -150,7 +150,7 @@ class _Rules:
     def _stays(self, text: _Text) -> bool:
         where = text.where
         if where.in_heading:
-            return True  # it names what stands below, and becomes no passage of its own
+            return True  # a heading begins the passages below it, and is none itself
         is_evidence = where.in_caption or self._in_table(where) or self._in_list(where)
         if where.in_landmark:
             return text.is_main and is_evidence

@@ -102,10 +102,7 @@ def _is_lines(path: str | Path) -> bool:
         return False
     try:
         json.loads(first)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # an object over several lines, or a line that iter_lines will refuse
+    except (ValueError, RecursionError):  # a value over several lines, or what iter_lines refuses
         return first.rstrip().endswith(b"}")
     return True
 

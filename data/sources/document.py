@@ -108,7 +108,7 @@ class Document:
     """Passages of one document; names among its words are entities.
 
     Args:
-        title: what every passage begins with; a long one is cut.
+        title: beginning of every passage; a long one is cut.
         limit: counts the passages; None: any number.
         place: where in the document the next passage is, such as "page 3"; it becomes the passage's
             id.

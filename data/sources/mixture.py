@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(slots=True)
 class Drawn:
-    """What was drawn from a source."""
+    """Conversations drawn from a source, and their counts."""
 
     source: Source
     conversations: list[Conversation] = field(default_factory=list)

@@ -57,7 +57,7 @@ class Made:
         kind: its kind.
         facts: values that it states, by subject and key.
         unstated: (subject, key) pairs that it leaves out.
-        passages: what readers made of it.
+        passages: its passages, as the readers return them.
     """
 
     kind: Kind

@@ -73,7 +73,7 @@ def read_pdf(
     """
     with documents_extra(path, "PDF files"):
         import pypdf
-    reading_logger("pypdf").setLevel(logging.ERROR)  # what it repairs concerns no user
+    reading_logger("pypdf").setLevel(logging.ERROR)  # its warnings about repairs concern no user
     try:
         reader = pypdf.PdfReader(io.BytesIO(raw))
         if reader.is_encrypted and not reader.decrypt(""):

@@ -223,7 +223,7 @@ def _delimiter(text: str) -> str:
 
     try:
         return max(DELIMITERS, key=fit)
-    except csv.Error:  # which reading will name
+    except csv.Error:  # reading the file will raise the error with its line
         return ","
 
 

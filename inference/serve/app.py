@@ -37,7 +37,7 @@ PAGE = Path(__file__).with_name("page")
 THIS_MACHINE = ["127.0.0.1", "localhost", "[::1]"]
 NO_JSON = "the body is no JSON"
 UNPARSED = "There was an error parsing the body"
-"""What FastAPI says of bodies that are nested too deep, no UTF-8, or with numbers too long."""
+"""FastAPI's message for bodies that are nested too deep, not UTF-8, or have too long numbers."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -139,7 +139,7 @@ def _handler(
 
 
 class _Counts(Collector):
-    """What a server does now, what it has done, and what it keeps in memory.
+    """Metrics of a server: its present work, its work so far, and its content in memory.
 
     Args:
         service: service whose numbers are read at each collection.

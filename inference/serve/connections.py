@@ -61,7 +61,7 @@ class Connection(H11Protocol):
         if not idle:
             return False
         oldest = min(idle, key=lambda one: one.since)
-        self.connections.discard(oldest)  # now: it is lost in the loop's next turn
+        self.connections.discard(oldest)  # at once: its loss is reported in the loop's next turn
         oldest.transport.abort()
         return True
 

@@ -147,7 +147,7 @@ class Documents:
             if not (states := self._states(user)):
                 return self.shared
             if (pool := held.pool) is not None and held.states == states:
-                return pool  # which another question has waited for
+                return pool  # another thread has joined it meanwhile
             return self._join(user, held, states)
 
     def _join(self, user: str, held: _OfUser, states: dict[str, State]) -> tuple[Evidence, ...]:

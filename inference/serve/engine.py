@@ -122,7 +122,7 @@ class Engine:
             str, int
         ] = {}  # user -> number of their last turn, for users with a request
         self._num_steps = 0
-        self._seconds = 1.0  # that an answer took, a moving average
+        self._seconds = 1.0  # seconds of an answer, as a moving average
         # answers that are chosen from candidates are computed by the threads that ask, not here
         self._running = RunningBatch(model, end_id) if isinstance(model, TextLM) else None
         self._clock = count()
@@ -178,7 +178,7 @@ class Engine:
         with self._changed:
             self.num_admitted -= 1
             self._num_of_user[user] -= 1
-            self._num_of_user += Counter()  # without those that have none
+            self._num_of_user += Counter()  # this drops users with a count of 0
             self._seconds += 0.1 * (seconds - self._seconds)
 
     def generate(

@@ -56,7 +56,7 @@ class Places:
         try:
             yield
         finally:
-            self._taken -= Counter([user])  # without those that have none
+            self._taken -= Counter([user])  # this drops users with a count of 0
 
 
 class Turns:
@@ -115,7 +115,7 @@ class BodyLimit:
 
     def __init__(self, app: ASGIApp, users: Users) -> None:
         self.app, self.users = app, users
-        self._held = Counter[str]()  # bytes of bodies that come, or whose request is answered
+        self._held = Counter[str]()  # user -> bytes of bodies in memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -139,7 +139,7 @@ class BodyLimit:
             else:
                 await body(scope, receive, send)
         finally:
-            self._held -= mine  # without those that have none
+            self._held -= mine  # this drops users with a count of 0
 
     async def _body(self, scope: Scope, receive: Receive, mine: Counter[str]) -> bytes | Response:
         """Return the body of a user's request, or why it is refused; ``mine`` counts its bytes."""
@@ -223,7 +223,7 @@ class RefusalLog:
             # the route's own path: the request's has names of documents, and the query
             route = getattr(scope.get("route"), "path", "a path")
             refused = message["type"] == "http.response.start" and message["status"] >= 400
-            if refused and route != "/readyz":  # which is asked each second at the start
+            if refused and route != "/readyz":  # this route is asked each second at the start
                 logger.info("%s %s: %d", scope["method"], route, message["status"])
             await send(message)
 

@@ -40,7 +40,7 @@ MODES = (
 
 
 class Forget(BaseModel):
-    """What a memory graph must forget: one of an entity, a source or episodes."""
+    """Request to forget one of: an entity, a source, episodes."""
 
     entity: Annotated[Spoken, Field(max_length=500)] | None = None
     source: Annotated[Spoken, Field(max_length=500)] | None = None
@@ -110,7 +110,7 @@ async def plan(
     streaming = Streaming()
 
     def work() -> Json:
-        if streaming.gone.is_set():  # while this waited for a thread
+        if streaming.gone.is_set():  # the client left while this waited for a thread
             raise Gone
         with opened(service, user) as graph:
             found = graph.ask_planned(question, as_of, on_step=streaming.step)

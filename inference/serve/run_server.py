@@ -83,7 +83,7 @@ def serve(
 
         def loaded(loading: Future[None]) -> None:
             server.should_exit = server.should_exit or loading.exception() is not None
-            # else garbage in cycles waits until it is a quarter of all that torch has made
+            # else garbage would wait until it is a quarter of all objects that torch has made
             gc.freeze()
 
         service.loading.add_done_callback(loaded)

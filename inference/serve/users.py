@@ -55,7 +55,7 @@ class Users:
             content = path.read_bytes()
         except OSError as error:
             if error.errno in EXHAUSTED:
-                return []  # which says nothing about the users
+                return []  # the users may be the same
             content = f"{path}: {error.strerror}"
         if content == self._content:  # neither its time nor its size tells of every change
             return []
