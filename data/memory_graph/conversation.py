@@ -46,12 +46,12 @@ logger = logging.getLogger(__name__)
 NUM_EVIDENCE = 10
 """Number of a turn's best passages that are remembered."""
 NUM_FACTS = 50
-"""Largest number of recalled facts, of which the best take their share of E_t."""
+"""Largest number of recalled facts, the best of which enter the turn's evidence E_t."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """State of a ``ConversationGraph`` between two turns; lists that only grow are lengths here."""
+    """State of a ``ConversationGraph`` between two turns; of growing lists, only the length."""
 
     num_turns: int
     topic: tuple[str, ...]
@@ -78,14 +78,14 @@ class ConversationGraph:
         )
         self.plan_settings = PlanSettings(num_facts=NUM_FACTS, recall=self.settings)
         self.planned: PlanTrace | None = None
-        """The plan of the last question; None: it had none."""
+        """Plan of the last question; None: it was asked without a plan."""
         self.computed: Computed | None = None
-        """What was computed for the last question; None: nothing."""
+        """Computed answer to the last question; None: nothing was computed."""
         self._lens: Lens | None = None
         self.planner: Planner | None = None
-        """Decides the steps if questions are asked by plans; None: the rules."""
+        """Decides the steps of planned questions; None: the English rules."""
         self.plans: ComputePlanner | None = None
-        """Plans computed answers that the rules cannot; None: nothing does."""
+        """Plans computed answers for questions that the rules cannot plan; None: they get none."""
         self.read: Digester | None = None
         """Answers steps in place of the planner."""
         self.on_step: OnStep | None = None
@@ -112,7 +112,7 @@ class ConversationGraph:
         self.graph.close()
 
     def release(self) -> None:
-        """Free what asking has read into memory; the next question reads it again."""
+        """Free the data that questions loaded into memory; the next question loads it again."""
         self._lens = None
         self.graph.release()
 
@@ -198,7 +198,7 @@ class ConversationGraph:
             episodes = episodes_of_origins(self.graph.store.db, origins)
         if episodes:
             self.graph.forget(episode=episodes)
-        # fewer are remembered where the turns before could not be written either
+        # a graph that could not write the turns before has fewer of them than the state says
         self.num_turns, self._topic = min(self.num_turns, state.num_turns), state.topic
         self._evidence = dict(state.evidence)
         self._first_turn = dict(islice(self._first_turn.items(), state.num_texts))
@@ -206,13 +206,13 @@ class ConversationGraph:
         self.planned = self.computed = None
 
     def recall(self, question: str, interaction: Interaction, turn: int) -> list[Retrieved]:
-        """Return the facts that may answer a question, best first; none of an empty graph.
+        """Return the facts that may answer a question, best first; [] if the graph is empty.
 
         With ``compute`` the computed statement comes first, then the facts that it counts.
 
         Args:
-            question: text of the question; if it names no known object, the turn before is put in
-                front of it.
+            question: text of the question; if it names no object of the graph, it is asked again
+                with the previous turn in front.
             interaction: all finished turns, which are remembered first.
             turn: index of the question's turn.
         """
@@ -242,7 +242,7 @@ class ConversationGraph:
             self._lens = Lens(self.graph.store, load_ontology())
         try:
             self.computed = compute(self._lens, question, planner=self.plans)
-        except NoPlan:  # the facts alone then stand for themselves
+        except NoPlan:  # the recalled facts alone are returned
             return []
         first_turn = self._first_turn
         return [
@@ -257,7 +257,7 @@ class ConversationGraph:
         return recollection
 
     def _ask_planned(self, question: str, interaction: Interaction) -> Recollection:
-        """Ask by a plan, with the turn before in front if nothing is found without."""
+        """Ask by a plan; without an answer, ask again with the previous turn in front."""
         recollection = self._by_plan(question)
         if recollection.no_answer and interaction:
             recollection = self._by_plan(query(interaction[-1:], question))
@@ -318,7 +318,7 @@ class ChatGraph(ConversationGraph):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """When the chat began, and the key of its turns in the graph; ``go_on`` takes them."""
+        """Start time of the chat and key of its turns in the graph: arguments of ``go_on``."""
         return self.began, self._key
 
     def go_on(self, began: str, key: str) -> None:
@@ -326,12 +326,12 @@ class ChatGraph(ConversationGraph):
         self.began, self._key = began, key
 
     def num_remembered(self, noted: int, num_turns: int) -> int:
-        """Return how many of a chat's turns the graph was given.
+        """Return how many of a chat's turns have been given to the graph.
 
         Args:
-            noted: number of turns that the caller has noted, each after the graph remembered it. If
-                a process was killed between the two, the graph has more turns. A turn below this
-                number whose episodes are missing was forgotten.
+            noted: number of turns that the caller has noted as remembered. The caller notes a turn
+                after the graph has remembered it, so the graph has more turns if a process was
+                killed in between. A turn below this number without episodes has been forgotten.
             num_turns: number of the chat's turns.
         """
         if self.read_only:
@@ -360,7 +360,7 @@ class ChatGraph(ConversationGraph):
 
 
 def spans(texts: Sequence[str]) -> list[Span]:
-    """Return the spans of texts in their concatenation with line ends."""
+    """Return the span of each text, in characters, within the texts joined by line ends."""
     places: list[Span] = []
     begin = 0
     for text in texts:

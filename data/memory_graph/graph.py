@@ -78,7 +78,8 @@ class MemoryGraph:
                 read English.
             read_only: allow inspecting and asking only, by any number of processes.
             wait: seconds to wait while another process writes.
-            tenant: whose graph it is, in a PostgreSQL database; a missing one is created.
+            tenant: name of the graph's owner in a PostgreSQL database, which holds one graph for
+                each tenant; a missing one is created.
 
         Raises:
             UserError: the file is missing (``read_only``), is not a memory graph, is damaged, or
@@ -108,7 +109,7 @@ class MemoryGraph:
         self.store.close()
 
     def release(self) -> None:
-        """Free what asking has read into memory; the next question reads it again."""
+        """Free the data that questions loaded into memory; the next question loads it again."""
         self._close_recall()
         self.store.release()
 
@@ -174,7 +175,7 @@ class MemoryGraph:
         Args:
             question: text of the question.
             as_of: a time; facts that held at its end are searched. None: facts that hold now.
-            settings: settings of the search; None: the paper's.
+            settings: settings of the search; None: the defaults.
             reader: answers the question from the facts (``QA.reader``); None: nothing does.
 
         Raises:
@@ -189,7 +190,7 @@ class MemoryGraph:
         settings: RecallSettings | None = None,
         reader: RecollectionReader | None = None,
     ) -> Recollection:
-        """Return what facts and episodes together find; see ``Recall.ask_both``.
+        """Return facts ranked by facts and episodes together; see ``Recall.ask_both``.
 
         Raises:
             UserError: there is no embedder, or ``as_of`` is not a time.
@@ -225,7 +226,7 @@ class MemoryGraph:
         return ReplyCache(lambda: last_deletion(self.store))
 
     def clear_recalls(self) -> None:
-        """Drop recalls and vectors of questions that are kept in memory."""
+        """Drop the cached recalls, and the cached vectors of questions."""
         self._recalls.clear()
         if "_recall" in self.__dict__:
             self._recall.forget_queries()
@@ -242,7 +243,7 @@ class MemoryGraph:
     ) -> Recollection:
         """Ask a question by a plan of steps, each of which uses what earlier ones found.
 
-        The same question again costs no recall while the graph is the same; see
+        Recalls are cached: a repeated question costs none until the graph changes. See
         ``plan.run_plan.ask_planned``.
 
         Args:
@@ -289,7 +290,7 @@ class MemoryGraph:
         return make_themes(self.store, self.embed, lm, stop)
 
     def themes(self, as_of: str | None = None) -> list[RecalledTheme]:
-        """Return all themes, level 2 first, with what they quote of a time.
+        """Return all themes, level 2 first, with the sentences that they quote.
 
         Args:
             as_of: a time; sentences that held at its end are quoted. None: those that hold now.
@@ -326,7 +327,8 @@ class MemoryGraph:
         """Erase episodes, an entity or a source from all files; see ``forget.forget``.
 
         Raises:
-            UserError: not exactly one of the three is given, or it is unknown.
+            UserError: not exactly one of ``episode``, ``entity`` and ``source`` is given, or the
+                graph does not have it.
         """
         if not dry_run:
             self.clear_recalls()
@@ -378,7 +380,7 @@ class MemoryGraph:
         return turns(self.store)
 
     def merge(self, keep: str | int, other: str | int) -> int:
-        """Merge two objects that are the same thing, and return the id of the kept one.
+        """Merge two objects that are the same thing, and return the id of the remaining object.
 
         Raises:
             UserError: a name is unknown or ambiguous, or both are the same object.
@@ -392,7 +394,8 @@ class MemoryGraph:
         episodes: Iterable[int] = (),
         facts: Iterable[int] = (),
     ) -> int:
-        """Split an object that is two things, and return the new id; see ``edit.split``.
+        """Split an object that stands for two things, and return the id of the new object; see
+        ``edit.split``.
 
         Raises:
             UserError: the object is unknown or ambiguous, or not in the facts to move.
@@ -456,5 +459,5 @@ class MemoryGraph:
 
 
 def _answered(found: Recollection, reader: RecollectionReader | None) -> Recollection:
-    """Return what was recalled with a reader's answer, if there is a reader."""
+    """Return a recollection, with the reader's answer if there is a reader."""
     return found if reader is None else replace(found, answer=reader.read(found))

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 JSON_LINES = {".jsonl", ".json", ".ndjson"}
 DOCUMENTS = {".md", ".html", ".htm", ".csv", ".tsv", ".pdf", ".docx"}
-"""Endings of files that are read as for an evidence pool: they are no plain text."""
+"""Suffixes of formatted documents, which the readers of evidence pools read."""
 TEXT_FIELDS = {"text", "time", "source", "speaker", "origin", "properties"}
 
 
@@ -64,7 +64,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
 
 
 def _plain_text(path: Path) -> Iterator[Episode]:
-    """Yield the messages of a chat log, or of another text the paragraphs."""
+    """Yield the messages of a chat log, or the paragraphs of any other text."""
     text = _decoded(path)
     log = messages(text)
     if log is None:
@@ -74,7 +74,7 @@ def _plain_text(path: Path) -> Iterator[Episode]:
     said, doubtful = times(log)
     if doubtful:
         logger.warning(
-            "%s: dates such as %s are read with the day first; if the month is, write 2024-12-31",
+            "%s: dates such as %s are read with the day first; if it is second, write 2024-12-31",
             path,
             doubtful,
         )
@@ -176,7 +176,7 @@ def content_hash(*parts: str | None) -> str:
 
 
 def conversation_episodes(conversation: Conversation, path: Path) -> Iterator[Episode]:
-    """Yield the turns with an answer; their source is the conversation's id."""
+    """Yield an episode for each turn with an answer; its source is the conversation's id."""
     extractor = TurnExtractor()
     topic: tuple[str, ...] = ()
     for turn in conversation.turns:

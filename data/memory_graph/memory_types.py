@@ -18,7 +18,8 @@ EDGE_TYPES: tuple[str, ...] = get_args(EdgeType)
 OBJECT, THESIS, EPISODIC, TIME = range(4)
 """Node types in the database and the arrays."""
 SIMPLE, HYPER, EPISODIC_EDGE, TIME_EDGE = range(4)
-"""Edge types there. All but simple edges lead to the thesis or episode whose text they have."""
+"""Edge types in the database and the arrays. All edges except simple ones lead to a thesis or an
+episode, and have its text."""
 
 Span = tuple[int, int]
 """Begin and end in an episode's text, in characters."""

@@ -23,7 +23,7 @@ EPOCH = date(1970, 1, 1).toordinal()
 UTC_OFFSET = "utc_offset"
 """Property of an episode: the zone of its speaker's clock, such as "+09:00"."""
 _MAX_OFFSET = timedelta(hours=14)
-"""That of Kiribati, the farthest that there is."""
+"""Offset of Kiribati, the largest in use."""
 
 
 @lru_cache(maxsize=1 << 12)
@@ -77,7 +77,7 @@ def _offset(zone: str) -> timedelta:
 
 
 def offset_of(text: str) -> dict[str, str]:
-    """Return the property ``UTC_OFFSET`` of a time with a zone other than UTC, else nothing.
+    """Return {``UTC_OFFSET``: zone} for a time with a zone other than UTC, else {}.
 
     Raises:
         UserError: there is no such zone.
@@ -90,7 +90,8 @@ def offset_of(text: str) -> dict[str, str]:
 def local_time(iso: str | None, properties: Mapping[str, str]) -> str | None:
     """Return a time of day in UTC as the speaker's clock shows it, by the episode's properties.
 
-    "Today" and "last month" in a text count from it. A date without a time of day stays.
+    Relative dates in a text ("today", "last month") count from this time. A date without a time of
+    day is returned unchanged.
     """
     zone = properties.get(UTC_OFFSET, "Z")
     if iso is None or len(iso) <= _LENGTHS["day"] or not _ZONE.fullmatch(zone):
@@ -128,7 +129,7 @@ class NoTime(ValueError):
 
 
 class NoZone(UserError):
-    """No place on earth has a zone."""
+    """No place on earth has this time zone."""
 
 
 def _bounds(iso: str) -> tuple[int, int]:

@@ -18,7 +18,8 @@ from turngraph.data.types import LIST_SEPARATOR
 QUESTION, TOPIC = "question", "topic"
 """Properties of a turn's episode: length of its question; names that the question refers to."""
 KIND = "kind"
-"""Property of a chat's episodes, ``question`` or ``answer``: kept in history, never evidence."""
+"""Property of a chat's episodes, ``question`` or ``answer``: they are shown in the history and are
+never evidence."""
 _FIRST_PERSON = re.compile(r"\b(?:I|me|my|mine|myself)\b")
 
 
@@ -38,7 +39,7 @@ def turn_episode(
         answer: text of the answer; "" if there is none.
         time, source, origin: fields of the episode.
         speaker: who asked the question.
-        topic: names of the turn before, for a question without names ("When was he born?").
+        topic: names of the previous turn, for a question without names ("When was he born?").
     """
     properties = {QUESTION: str(len(question))}
     if topic:
@@ -86,7 +87,7 @@ class TurnExtractor:
 
     @property
     def unread(self) -> Counter[str]:
-        """Number of sentences by language that were not read, as they are not English."""
+        """Number of sentences that were not read, as they are not English, by language."""
         return self._rules.unread
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
@@ -106,7 +107,7 @@ class TurnExtractor:
         ]
 
     def _complete(self, episode: Episode, size: int | None, found: Extraction) -> Extraction:
-        """Return an extraction without questions as theses, and with the answer's thesis."""
+        """Return an extraction without questions as theses, plus the answer's thesis."""
         if episode.properties.get(KIND) == "question":
             return replace(found, theses=_statements(found))
         return found if size is None else self._with_answer(episode, size, found)

@@ -3,11 +3,12 @@
 After PersonalAI (arXiv 2506.17001), section 3, "A*": every triplet costs 1, walked undirected, and
 from a node v the goal is estimated to cost 1 - u . v of their unit embeddings (a time has none: 1).
 The paper's estimates by hops are left out. This one is not admissible (it reaches 2 on edges of
-cost 1), so a path need not be a shortest one: it leads through nodes that resemble the goal. Where
-the paper leaves it open:
+cost 1), so a path need not be a shortest one: it leads through nodes that resemble the goal.
+Choices that the paper leaves open:
 
 - A pair is searched from the object that the question names first to the other.
-- A node that is reached later by a shorter path is expanded again, and counts again.
+- A node that is reached later by a shorter path is expanded again, and counts again towards
+  ``max_expanded``.
 - Ties are broken by the nodes' names. Between two nodes of the path, the triplet closest to the
   question is taken; ties are broken by its text.
 """
@@ -89,7 +90,7 @@ def _closest_triplet(view: View, here: int, there: int) -> int:
 
 
 class _Search:
-    """The search between one pair; its state is arrays by node id.
+    """The search for one pair; its state is kept in arrays by node id.
 
     The nodes that one expansion reaches stay in an array that is sorted only as far as it is read.
     The heap holds only the best node of each expansion, so a hub costs no more than its arrays.
@@ -140,7 +141,7 @@ class _Search:
             heappush(self.heap, (float(estimates[i]), name, node, int(steps[i]), order, offer))
 
     def _expand(self, node: int) -> None:
-        """Offer the neighbours that are reached first, or by a shorter path, over this node."""
+        """Offer the neighbours that this node reaches for the first time or by a shorter path."""
         steps = self.steps[node] + 1
         _, others = self.view.around(node)
         new, _ = distinct(others[(self.steps[others] == 0) | (self.steps[others] > steps)])

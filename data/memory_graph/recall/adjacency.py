@@ -51,14 +51,15 @@ MAX_DELTA, MAX_DELTA_SHARE = 20_000, 0.1
 """The delta is folded into the CSR when it has more edges than both of these."""
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Triplets at some nodes, an end of each, and its other end: columns of one length."""
+"""Three int64 columns [k]: triplets at some nodes, the node of each, and the node at its other
+end."""
 
 
 class Moment(NamedTuple):
-    """Restrictions of a walk: a second at which facts hold, and node types.
+    """Restrictions of a walk.
 
     Args:
-        as_of: second at which a fact must hold.
+        as_of: second, counted from 1970 in UTC, at which a fact must hold.
         forbidden: node types that are not walked to.
         free: nodes that may be walked to even if their type is forbidden.
     """
@@ -74,7 +75,7 @@ class Adjacency:
     Args:
         db: the record; ``refresh`` reads it, inside the caller's read transaction.
         folder: ``<db>.derived``.
-        writable: False keeps everything in memory.
+        writable: whether to write the arrays to ``folder``; otherwise they stay in memory.
     """
 
     def __init__(self, db: Database, folder: Path, writable: bool = True) -> None:
@@ -104,20 +105,20 @@ class Adjacency:
 
     @property
     def revision(self) -> int:
-        """The record's revision that the arrays show; -1 before the first ``refresh``."""
+        """Revision of the record that the arrays represent; -1 before the first ``refresh``."""
         return self._state.revision
 
     @property
     def state(self) -> State:
-        """The record's state that the arrays show."""
+        """State of the record that the arrays represent."""
         return self._state
 
     def holds_until(self, second: int) -> float:
-        """Return a second until which what holds at a given one does not change.
+        """Return a second until which the same nodes and edges hold as at ``second``.
 
-        This is the next second at which a node or an edge begins or ceases to hold, or an earlier
-        one where rows were removed. Rows that are written move it, so that reading all rows for it
-        is rare.
+        This is the next second at which a node or an edge begins or ceases to hold; it may be
+        earlier if rows were removed. The result is cached, and ``refresh`` adapts it to new rows,
+        so all rows are seldom read.
         """
         since, until = self._unchanging
         if not since <= second < until:
@@ -129,7 +130,7 @@ class Adjacency:
         return float("inf") if until == ALWAYS[1] else float(until)
 
     def _note_times(self, interval: tuple[int, int]) -> None:
-        """End the interval in which nothing changes where a row's begins or ends."""
+        """Shorten the interval without changes if a row's interval begins or ends within it."""
         since, until = self._unchanging
         within = (time for time in interval if since < time < until)
         self._unchanging = since, min(within, default=until)
@@ -245,7 +246,7 @@ class Adjacency:
         edges["flags"][i] = GONE
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the number of triplets in the CSR at each node, allowed or not; int64."""
+        """Return the degree of each node in the CSR, including triplets that do not hold; int64."""
         begin, end = self._bounds(nodes)
         return np.asarray(end - begin)
 
@@ -388,7 +389,7 @@ class Adjacency:
         return np.stack(pair, axis=1).astype(np.int64)
 
     def fact_keys(self, triplets: np.ndarray) -> np.ndarray:
-        """Return the key of the fact that each triplet reads as, int64."""
+        """Return the key of the fact whose text each triplet has, int64 [k]."""
         return _int64(self.edges["fact"][triplets])
 
 

@@ -1,6 +1,6 @@
 """Beam search for the paths from each linked object that are closest to the question.
 
-After PersonalAI (arXiv 2506.17001), section 3, "BeamSearch". Where the paper leaves it open:
+After PersonalAI (arXiv 2506.17001), section 3, "BeamSearch". Choices that the paper leaves open:
 
 - The extensions of one depth are taken best first until ``max_paths`` have survived. An extension
   that meets a node of a better extension of this depth is discarded (``fallen``). All
@@ -29,7 +29,7 @@ from turngraph.data.memory_graph.recall.traverse_settings import BeamSearch
 from turngraph.data.memory_graph.recall.view import View, apart
 
 NEAR = 256
-"""Number of a hub's triplets, the closest ones, that are considered first."""
+"""Number of a hub's triplets, those closest to the question, that are considered first."""
 MEAN_ALPHA = 0.75
 """A path's score is its cost / hops ** MEAN_ALPHA; with 0 it would be the sum, with 1 the mean."""
 
@@ -287,7 +287,7 @@ def _take(
 
 
 def _read(view: View, paths: Sequence[Path]) -> list[list[tuple[str, str]]]:
-    """Return what each path reads as, hop by hop."""
+    """Return the texts of each path, hop by hop: the triplet and the node behind it."""
     names = iter(view.names(node for path in paths for node in path.nodes[1:]))
     return [[(view.text(triplet), next(names)) for triplet in path.triplets] for path in paths]
 

@@ -13,8 +13,8 @@ from turngraph.data.memory_graph.times import start
 ALWAYS = (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
 """Interval, in seconds, of a node or edge without times."""
 TYPE, BOUNDED, LOOSE, GONE = 3, 4, 8, 16
-"""Bits of an edge's flags: its type; it does not always hold; its ends are in the delta, not in the
-CSR; it does not exist."""
+"""Bits of an edge's flags. ``TYPE``: its edge type; ``BOUNDED``: it has times; ``LOOSE``: it is in
+the delta, not in the CSR; ``GONE``: no edge has this id."""
 NODE_COLUMNS = {"type": ("i1", -1), "since": ("i8", ALWAYS[0]), "until": ("i8", ALWAYS[1])}
 EDGE_COLUMNS = {
     "flags": ("u1", GONE),
@@ -76,7 +76,8 @@ def _highest(db: Database, table: str) -> int:
     """Return the highest id of a table; 0 without rows.
 
     Raises:
-        IndexError: it is one that no program gave, and would take as much memory.
+        IndexError: the id is too high for the number of rows; arrays up to it would fill the
+            memory.
     """
     highest, count = db.execute(f"SELECT coalesce(max(id), 0), count(*) FROM {table}").fetchone()
     if highest > highest_possible(count):
@@ -105,7 +106,7 @@ def _read_times(db: Database, table: str, columns: Columns) -> None:
 
 
 def fit_together(nodes: Columns, edges: Columns, csr: Columns) -> bool:
-    """Return whether arrays that were read from files can be walked: no index leaves its array."""
+    """Return whether arrays that were read from files have fitting sizes and valid indices."""
     num_nodes, num_edges = len(nodes["type"]), len(edges["flags"])
     starts = csr["starts"]
     bounds = [
@@ -130,10 +131,11 @@ def fit_together(nodes: Columns, edges: Columns, csr: Columns) -> bool:
 
 
 def make_csr(num_nodes: int, edges: Columns) -> Columns:
-    """Build the CSR of both directions of every edge, by node, then by edge id; a self-loop once.
+    """Build a CSR that lists every edge at both of its ends, and a self-loop once.
 
     Returns:
-        ``starts`` int64 [num_nodes + 1], ``triplets`` and ``others`` int32 [2 * edges].
+        ``starts`` int64 [num_nodes + 1], ``triplets`` and ``others`` int32 [2 * edges], sorted by
+        node, then by edge id.
     """
     there = np.flatnonzero(edges["flags"] & GONE == 0)
     source, target = edges["source"][there], edges["target"][there]

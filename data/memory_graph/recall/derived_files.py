@@ -1,7 +1,7 @@
 """Writes and reads files that are derived from the database and can be rebuilt.
 
-They are in ``<db>.derived/`` and are written atomically. The process that holds the folder's lock
-writes; all others keep their new rows in memory.
+The files are in ``<db>.derived/`` and are written atomically. Only the process that holds the
+folder's lock writes; other processes keep their new rows in memory.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ FORMAT = 2
 MANIFEST = "manifest.json"
 LOCK = "lock"
 REVISION = re.compile(r"[a-z]+-\d{1,18}")
-"""Name of a folder of arrays."""
+"""Pattern of the name of a folder of arrays: group and revision."""
 THEMES = "eigen"
-"""Name of the arrays of themes."""
+"""Name of the group of arrays of themes."""
 NO_HEADER = (SyntaxError, TokenError, MemoryError, RecursionError)
-"""Errors of NumPy, besides ValueError, where the head of an array's file was changed."""
+"""Errors, besides ValueError, that NumPy raises for a corrupt header of an array's file."""
 ATTEMPTS = 10
 """Attempts to read arrays that another process replaces again and again."""
 
 
 class State(NamedTuple):
-    """The state of the record that derived files show.
+    """State of the record from which derived files were made.
 
     Args:
         revision: revision of the record; -1: none yet.
-        stamp: distinguishes the revision from that of another record, such as one with the name of
-            a deleted one; None: the revision is older than stamps.
+        stamp: distinguishes the revision from the same revision of another record, such as a new
+            file with the name of a deleted one; None: the revision was written before stamps were
+            introduced.
     """
 
     revision: int = -1
@@ -60,7 +61,7 @@ class State(NamedTuple):
         """Return the state that was written with derived files."""
         revision, stamp = manifest["revision"], manifest.get("stamp")
         if not isinstance(revision, int) or not isinstance(stamp, int | None):
-            raise UserError("a state that is none")
+            raise UserError("its revision or stamp is not an integer")
         return cls(revision, stamp)
 
 
@@ -73,7 +74,7 @@ def record_state(db: Database, revision: int | None = None) -> State:
 
 
 def shows(db: Database, state: State) -> bool:
-    """Return whether a state is one that this record has or had."""
+    """Return whether this record is or was in a state."""
     return state == record_state(db, state.revision) and state.revision <= record_state(db).revision
 
 
@@ -92,7 +93,7 @@ def locked(folder: Path, wait: float = 0.0, name: str = LOCK) -> Iterator[bool]:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        yield False  # a reader of someone else's database
+        yield False  # the database is another user's, and this process only reads it
         return
     try:
         yield _acquired(handle, Patience(wait, f"{folder}: another process is writing to it"))
@@ -153,15 +154,16 @@ def write_arrays(
 
 
 def drop_arrays(folder: Path, name: str, wait: float) -> None:
-    """Delete arrays, which the next reader rebuilds; wait for a process that writes some.
+    """Delete arrays, which the next reader rebuilds, once no other process writes to the folder.
 
     Args:
         folder: ``<db>.derived``.
-        name: of the group of arrays.
-        wait: seconds at most.
+        name: name of the group of arrays.
+        wait: seconds to wait for another process that writes.
 
     Raises:
-        UserError: another process has been writing for so long, or the folder may not be written.
+        UserError: another process still writes after ``wait`` seconds, or the folder may not be
+            written.
     """
     with locked(folder, wait) as is_mine:
         if not is_mine:
@@ -202,7 +204,7 @@ def _read_folder(path: Path) -> tuple[Manifest, dict[str, np.ndarray]] | None:
         forms = manifest["arrays"]
         arrays = {name: _mapped(path / f"{name}.npy") for name in forms}
         if any(form != _form(arrays[name]) for name, form in forms.items()):
-            raise UserError("arrays of another form")
+            raise UserError("an array has another type or shape than the manifest says")
         return manifest, arrays
     except FileNotFoundError:  # another process has just replaced them
         return None
@@ -212,7 +214,7 @@ def _read_folder(path: Path) -> tuple[Manifest, dict[str, np.ndarray]] | None:
 
 
 def _form(array: np.ndarray) -> list[str | int]:
-    """Return type and shape of an array, as a manifest has them."""
+    """Return the type and shape of an array, in the form of a manifest."""
     return [array.dtype.str, *array.shape]
 
 

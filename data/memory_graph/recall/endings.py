@@ -1,10 +1,11 @@
-"""Judges which statements later ones have ended: "I sold the Yaris" ends "Bought a Yaris".
+"""Estimates which statements a later statement has ended: "I sold the Yaris" ends "Bought a Yaris".
 
-Linear classifiers over the sentence encoder's vectors say, for each aspect of a life, how likely a
-sentence states something of it and how likely it ends what was so, and whether it is about its
-speaker or another. Another judges a pair of sentences from these, from the names and words that
-both have, and from their closeness. ``ending_training`` of the benchmarks trains them. They are
-right for about three of five marks and miss most ends, so a mark says only "may have ended".
+For each aspect of a person's life, linear classifiers over sentence vectors estimate the
+probability that a sentence states a fact and the probability that it ends one; two more estimate
+whether the sentence is about its speaker or about another person. A further linear classifier
+judges a pair of sentences from these probabilities, from shared names and words, and from the
+cosine. ``ending_training`` of the benchmarks trains all of them. About three of five marks are
+right, and most ends are missed, so a mark says only "may have ended".
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ASPECTS = (
     "illness",
 )
 REPLACED = ("home", "job", "measure", "illness")
-"""Aspects of which a person has one value at a time; of the others many things may hold."""
+"""Aspects with one value at a time, such as a person's home; other aspects may have several."""
 FILE = Path(__file__).with_name("endings.safetensors")
 MAX_COMPARED = 200
 """Largest number of theses that are compared with each other."""
@@ -41,9 +42,9 @@ class Said:
     """A statement as the classifiers see it.
 
     Args:
-        text: of the thesis.
-        speaker: who says it; None: nobody is named.
-        names: normal forms of the names in it, without the speaker's.
+        text: text of the thesis.
+        speaker: who says it; None: unknown.
+        names: normal forms of the names in the text, without the speaker's.
     """
 
     text: str
@@ -52,7 +53,7 @@ class Said:
 
     @property
     def content(self) -> frozenset[str]:
-        """Its words without function words, a plural's s and the speaker's name in front."""
+        """Words of the text, without function words, a plural's s and the speaker's name."""
         text = self.text
         if self.speaker is not None:
             text = text.removeprefix(f"{self.speaker}: ")
@@ -64,9 +65,9 @@ def said_of(text: str, speaker: str | None, names: Iterable[str]) -> Said:
     """Return a thesis as the classifiers see it.
 
     Args:
-        text: of the thesis.
+        text: text of the thesis.
         speaker: who says it.
-        names: of the objects that it mentions.
+        names: names of the objects that it mentions.
     """
     kept = frozenset(map(alias, names)) - {alias(speaker or "")}
     return Said(text, speaker, kept)
@@ -81,8 +82,9 @@ class Endings:
             them, about the speaker, about another.
         head_bias: [2 A + 2].
         pair, pair_bias: weights of ``pair_features``, and a bias.
-        threshold: probability from which a statement may have ended.
-        probe: vector of ``vectors.PROBE`` by the encoder that they read.
+        threshold: smallest probability at which a statement is marked.
+        probe: vector of ``vectors.PROBE``, [D], by the encoder on which the classifiers were
+            trained.
     """
 
     heads: np.ndarray
@@ -93,18 +95,18 @@ class Endings:
     probe: np.ndarray
 
     def judge(self, said: Sequence[Said], vectors: np.ndarray) -> np.ndarray:
-        """Return how likely each statement is ended by each other one, [n, n]: old, new.
+        """Return the probability that statement i is ended by statement j, float [n, n].
 
         Args:
-            said: statements.
-            vectors: of their texts, [n, D].
+            said: n statements.
+            vectors: vectors of their texts, [n, D].
         """
         return sigmoid(
             pair_features(said, vectors, self.read(vectors)) @ self.pair + self.pair_bias
         )
 
     def read(self, vectors: np.ndarray) -> np.ndarray:
-        """Return what the sentence classifiers say, probabilities [n, 2 A + 2]."""
+        """Return the probabilities of the sentence classifiers, [n, 2 A + 2]."""
         return sigmoid(vectors @ self.heads.T + self.head_bias)
 
 
@@ -117,10 +119,11 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
 def pair_features(said: Sequence[Said], vectors: np.ndarray, read: np.ndarray) -> np.ndarray:
     """Return the features of all pairs of an old and a new sentence, float32 [n, n, 15].
 
-    An aspect meets where the old sentence states it and the new one ends it: the smaller of both
-    probabilities, and of all aspects of a kind the largest. It is given alone, and where both have
-    a name, where both have a word, where both are about their speaker, and where they are about
-    different people. Then follow names, words, closeness, and the largest probabilities alone.
+    The match of an aspect is the smaller of two probabilities: the old sentence states the aspect,
+    and the new one ends it. Its maximum over ``REPLACED``, and that over the other aspects, is a
+    feature alone and multiplied by whether both sentences share a name, share a word, are about
+    their speaker, or are about different people. The other features are shared names, the share of
+    words in common, the cosine, and the largest probabilities of ending and of stating.
     """
     num = len(ASPECTS)
     states, ends = read[:, :num], read[:, num : 2 * num]
@@ -165,14 +168,14 @@ def mark_ended(
 ) -> tuple[Fact, ...]:
     """Mark the facts that newer theses may have ended, in the same order.
 
-    Theses are compared whose time and vector are known. A triplet or an episode is marked if all
-    its theses are. With vectors of another encoder nothing is marked.
+    Only theses with a time and a vector are compared. A triplet or an episode is marked if all its
+    theses are marked. Nothing is marked if the vectors are another encoder's than the classifiers'.
 
     Args:
         facts: facts to mark.
         theses: theses of the same episodes; the first ``MAX_COMPARED`` are compared.
         matrix: vectors of the facts.
-        probe: vector of ``vectors.PROBE`` by their encoder.
+        probe: vector of ``vectors.PROBE`` by the encoder of ``matrix``.
     """
     compared = [one for one in theses if not one.hypothesis and one.provenance][:MAX_COMPARED]
     compared = [one for one in compared if one.provenance[0].said is not None]
@@ -203,7 +206,7 @@ def mark_ended(
         new = [ended.get(one.key) if one is not None else None for one in own]
         if not new or new[0] is None or None in new:
             return fact
-        shown = 2 * new[0].provenance[0].episode  # in place of a thesis that is not there
+        shown = 2 * new[0].provenance[0].episode  # if the thesis is not among the facts
         is_whole = new[0].key not in given and shown in given
         return replace(fact, may_have_ended=shown if is_whole else new[0].key)
 
@@ -211,7 +214,7 @@ def mark_ended(
 
 
 def _ended(theses: Sequence[Fact], vectors: np.ndarray) -> dict[int, int]:
-    """Return the keys of theses that may have ended, with those of the newer ones."""
+    """Map the key of each thesis that may have ended to that of the newer thesis that ends it."""
     said = [
         said_of(one.text, one.provenance[0].speaker, (name for _, name in one.entities))
         for one in theses
@@ -228,7 +231,7 @@ def _ended(theses: Sequence[Fact], vectors: np.ndarray) -> dict[int, int]:
 
 
 def newer_first(facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return facts in order, but what may have ended one right before it, if it came later."""
+    """Return facts in order, but move a fact that may have ended another directly before it."""
     by_key = {fact.key: fact for fact in facts}
     found: dict[int, Fact] = {}
     for fact in facts:

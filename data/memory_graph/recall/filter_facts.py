@@ -28,7 +28,8 @@ def closest_facts(
     """Return keys and closeness of the facts closest to a question, best first.
 
     Closeness is 0.9 * cosine + 0.1 * BM25. BM25 is divided by the candidates' highest (0 if no
-    candidate has a word of the question), so that the best of both is 1. Of facts with the same
+    candidate has a word of the question), so that the largest is 1, as for a cosine. Of facts with
+    the same
     text only the first is kept; ties are broken by text.
 
     Args:

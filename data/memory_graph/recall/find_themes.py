@@ -39,11 +39,11 @@ JOIN provenance p ON p.episode = c.episode AND p.start >= c.start AND p.start < 
 ORDER BY c.id, p.fact"""
 """Selects all facts that chunks state."""
 MAX_COMPARED = 256
-"""Best theses among which those that fit into the words are chosen."""
+"""Number of the best theses, from which those that fit into ``max_words`` are chosen."""
 MAX_MEMBERS = 256
-"""Heaviest chunks of a theme whose statements are compared with the question."""
+"""Number of a theme's heaviest chunks whose statements are compared with the question."""
 NUM_WORDED = 512
-"""Theses with the words of the question whose ranking is fused with that by closeness."""
+"""Number of theses ranked by full-text search; this ranking is fused with that by cosine."""
 
 
 class FoundThemes(NamedTuple):
@@ -56,13 +56,13 @@ class FoundThemes(NamedTuple):
 def find_themes(
     store: Store, index: ThemeIndex, view: QuestionView, settings: AskThemes
 ) -> FoundThemes:
-    """Return the themes of a question, and what they say that is closest to it.
+    """Return the themes closest to a question, and the statements in them closest to it.
 
     Args:
-        store: the record, inside a read.
-        index: its themes, at the same revision.
+        store: the record, in a read transaction.
+        index: the themes at the record's revision.
         view: the graph as the question sees it.
-        settings: of the search and of what is returned.
+        settings: settings of the search, and limits of the result.
     """
     if not index.themes:
         return FoundThemes((), ())
@@ -94,14 +94,14 @@ def facts_of_hits(
 ) -> np.ndarray:
     """Return the keys of the facts that a best-first search along the themes finds, int64.
 
-    A passage stands for the facts that it states, the closest first, or for its episode if nothing
-    was read of it; a theme for the facts that it quotes.
+    The search reaches chunks and themes. A chunk gives the facts that it states, closest first, or
+    its episode if it states none; a theme gives the facts that it quotes.
 
     Args:
-        db: the record, inside a read.
-        index: its themes, at the same revision.
+        db: the record, in a read transaction.
+        index: the themes at the record's revision.
         view: the graph as the question sees it.
-        settings: of the search.
+        settings: settings of the search.
     """
     search = SearchSettings(settings.gamma, settings.num_starts, settings.max_pops)
     _, hits = index.search(view, search)
@@ -129,9 +129,10 @@ def _when(fact: Fact) -> tuple[float, int, tuple[int, int]]:
 def _closest(
     store: Store, index: ThemeIndex, view: QuestionView, chunks: list[int], settings: AskThemes
 ) -> list[tuple[int, Fact]]:
-    """Return the theses closest to the question, each with the number of the chunk that says it.
+    """Return the theses closest to the question, each with the index of its chunk.
 
-    A chunk without theses, as of a language that nobody extracted, is there as its whole text.
+
+    A chunk without theses, such as one in a language that is not extracted, gives its whole text.
     """
     ids = json.dumps(index.chunks[chunks].tolist())
     rows = np.array(store.db.execute(_THESES, (ids,)).fetchall(), np.int64).reshape(-1, 5)
@@ -169,7 +170,7 @@ def _closest(
 
 
 def _ranked(view: QuestionView, keys: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Return the numbers of facts, best first: by their closeness, and by their words."""
+    """Return the indices of facts, best first, by fused rankings of cosine and of full text."""
     by_closeness = np.lexsort((keys, -near))
     nodes, _ = view.nearest_by_words(NUM_WORDED, THESIS)
     places = {node_key(node): place for place, node in enumerate(nodes.tolist())}
@@ -181,13 +182,13 @@ def _ranked(view: QuestionView, keys: np.ndarray, near: np.ndarray) -> np.ndarra
 def _by_speaker(
     view: QuestionView, facts: Sequence[Fact], episodes: np.ndarray, others: float
 ) -> np.ndarray:
-    """Return the order of ranked facts in which those of a speaker that is named rise.
+    """Return the order of ranked facts after those of speakers whom the question names rise.
 
     Args:
         view: the question, which may name a speaker or be a speaker's own ("I").
-        facts: the best first.
-        episodes: of the place that says each.
-        others: factor of the reciprocal rank of what others say, if a speaker is named.
+        facts: facts, best first.
+        episodes: for each fact, node id of the episode that is quoted.
+        others: factor of the reciprocal rank of other speakers' facts, if a speaker is named.
     """
     who = [
         next((place.speaker or "" for place in fact.provenance if place.episode == episode), "")
@@ -202,7 +203,7 @@ def _by_speaker(
 
 
 def named_speakers(question: str, speakers: Iterable[str]) -> set[str]:
-    """Return the speakers of whose names a question has a word that is not in lower case."""
+    """Return the speakers whose name shares a word with the question, not written in lower case."""
     spelled = [word for word in question.split() if not word.islower()]
     asked = {word for one in spelled for word in words(one)} - STOPWORDS
     return {speaker for speaker in set(speakers) if asked.intersection(words(speaker))}

@@ -1,4 +1,4 @@
-"""Themes as they are shown: with the quotations that hold at a moment."""
+"""Reads themes with those of their quotations that hold at a moment."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _SOURCES = """SELECT DISTINCT e.source FROM json_each(?) k JOIN chunks c ON c.id
 
 @dataclass(frozen=True, slots=True)
 class RecalledTheme:
-    """A theme, as it is shown or as a question found it.
+    """A theme, as it is shown or recalled for a question.
 
     Args:
         id: its id in the record.
         level: 1: a group of chunks of a source; 2: a group of themes.
-        eigenvalue: of its vector, at most 1.
+        eigenvalue: eigenvalue of its eigenvector, at most 1.
         num_chunks: number of its chunks.
-        sources: their sources; None: without one.
-        quotes: the sentences that say most of it and hold at the moment, best first.
-        summary, maker: what an LM made of its quotations, and its name; None: nothing.
+        sources: sources of its chunks; None stands for chunks without a source.
+        quotes: sentences that represent it best and hold at the moment, best first.
+        summary, maker: summary of its quotations by a language model, and the model's name; None:
+            no summary.
         score: cosine of the question and the mean of its chunks; 0 without a question.
         facts: keys of its facts among those of the recollection.
     """
@@ -51,15 +52,16 @@ class RecalledTheme:
 def held_quotes(
     store: Store, quotes: Sequence[QuoteRow], second: int, max_words: int = MAX_WORDS
 ) -> tuple[Fact, ...]:
-    """Return the first quotations that hold at a moment, as facts with that one provenance.
+    """Return the first quotations that hold at a moment, as facts whose one provenance is the
+    quoted place.
 
-    A sentence of which a part has ended comes with ``partly_until``, after the others.
+    A sentence of which a part has ended has ``partly_until`` and comes after the others.
 
     Args:
-        store: the record, inside a read.
-        quotes: the best first.
-        second: at which they must hold.
-        max_words: most words of all; the first is there however long it is.
+        store: the record, in a read transaction.
+        quotes: quotations, best first.
+        second: second, counted from 1970, at which they must hold.
+        max_words: maximum number of words in all; the first quotation may be longer.
     """
     facts = dict(zip(quotes, store.facts([quote.fact for quote in quotes]), strict=True))
     current = [quote for quote in quotes if holds_at(facts[quote], second)]
@@ -82,7 +84,7 @@ def held_quotes(
 
 
 def _as_quoted(fact: Fact, quote: QuoteRow) -> Fact:
-    """Return a fact as one place says it; of an episode, the sentence."""
+    """Return a quoted fact with the quoted place only; an episode becomes the quoted sentence."""
     place = tuple(
         replace(entry, span=(quote.start, quote.stop))
         for entry in fact.provenance
@@ -106,7 +108,7 @@ def list_themes(store: Store, second: int) -> list[RecalledTheme]:
 
     Args:
         store: the record.
-        second: at which their quotations hold.
+        second: second, counted from 1970, at which their quotations hold.
     """
     with store.reading():
         rows = read_themes(store.db)
@@ -119,13 +121,13 @@ def list_themes(store: Store, second: int) -> list[RecalledTheme]:
 
 
 def as_recalled(store: Store, row: ThemeRow, chunks: Sequence[int], second: int) -> RecalledTheme:
-    """Return a theme as it is shown at a moment, inside a read.
+    """Return a theme as it is shown at a moment, in a read transaction.
 
     Args:
         store: the record.
         row: the theme.
-        chunks: ids of its chunks, of level 2 of those below it.
-        second: at which its quotations hold.
+        chunks: ids of its chunks; for level 2, those of the themes below it.
+        second: second, counted from 1970, at which its quotations hold.
     """
     sources = tuple(s for (s,) in store.db.execute(_SOURCES, (json.dumps(list(chunks)),)))
     return RecalledTheme(

@@ -15,7 +15,7 @@ class Hub(NamedTuple):
 
     Args:
         triplets, ends, others, keys: int64 [k]: each triplet, the node, the node at the other end,
-            the fact that it reads as.
+            the key of its fact.
         since, until: seconds between which no triplet starts or stops holding.
     """
 

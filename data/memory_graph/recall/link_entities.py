@@ -61,19 +61,21 @@ def link_entities(
     top_k: int = 5,
     min_similarity: float = 0.0,
 ) -> tuple[QuestionEntity, ...]:
-    """Link each name to the object that it means; leave out names without a close object.
+    """Link each name to the object or objects that it means; leave out names without a close
+    object.
 
-    A name that objects have as an alias is linked to these objects: at most ``top_k`` of them, as
-    two people may be called Anna, or at most 50 where it is a common noun ("bridge"), as every text
-    may tell of another bridge. Any other name is linked to the object whose name is closest.
+    If the name is an alias of one or more objects, it is linked to them: to at most ``top_k``
+    namesakes (two people called Anna), or to at most 50 objects if it is a common noun ("bridge"),
+    since each text may mean another bridge. Any other name is linked to the object with the closest
+    name.
 
     Args:
         db: the record, in a read transaction.
         names: names, as the question spells them.
         vectors: unit vectors of the names, [len(names), width].
         matrix: vectors of the objects' names.
-        top_k: number of candidates.
-        min_similarity: smallest cosine of a candidate that is linked.
+        top_k: maximum number of namesakes, and number of candidates for a name that is no alias.
+        min_similarity: smallest cosine of a name to that of the object it is linked to.
     """
     found: dict[QuestionEntity, None] = {}
     for name, vector in zip(names, vectors, strict=True):
@@ -95,11 +97,11 @@ def match_names(
     top_k: int,
     min_similarity: float,
 ) -> list[tuple[Matched, ...]]:
-    """Return for each name the objects that it may mean, best first: exact ones, else candidates.
+    """Return for each name the objects that have it as an alias, else candidates, best first.
 
     Args:
         db, names, matrix: as in ``link_entities``.
-        embed: returns unit vectors of names; is called once, with those that need candidates.
+        embed: returns unit vectors of names; is called once, with the names that are no alias.
         top_k: maximum number of objects for each name.
         min_similarity: smallest cosine of a candidate.
     """
@@ -162,13 +164,13 @@ def candidates(
 
 
 def _known(db: Database, nodes: list[int]) -> list[int]:
-    """Return the nodes that are objects, in order; the key of a damaged vector may be none."""
+    """Return the nodes that are objects, in order; a corrupt vector file may have other keys."""
     sql = "SELECT n.id FROM json_each(?) k JOIN nodes n ON n.id = k.value AND n.type = ?"
     known = {node for (node,) in db.execute(sql, (json.dumps(nodes), OBJECT))}
     return [node for node in nodes if node in known]
 
 
 def objects_by_words(db: Database, terms: Iterable[str]) -> list[int]:
-    """Return the objects with one of some words in a name, best first by BM25 over names."""
+    """Return the objects whose names contain any of some words, best first by BM25 over names."""
     nodes = db.words.best_names(list(terms), 4 * NUM_RANKED)  # an object may have several names
     return list(dict.fromkeys(nodes))[:NUM_RANKED]

@@ -1,8 +1,8 @@
 """Approximate nearest-neighbour index (usearch HNSW) over the settled rows of a matrix.
 
-Its vectors are int8; the caller rescores the rows that it finds by the matrix itself. Its file name
-holds the number of rows. One thread adds the rows in their order, so that the position of a row's
-copy in the file follows from its index, and the copy can be erased.
+The index stores int8 vectors; the caller rescores the rows that it returns with the matrix. Its
+file name holds the number of rows. One thread adds the rows in order, so the place of a row's copy
+in the file follows from the row's index, and the copy can be erased.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ HEADER = struct.Struct("<II")
 """Header of an index file: its number of rows, and the bytes of each."""
 BATCH = 1000
 NAME = re.compile(r"index-\d+-\d{1,18}-[0-9a-f]{8}")
-"""Name of an index file: generation, number of rows, and the checksum of all
-but the rows. A changed byte there would end the process, as usearch checks none."""
+"""Pattern of an index file's name: generation, number of rows, and the checksum of everything
+behind the rows. usearch checks nothing: a changed byte there would end the process."""
 PART = 1 << 24
 """Bytes that are read at once for the checksum."""
 
@@ -63,7 +63,7 @@ class NeighbourIndex:
                 self.num_rows, self.path = 0, None
 
     def is_newest(self, generation: int, width: int) -> bool:
-        """Return whether the folder has no other index of this generation; its name has the CRC."""
+        """Return whether this is the newest index of a generation, by the files' names."""
         here = self.generation, self.width, self.num_rows, self.path
         return here == (generation, width, *_newest(self.folder, generation))
 
@@ -72,7 +72,7 @@ class NeighbourIndex:
 
         Raises:
             FileNotFoundError: another process has just deleted it.
-            OSError, RuntimeError, ValueError: it is torn.
+            OSError, RuntimeError, ValueError: the file is corrupt.
         """
         with path.open("rb") as file:
             begin = file.read(HEADER.size)
@@ -102,7 +102,7 @@ class NeighbourIndex:
         return count - self.num_rows > max(MAX_EXACT, MAX_EXACT_SHARE * self.num_rows)
 
     def extend(self, rows: np.ndarray) -> None:
-        """Write an index of all rows, which extends this one by the rows that it lacks.
+        """Write a new index file: a copy of this index, extended by the rows that it lacks.
 
         Args:
             rows: all settled rows, float16 [count, width].
@@ -152,7 +152,7 @@ def _newest(folder: Path, generation: int) -> tuple[int, Path | None]:
 
 
 def _checksum(path: Path, num_rows: int, width: int) -> str:
-    """Return the CRC-32 of what stands behind the rows, which alone change in place."""
+    """Return the CRC-32 of the bytes behind the rows; only the rows are changed in place."""
     found = 0
     with path.open("rb") as file:
         file.seek(HEADER.size + num_rows * width)

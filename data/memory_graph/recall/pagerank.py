@@ -1,12 +1,13 @@
 """Personalised PageRank from the linked objects, over objects, theses and episodes.
 
 HippoRAG (arXiv 2405.14831) ranks passages in this way. A thesis or an episode has the score of its
-node. A simple triplet has the score that a separate node between its ends would have: of the score
-that flows over the triplet in both directions, the part that would stay at that node. (With the
+node. A simple triplet has the score that a separate node between its ends would have: the part, of
+the score that flows over the triplet in both directions, that would stay at this node. (With the
 mean of its ends' scores, every triplet at a hub would be ranked first.)
 
-A matrix of the whole graph would have to be rebuilt for every revision, moment and restriction.
-Instead, the rounds of the power iteration start at the linked objects and spread over the nodes
+A matrix of the whole graph would have to be rebuilt for every revision, moment and set of forbidden
+node types. Instead, the rounds of the power iteration start at the linked objects and spread over
+the nodes
 that they reach (the push of Andersen, Chung and Lang 2006, one round at a time, in whole arrays).
 With ``threshold`` 0 this is the power iteration; otherwise an amount below the threshold is not
 passed on. Times are not walked, as they would join all facts of a year. Score at a node without
@@ -137,7 +138,7 @@ def _starts(view: View, settings: PPR) -> Shares:
 
 
 def _pass_on(view: View, active: np.ndarray, amounts: np.ndarray, starts: Shares) -> Shares:
-    """Return the nodes, with repeats, that get score from the sorted active nodes, and how much."""
+    """Return the nodes, with repeats, to which sorted active nodes pass score, and the amounts."""
     _, rows, others, shares = _shares(view, active)
     stuck = np.bincount(rows, minlength=len(active)) == 0
     if not stuck.any():

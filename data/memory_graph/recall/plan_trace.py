@@ -1,4 +1,4 @@
-"""What planned asking did for a question: sub-questions, steps, clue queries, answers."""
+"""Trace of a question asked by a plan: sub-questions, steps, clue queries, answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Step:
     Args:
         number: number by which later steps refer to it, from 1, unique in its sub-question.
         text: what to find out; "[2]" stands for the answer of step 2.
-        why: whether it is of the first plan or of a revision.
+        why: whether the step is from the first plan or from a revision.
     """
 
     number: int
@@ -43,8 +43,8 @@ class Clue:
 
     Args:
         query: text of the query.
-        start: objects at which its search starts; (): none, so that it searches by similarity;
-            None: those that recall links the query's names to.
+        start: objects at which the search starts; (): none, so all facts are searched by
+            similarity; None: the objects to which recall links the query's names.
     """
 
     query: str
@@ -63,7 +63,8 @@ class StepTrace:
         facts: facts, or episodes, that they found, best first, each once.
         answers: its answers, best first; (): no answer.
         hits: number of clues whose recall was in the cache.
-        guessed: whether the answers are only likely names, to go on with, and no answers to show.
+        guessed: whether the answers are only likely names: the next steps use them, but they are
+            not shown as answers.
     """
 
     step: Step
@@ -88,8 +89,9 @@ class SubTrace:
         question: the sub-question.
         steps: its steps, in the order in which they were done.
         answer: its answer; None: none.
-        stopped: why it has no more steps.
-        dropped: number of steps left out, as they referred to no earlier step.
+        stopped: why no more steps were done.
+        dropped: number of steps left out because they refer to a step that does not come before
+            them.
     """
 
     question: str
@@ -105,9 +107,9 @@ class PlanTrace:
 
     Args:
         subs: the sub-questions, in order.
-        answer: the answer in words, if the planner gives one; it has none without facts.
-        stopped: why asking stopped: "budget" if it did so anywhere, else the first sub-question's
-            reason.
+        answer: the planner's answer in words; None: it gives none, or nothing was recalled.
+        stopped: why asking stopped: "budget" if any sub-question stopped for it, else the first
+            sub-question's reason.
         calls: number of LM calls.
         hits: number of recalls that were in the cache.
         recalls: number of recalls, from the cache or not.

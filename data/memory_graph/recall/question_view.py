@@ -1,4 +1,4 @@
-"""Implements ``view.View``, the memory graph as one question sees it, with the arrays."""
+"""Implements ``view.View``, the memory graph as one question sees it, on the derived arrays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class QuestionView:
         as_of: second at which facts must hold.
         forbidden: node types that are not walked to, except for the linked objects.
         word_index: word index, shared by questions to the same record; None: a new one.
-        search_themes: returns the facts that the themes lead to; None: the graph has no themes.
+        search_themes: returns the keys of the facts found by a search over the themes; None: all
+            facts are searched by similarity.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class QuestionView:
         return self._adjacency.degrees(nodes) >= HUB
 
     def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the facts of triplets that ``around_all`` gave, and their rounded cosines."""
+        """Return keys of the facts of triplets from ``around_all``, and their rounded cosines."""
         for node, hub in self._hubs.items():
             if hub.triplets is triplets:
                 return self._hub_facts(node)
@@ -158,8 +159,10 @@ class QuestionView:
     def outdated(self, keys: np.ndarray, is_now: bool) -> set[int]:
         """Return the keys of episodes that state facts of which none holds at the moment.
 
-        If the moment is now, an episode with a sentence about what has ended is not among them, as
-        such facts are asked about, too.
+
+        If the moment is now, a sentence of which all parts have ended still counts as holding,
+
+        since people ask about the past, too.
         """
         episodes = [key // 2 for key in keys.tolist() if self.is_episode(key)]
         said = self._db.execute(SAID_IN, (json.dumps(episodes),)).fetchall()
@@ -172,11 +175,11 @@ class QuestionView:
         return {2 * episode for episode in set(whose.tolist()) - set(whose[held].tolist())}
 
     def ended_parts(self, keys: Iterable[int]) -> dict[int, EndedPart]:
-        """Return the theses and episodes of which a part has ended, as ``ended_parts`` does."""
+        """Return the parts of theses and episodes that have ended, by fact key."""
         return ended_parts(self._db, keys, self._moment.as_of)
 
     def out_of_time(self, keys: np.ndarray) -> set[int]:
-        """Return the facts whose parts have all ended, and undated facts that were said later."""
+        """Return the keys of facts whose parts have all ended, and of undated facts said later."""
         given = keys.tolist()
         theses = [key for key in given if not self.is_episode(key)]
         ended = self.ended_parts(theses)
@@ -192,7 +195,7 @@ class QuestionView:
         return self._adjacency.ends(triplets)
 
     def fact_keys(self, triplets: np.ndarray) -> np.ndarray:
-        """Return the key of the fact that has each triplet's text."""
+        """Return the key of the fact whose text each triplet has."""
         return self._adjacency.fact_keys(np.asarray(triplets, dtype=np.int64))
 
     def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
@@ -205,7 +208,7 @@ class QuestionView:
         return out
 
     def text(self, triplet: int) -> str:
-        """Return the text that a triplet reads as."""
+        """Return the text of a triplet."""
         return self.fact_text(int(self._adjacency.edges["fact"][triplet]))
 
     def fact_text(self, key: int) -> str:
@@ -241,10 +244,10 @@ class QuestionView:
             wanted *= 4
 
     def nearest_of(self, k: int, *, episodes: bool) -> np.ndarray:
-        """Return the keys of the closest episodes, or other facts, that hold and may be read."""
+        """Return the keys of the ``k`` closest episodes, or of other facts, that hold."""
         if episodes:
             nodes = np.flatnonzero(self.node_types == EPISODIC)
-            if len(nodes) <= MAX_EXACT:  # else they are picked out of the closest facts
+            if len(nodes) <= MAX_EXACT:  # else they are filtered from the closest facts
                 keys = self.holding(2 * nodes)
                 return np.asarray(keys[largest(self.closeness(keys), keys, k)])
         wanted = 4 * k
@@ -259,7 +262,7 @@ class QuestionView:
             wanted *= 4
 
     def by_themes(self, settings: Eigen) -> np.ndarray:
-        """Return the facts that the themes lead to, best first."""
+        """Return the keys of the facts found by a search over the themes, best first."""
         if self._search_themes is None:
             return self.nearest(settings.top_k)
         return self._search_themes(self, settings)
@@ -270,7 +273,7 @@ class QuestionView:
         return allowed
 
     def nearest_by_words(self, k: int, node_type: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return nodes of a type by BM25 of their texts, and their BM25."""
+        """Return at most ``k`` nodes of a type, best first by BM25 of their texts, and the BM25."""
         terms = [word for word in words(self.question) if word not in STOPWORDS]
         rows = self._db.words.best_nodes(terms, node_type, k)
         nodes = np.array([node for node, _ in rows], dtype=np.int64)
@@ -278,7 +281,7 @@ class QuestionView:
         return nodes[allowed], np.array([score for _, score in rows], dtype=float)[allowed]
 
     def adjacent(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return pairs of an episode and the one right before or after it of the same source."""
+        """Return pairs of an episode and the episode directly before or after it in its source."""
         rows = self._db.execute(ADJACENT, (json.dumps(episodes.tolist()),))
         found = [(one, other) for one, *others in rows for other in others if other is not None]
         pairs = np.array(found, dtype=np.int64).reshape(-1, 2)

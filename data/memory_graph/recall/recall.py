@@ -61,7 +61,7 @@ STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value 
 NUM_CACHED = 1000
 """Largest number of texts of questions whose vectors are cached."""
 NUM_FUSED = 30
-"""Number of episodes of each ranking that are fused; their closest facts are twice as many."""
+"""Number of episodes of each ranking that are fused; twice as many facts are searched."""
 NUM_LATEST = 1000
 SPOKEN = """SELECT avg(CASE WHEN speaker IS NULL THEN 0.0 ELSE 1.0 END) FROM
     (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
@@ -85,13 +85,14 @@ class RecallSettings:
     """Facts with a smaller cosine to the question are left out; if none are left, there is no
     answer."""
     by_similarity: bool = True
-    """If the question names no known object, search all facts by similarity instead of finding
-    nothing. Texts of which no fact was read are always searched so."""
+    """If the question names no object of the graph, search all facts by similarity instead of
+    returning nothing. Episodes from which no fact was extracted are always searched by
+    similarity."""
     min_flat_similarity: float = 0.3
-    """Smallest cosine of what such a search finds."""
+    """Smallest cosine of a fact that a search by similarity returns."""
     min_name_similarity: float = 0.5
-    """An entity of the question is not linked to an object whose name has a smaller cosine to it,
-    unless it is one of the object's aliases."""
+    """Smallest cosine of an entity of the question to the name of the object it is linked to; an
+    entity that is an alias of an object is linked in any case."""
 
     def __post_init__(self) -> None:
         for name in ("num_facts", "num_candidates"):
@@ -114,7 +115,7 @@ class Recall:
         store: the record.
         embed: returns unit vectors of texts.
         extractor: finds the entities of a question.
-        writable: False keeps derived arrays in memory.
+        writable: whether to write derived arrays to files; otherwise they stay in memory.
     """
 
     def __init__(
@@ -143,8 +144,9 @@ class Recall:
     ) -> Recollection:
         """Return the facts that may answer a question, best first.
 
-        Theses of which a part has ended come last; with ``as_of``, closeness alone orders. What
-        one of them may have ended stands behind it (``endings.mark_ended``).
+        Without ``as_of``, theses of which a part has ended come last; with it, closeness alone
+        decides. A fact that may have ended another stands directly before it
+        (``endings.mark_ended``).
 
         Args:
             question: text of the question.
@@ -184,16 +186,16 @@ class Recall:
     def ask_both(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
     ) -> Recollection:
-        """Return what facts and episodes together find best: a statement of each episode.
+        """Return the facts that a search for facts and a search for episodes rank best together.
 
-        Episodes are ranked by the reciprocal-rank fusion of the closest facts, over all of them,
-        and personalised PageRank. Each stands for the closest fact that it states, or for itself;
-        behind them come the other close facts. A score is closeness to the question. What one of
-        them may have ended stands behind it (``endings.mark_ended``).
+        Episodes are ranked by reciprocal-rank fusion of two rankings: that of their closest facts,
+        and personalised PageRank. Each episode gives the closest fact that it states, or itself;
+        the other close facts follow. A score is the closeness to the question. A fact that may have
+        ended another stands directly before it (``endings.mark_ended``).
 
         Args:
             question, as_of: as in ``ask``.
-            settings: as in ``ask`` and ``ask_episodes``; no traversal but ``ppr`` is used.
+            settings: as in ``ask`` and ``ask_episodes``; of the traversals only ``ppr`` is used.
 
         Raises:
             UserError: ``as_of`` is not a time.
@@ -271,11 +273,13 @@ class Recall:
         start: Sequence[QuestionEntity] | None = None,
         num_read: int = 5,
     ) -> tuple[list[Fact], tuple[Fact, ...]]:
-        """Return episodes as ``ask_episodes`` does, and the closest facts that the first state.
+        """Return episodes as ``ask_episodes`` does, and the closest facts that the best of them
+        state.
 
         Args:
             question, as_of, settings, start: as in ``ask``.
-            num_read: number of episodes whose facts are returned, ``num_facts`` at most.
+            num_read: number of the best episodes whose facts are returned, at most ``num_facts``
+                facts.
 
         Raises:
             UserError: ``as_of`` is not a time.
@@ -308,7 +312,7 @@ class Recall:
         return ThemeIndex(self.db, self.store.derived, self.vectors, self.embed, writable)
 
     def _search_themes(self, view: QuestionView, settings: Eigen) -> np.ndarray:
-        """Return the facts that the themes lead to; without themes, the closest facts."""
+        """Return the keys of facts from a search over the themes; without themes, the closest."""
         from turngraph.data.memory_graph.recall.find_themes import facts_of_hits
 
         self._themes.refresh()
@@ -319,14 +323,15 @@ class Recall:
     def ask_themes(
         self, question: str, as_of: str | None = None, settings: AskThemes | None = None
     ) -> Recollection:
-        """Return the themes that a question is about, and what they say that is close to it.
+        """Return the themes that a question is about, and the statements in them that are close to
+        it.
 
         The facts are theses of the themes' chunks, those closest to the question, theme by theme
         and each in order of time. Without themes, all facts are searched by similarity.
 
         Args:
             question, as_of: as in ``ask``.
-            settings: of the search and of what is returned; None: the defaults.
+            settings: settings of the search, and limits of the result; None: the defaults.
 
         Raises:
             UserError: ``as_of`` is not a time.
@@ -381,7 +386,7 @@ class Recall:
             )
 
     def closeness_of_names(self, text: str, names: Sequence[str]) -> np.ndarray:
-        """Return the cosine of each name to a text, float32; names of objects are not embedded."""
+        """Return the cosine of each name to a text, float32; objects' stored vectors are used."""
         [vector] = self._vectors_of([text])
         with self.store.reading():
             self.vectors.refresh()
@@ -405,13 +410,13 @@ class Recall:
         return list(dict.fromkeys(others if speaker is None else [*others, speaker]))
 
     def embed_ahead(self, queries: Iterable[str]) -> None:
-        """Embed queries together, with the names in them, for the calls that follow."""
+        """Embed queries and the names in them in one batch, and cache the vectors."""
         texts = [text for query in queries for text in (query, *self.names(query))]
         if texts:
             self._vectors_of(texts)
 
     def forget_queries(self) -> None:
-        """Drop the vectors of questions."""
+        """Drop the cached vectors of questions."""
         self.embed_queries = cached(self.embed, max_texts=NUM_CACHED)
 
     def _vectors_of(self, texts: Sequence[str]) -> np.ndarray:
@@ -421,7 +426,8 @@ class Recall:
     def holds_until(self, second: int) -> float:
         """Return a second up to which no fact begins or ceases to hold; see ``Adjacency``.
 
-        While the record is the same, each second before it recalls what the given second recalls.
+        As long as the record does not change, a question asked at any second before it recalls the
+        same facts as at ``second``.
         """
         return self.adjacency.holds_until(second)
 
@@ -490,7 +496,7 @@ class Recall:
             self.word_index, view.question, texts, similarities, settings.num_facts
         )
         ended = view.ended_parts(key for key, _ in best)
-        if is_now:  # what holds completely first; who asks about the past wants the closest
+        if is_now:  # facts that hold completely come first, unless the question is about the past
             best.sort(key=lambda found: found[0] in ended and not view.is_episode(found[0]))
         facts = self.store.facts([key for key, _ in best])
         return tuple(
@@ -499,7 +505,7 @@ class Recall:
         )
 
     def _with_ends(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-        """Mark what newer facts may have ended, and put these first."""
+        """Mark the facts that newer ones may have ended, and move the newer ones before them."""
         episodes = [fact.key >> 1 for fact in facts if fact.type == "episodic"]
         episodes += [place.episode for fact in facts for place in fact.provenance]
         stated = self.db.execute(STATED, (json.dumps(list(dict.fromkeys(episodes))),))
@@ -507,7 +513,7 @@ class Recall:
         return newer_first(mark_ended(facts, theses, self.vectors.facts, self.vectors.probe))
 
     def _history(self, keys: np.ndarray) -> list[int]:
-        """Return the keys that are a chat's questions or a model's answers: no evidence."""
+        """Return the keys of a chat's questions and answers, which are no evidence."""
         nodes = keys[keys % 2 == 0] // 2
         rows = self.db.execute(HISTORY, (json.dumps(nodes.tolist()),))
         return [key for (key,) in rows]

@@ -1,4 +1,4 @@
-"""What the memory graph has for a question: facts, and the evidence that they make."""
+"""Result of asking the memory graph a question: facts, and their form as evidence."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ Mode = Literal["both", "facts", "episodes", "plan", "themes"]
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """What a model answers from recalled facts.
+    """Answer of a model to a question, read from recalled facts.
 
     Args:
         text: the answer; "not in the evidence" where it is withheld.
-        probability: what the model gives to it, 0 to 1; it is not calibrated.
-        confidence: the calibrated probability that it is right; None: nothing says it.
-        fact: key of the first recalled fact that has the answer; None: none does.
-        span: of the answer in that fact's text, in characters.
+        probability: the model's probability of the answer, 0 to 1; not calibrated.
+        confidence: the calibrated probability that the answer is right; None: the model is not
+            calibrated.
+        fact: key of the first recalled fact that contains the answer; None: none does.
+        span: span of the answer in that fact's text, in characters.
         withheld: the answer, if it is withheld because the model is not sure enough.
     """
 
@@ -50,17 +51,18 @@ class RecollectionReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """What the memory graph has for a question, however it was asked.
+    """What the memory graph recalls for a question, by any of the ways of asking.
 
     Args:
         question: the question, as the user wrote it.
-        entities: names that it mentions, and the objects that they mean; none of a plan, whose
-            clues have their own.
+        entities: names that the question mentions, and the objects that they mean; () if it was
+            asked by a plan, whose clues have their own entities.
         facts: facts, best first, with their closeness as score, or episodes, with their share of
             the PageRank; none: no answer.
         revision: revision of the graph that was read.
         milliseconds: time of each stage.
-        by_similarity: whether all facts were searched, as the question names no known object.
+        by_similarity: whether all facts were searched because the question names no object of the
+            graph.
     """
 
     question: str
@@ -73,13 +75,13 @@ class Recollection:
     themes: tuple[RecalledTheme, ...] = ()
     """Themes that ``ask_themes`` found, best first; ``facts`` are then theme by theme."""
     behind: tuple[str | None, ...] = ()
-    """Sources whose themes do not show the record yet (``ask_themes`` and "eigen")."""
+    """Sources whose themes are older than the record (``ask_themes`` and traversal "eigen")."""
     without_themes: bool = False
-    """Whether all facts were searched in place of the themes, which the graph does not have."""
+    """Whether all facts were searched because the graph has no themes."""
     plan: PlanTrace | None = None
-    """What ``ask_planned`` did; ``facts`` are then those of the question and of all steps."""
+    """Trace of ``ask_planned``; ``facts`` are then those of the question and of all steps."""
     answer: ReadAnswer | None = None
-    """What a reader answers from the facts; None: none was asked, or nothing was recalled."""
+    """Answer of a reader; None: no reader was used, or nothing was recalled."""
 
     @property
     def no_answer(self) -> bool:
@@ -114,10 +116,10 @@ def evidence_of(facts: Sequence[Fact]) -> list[Evidence]:
 
 
 def each_once(facts: Sequence[Fact]) -> list[Fact]:
-    """Return ranked facts with each statement in one form, at the rank of its best form.
+    """Return ranked facts without repeated statements: each keeps the rank of its best form.
 
-    A thesis stands for the triplets of its sentence, unless a part of it has ended; a thesis or a
-    triplet stands for an episode that says nothing else.
+    A thesis replaces the triplets of its sentence, unless a part of it has ended. An episode is
+    left out if a thesis or a triplet covers its whole text.
 
     Args:
         facts: best first.

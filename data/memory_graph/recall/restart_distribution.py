@@ -3,8 +3,8 @@
 HippoRAG (arXiv 2405.14831) restarts at the objects that the question names. HippoRAG 2 (arXiv
 2502.14802) also restarts at the ends of the facts closest to the question and, with less weight, at
 every passage by its closeness. Here closeness combines dense and BM25, and only the closest
-episodes are used. Each of them passes a part of its share to the adjacent episodes of its source,
-as an answer seldom repeats the words of its question.
+episodes are used. Each episode passes a part of its share to the adjacent episodes of its source:
+in a conversation, an answer seldom repeats the words of the question before it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _named_objects(view: View) -> list[int]:
 
 
 def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
-    """Return the objects of the closest facts with their shares: 1 for the closest fact's."""
+    """Return the objects of the closest facts with their shares; the closest fact's have 1."""
     if not num_facts:
         return {}
     facts = view.nearest_of(num_facts, episodes=False)
@@ -66,7 +66,7 @@ def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
 
 
 def _num_episodes(view: View, objects: np.ndarray) -> np.ndarray:
-    """Return the number of episodes with each object, at least 1, to divide its weight by."""
+    """Return the number of episodes that mention each object, at least 1, to divide by."""
     _, here, others = view.around_all(objects)
     seen = here[view.node_types[others] == EPISODIC]
     index = np.searchsorted(objects, seen)

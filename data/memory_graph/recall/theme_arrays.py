@@ -1,7 +1,7 @@
 """Derived arrays of themes: nearest chunks of each chunk, and the vectors of themes.
 
-They are in ``<db>.derived/eigen-REVISION/`` and are made with the themes. Ids are never reused, so
-arrays of an older revision hold for all chunks and themes that are still there.
+The arrays are in ``<db>.derived/eigen-REVISION/`` and are made with the themes. Ids are never
+reused, so arrays of an older revision remain valid for all chunks and themes that still exist.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from turngraph.data.memory_graph.record.theme_rows import (
 logger = logging.getLogger(__name__)
 
 Graphs = Mapping[str | None, tuple[np.ndarray, Neighbours | None]]
-"""By source: ids of its chunks, and the graph over their numbers; None: it has none."""
+"""By source: ids of its chunks, and the graph over their indices; None: too few or too many chunks
+for one."""
 
 COLUMNS = {"chunks": "i8", "starts": "i8", "others": "i8", "weights": "f4", "themes": "i8"}
 """Names and types of the arrays beside ``theme_vectors``."""
@@ -69,7 +70,7 @@ class ThemeArrays:
     theme_vectors: np.ndarray
 
     def vectors_of(self, themes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors of themes, [k, d], and which of them are here."""
+        """Return the vectors of themes, [k, d], and whether each is present, bool [k]."""
         rows = np.searchsorted(self.themes, themes)
         rows[rows == len(self.themes)] = 0
         known = self.themes[rows] == themes if len(self.themes) else np.zeros(len(themes), bool)
@@ -98,7 +99,7 @@ NONE = arrays_of(
 
 
 def read_theme_arrays(db: Database, folder: Path) -> ThemeArrays:
-    """Return the arrays of this record; ``NONE`` without any that can be read."""
+    """Return the arrays of this record; ``NONE`` if none can be read."""
     found = read_arrays(folder, THEMES)
     if found is None or found[1].keys() < {*COLUMNS, "theme_vectors"}:
         return NONE
@@ -115,18 +116,18 @@ def write_theme_arrays(db: Database, folder: Path, arrays: ThemeArrays) -> None:
         if is_mine:
             try:
                 write_arrays(folder, THEMES, record_state(db)._asdict(), columns)
-            except OSError as error:  # a full disk: they can be made again
+            except OSError as error:  # such as a full disk; the arrays can be made again
                 logger.warning("%s: arrays of themes not written: %s", folder, error.strerror)
 
 
 def join_rows(
     old: ThemeArrays, made: Iterable[tuple[np.ndarray, Neighbours | None]], there: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows of all chunks: new ones of some sources, old ones of the others.
+    """Return the edges of all chunks: new ones for some sources, old ones for the others.
 
     Args:
         old: arrays so far.
-        made: ids of a source's chunks, and the graph over their numbers; None: it has none.
+        made: by source, the ids of its chunks, and the graph over their indices or None.
         there: ids of all chunks that the record has, rising.
 
     Returns:
@@ -162,7 +163,7 @@ def graphs_of(
     """Compute the graphs of the sources that some chunks belong to.
 
     Args:
-        db: inside a read.
+        db: the record, in a read transaction.
         facts, questions: vectors at the record's revision.
         chunks: ids of the chunks.
         known: sources that are left out.
@@ -191,7 +192,7 @@ def graphs_of(
 def chunk_vectors(
     facts: VectorMatrix, questions: VectorMatrix, chunks: np.ndarray, episodes: np.ndarray
 ) -> np.ndarray:
-    """Return the vectors of chunks, float32 [n, d]: of whole episodes, or of their parts.
+    """Return the vectors of chunks, float32 [n, d]: an episode's vector, or that of a part of it.
 
     Args:
         facts, questions: vectors of facts, and of questions and parts.
@@ -208,12 +209,12 @@ def chunk_vectors(
 def put_summaries(
     found: np.ndarray, themes: Sequence[ThemeRow], rows: Iterable[int], embed: Embed
 ) -> None:
-    """Put the vectors of an LM's summaries: a theme that has one is found by it.
+    """Replace the vectors of themes that have a language model's summary by those of the summaries.
 
     Args:
         found: vectors of the themes; is changed.
-        themes: of every row.
-        rows: those whose vectors are new.
+        themes: the theme of every row.
+        rows: indices of the themes whose vectors are new.
         embed: returns unit vectors of texts.
     """
     texts = {row: text for row in rows if (text := themes[row].summary) is not None}

@@ -1,4 +1,4 @@
-"""Searches the themes of a memory graph: best first over chunks and themes (GEM-RAG)."""
+"""Best-first search over the chunks and themes of a memory graph (GEM-RAG)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from turngraph.data.retrieval.reciprocal_ranks import fuse
 logger = logging.getLogger(__name__)
 
 MAX_LOST = 20_000
-"""Largest number of chunks whose neighbours a question makes if their arrays are missing."""
+"""Largest number of chunks without arrays whose neighbours are computed during a question."""
 RANKED = 50
 """Length of each ranking from which the search starts."""
 
@@ -44,12 +44,12 @@ class AskThemes:
     """Settings of asking by themes.
 
     Args:
-        num_themes: most themes whose statements are compared with the question.
-        max_words: most words of their statements together.
-        max_facts: most statements together.
+        num_themes: maximum number of themes whose statements are compared with the question.
+        max_words: maximum number of words of all returned statements together.
+        max_facts: maximum number of returned statements.
         min_similarity: statements with a smaller cosine to the question are left out.
-        others: where a question names someone who speaks, factor of the reciprocal rank of what
-            others say; 1: all speakers count alike.
+        others: if the question names a speaker, factor of the reciprocal rank of other speakers'
+            statements; 1: all speakers count alike.
         search: settings of the search along the graph of chunks and themes.
     """
 
@@ -77,13 +77,13 @@ class ThemeIndex:
     Args:
         db: the record.
         folder: ``<db>.derived``.
-        vectors: of the facts.
+        vectors: vectors of the facts.
         embed: returns unit vectors of texts.
-        writable: False keeps new vectors in memory.
+        writable: whether to write new vectors to files; otherwise they stay in memory.
 
     Attributes:
         themes: all themes.
-        behind: sources whose themes do not show the record; none without themes.
+        behind: sources that changed after their themes were made; () without themes.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class ThemeIndex:
         self._quoted = [self._chunks_quoted(theme) for theme in self.themes]
 
     def _read_arrays(self) -> ThemeArrays:
-        """Read the arrays, and make those of a few chunks that they lack, as after ``forget``."""
+        """Read the arrays, and compute the rows of up to ``MAX_LOST`` chunks that they lack."""
         arrays = read_theme_arrays(self._db, self._folder)
         lost = np.setdiff1d(self.chunks, arrays.chunks)
         if not len(lost):
@@ -153,7 +153,7 @@ class ThemeIndex:
         return ThemeArrays(*rows, arrays.themes, arrays.theme_vectors)
 
     def _number_edges(self) -> None:
-        """Give the edges between chunks by the chunks' numbers."""
+        """Convert the edges between chunks from ids to indices."""
         arrays = self._arrays
         owners = np.repeat(arrays.chunks, np.diff(arrays.starts))
         there = np.isin(owners, self.chunks) & np.isin(arrays.others, self.chunks)
@@ -163,7 +163,7 @@ class ThemeIndex:
         self._similarities = arrays.weights[there].astype(float)
 
     def _means(self) -> np.ndarray:
-        """Return every theme's vector: of its summary, else the mean of its chunks or themes."""
+        """Return each theme's vector: its summary's, else the weighted mean of its members'."""
         ids = np.array([theme.id for theme in self.themes], dtype=np.int64)
         found, known = self._arrays.vectors_of(ids)
         width = self._facts.width
@@ -191,7 +191,7 @@ class ThemeIndex:
         return sorted({number for number in numbers if number >= 0})
 
     def chunk_at(self, episode: int, start: int) -> int:
-        """Return the number of the chunk that has a character of an episode; -1: none."""
+        """Return the index of the chunk that contains a character of an episode; -1: none."""
         own = self._of_episode(episode).tolist()
         inside = [i for i in own if self.begins[i] <= start < self.ends[i]]
         return inside[0] if inside else -1
@@ -201,7 +201,7 @@ class ThemeIndex:
         return self._order[first:last]
 
     def themes_of(self, chunk: int) -> list[int]:
-        """Return the numbers of the themes that a chunk, by its number, is a member of."""
+        """Return the indices of the themes that contain a chunk, given by its index."""
         return [node - len(self.chunks) for node, _ in self._above.get(chunk, [])]
 
     def of(self, node: int) -> tuple[np.ndarray, np.ndarray]:
@@ -216,18 +216,21 @@ class ThemeIndex:
         return np.concatenate([nodes, up[0]]), np.concatenate([weights, up[1]])
 
     def _near(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the chunks close to a chunk, all by number, and their similarities."""
+        """Return the indices of the chunks close to a chunk, and their similarities."""
         part = slice(int(self._starts[number]), int(self._starts[number + 1]))
         return self._others[part], self._similarities[part]
 
     def search(
         self, view: QuestionView, settings: SearchSettings
     ) -> tuple[np.ndarray, list[tuple[int, float]]]:
-        """Return each theme's cosine to the question, and the chunks and themes found, best first.
+        """Return each theme's cosine to the question, and the visited nodes with scores, best
+        first.
+
+        A node below the number of chunks is a chunk's index; the others are themes, counted on.
 
         Args:
             view: the graph as the question sees it.
-            settings: of the search.
+            settings: settings of the search.
         """
         query = view.vector.astype(np.float16)
         text, asked = self._cosines(query)
@@ -246,7 +249,7 @@ class ThemeIndex:
         return themes, [(hit.node, hit.score) for hit in hits]
 
     def _cosines(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cosine of each chunk's text, and the largest of its questions (-1: none)."""
+        """Return the cosine of each chunk's text, and of its closest question (-1: it has none)."""
         parts = self.vectors.questions.rows(2 * self.chunks + 1)
         text = np.zeros(len(self.chunks))
         rows = self._facts.rows(2 * self.episodes)
@@ -265,25 +268,25 @@ class ThemeIndex:
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def chunks_of(self, theme: int) -> np.ndarray:
-        """Return the numbers of a theme's chunks, the heaviest first; of level 2 those below it."""
+        """Return the indices of a theme's chunks, heaviest first; for level 2, those below it."""
         nodes = self.members[theme]
         if self.themes[theme].level == 1:
             return nodes
         below = [self.members[node] for node in (nodes - len(self.chunks)).tolist()]
-        longest = max(map(len, below))  # the heaviest of each theme, then the second ones
+        longest = max(map(len, below))  # the heaviest chunk of each theme, then the second, ...
         return np.array([part[i] for i in range(longest) for part in below if i < len(part)])
 
 
 def best_themes(
     index: ThemeIndex, cosines: np.ndarray, hits: Sequence[tuple[int, float]], num_themes: int
 ) -> list[int]:
-    """Return the numbers of the best themes: by their vectors, and by what the search found.
+    """Return the indices of the best themes, by fused rankings of cosines and of search scores.
 
     Args:
         index: the themes.
-        cosines: of every theme.
-        hits: chunks and themes that the search found, and their scores.
-        num_themes: most themes.
+        cosines: cosine of every theme to the question.
+        hits: nodes and scores, as ``ThemeIndex.search`` returns them.
+        num_themes: maximum number of themes.
     """
     count, numbers = len(index.chunks), np.arange(len(cosines))
     sums = np.zeros(len(cosines))

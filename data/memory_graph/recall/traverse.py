@@ -22,7 +22,7 @@ from turngraph.data.memory_graph.recall.water_circles import water_circles
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The facts that a traversal found.
+    """Result of a traversal.
 
     Args:
         facts: keys of the facts, each once, int64; those of the first algorithm come first, in its

@@ -67,8 +67,8 @@ class WaterCircles:
     strict_filter: bool = True
     """Keep only primary triplets that join two entities of the question, if there are any."""
     max_width: int = 1000
-    """Most nodes of a circle from which the next one starts: those that the triplets closest to the
-    question led to. It bounds the cost of hubs."""
+    """Maximum number of nodes of a circle from which the next circle starts: those reached by the
+    triplets closest to the question. This bounds the cost of hubs."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "max_circles", "max_width")
@@ -96,7 +96,7 @@ class Restart:
     num_facts: int = 3
     """Number of closest theses and simple triplets whose objects are start nodes."""
     facts: float = 1.0
-    """Weight of every object of the closest fact, divided likewise; less for farther facts."""
+    """Weight of every object of the closest fact, divided as above; less for farther facts."""
     num_episodes: int = 100
     """Number of start episodes: the closest by vectors, and as many by words."""
     episodes: float = 0.05
@@ -104,7 +104,7 @@ class Restart:
     words: float = 0.5
     """Weight of BM25 in the closeness of an episode; its vector has weight 1."""
     sharpness: float = 8.0
-    """Exponent of closeness; the larger it is, the less weight less close episodes have."""
+    """Exponent of closeness; a larger one gives less weight to episodes that are less close."""
     adjacent: float = 0.0
     """Fraction of an episode's weight that is also given to the episodes right before and after it
     from the same source."""
@@ -148,7 +148,7 @@ class PPR:
 
 @dataclass(frozen=True, slots=True)
 class Eigen:
-    """Settings of the best-first search along passages and themes, ``find_themes.facts_of_hits``.
+    """Settings of the best-first search over chunks and themes, ``find_themes.facts_of_hits``.
 
     The defaults are those of ``data.eigen.search.SearchSettings``, which explains them.
     """
@@ -156,11 +156,11 @@ class Eigen:
     top_k: int = 50
     """Facts at most."""
     gamma: float = 0.7
-    """How much of a passage's score its neighbours inherit."""
+    """Factor of a node's score that its neighbours inherit."""
     num_starts: int = 5
-    """Passages or themes that the search starts at."""
+    """Number of chunks or themes at which the search starts."""
     max_pops: int = 64
-    """Most passages and themes that are visited."""
+    """Maximum number of chunks and themes that are visited."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "top_k", "num_starts", "max_pops")
@@ -194,11 +194,12 @@ def changed(traversal: Traversal, settings: Sequence[str]) -> Traversal:
     """Return a traversal with other numbers, each given as ``BeamSearch.max_depth=3``.
 
     Args:
-        traversal: to change.
-        settings: name of an algorithm as in ``TRAVERSALS`` and of one of its numbers, and a value.
+        traversal: traversal to change.
+        settings: texts of the form ``algorithm.field=value``, with an algorithm of ``TRAVERSALS``.
 
     Raises:
-        UserError: there is no such setting, or the value is no such number.
+        UserError: there is no such numeric setting, or the value has the wrong type or is out of
+            range.
     """
     names = ("beam_search", "a_star", "water_circles", "flat", "ppr", "eigen")
     fields = dict(zip(TRAVERSALS, names, strict=True))

@@ -1,4 +1,4 @@
-"""Finds episodes of which no fact was read, by similarity alone."""
+"""Finds episodes without extracted facts by similarity, as no traversal reaches them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from turngraph.data.memory_graph.record.database import Database
 UNREAD = """SELECT 2 * e.node, json_extract(e.properties, '$.kind') IS NULL
     AND NOT EXISTS (SELECT 1 FROM provenance p WHERE p.episode = e.node)
     FROM episodes e WHERE e.node > ? ORDER BY e.node"""
-"""Selects the keys of episodes after one, and whether no fact is stated in each."""
+"""Selects the keys of episodes after a node, and whether each has no extracted fact."""
 NUM_UNREAD = 15
-"""Largest number of episodes that are found."""
+"""Largest number of returned episodes."""
 
 
 class UnreadEpisodes:
-    """Episodes of which no fact was read (in another language, say), so that no walk finds them.
+    """Episodes without extracted facts (in another language, say), which no traversal reaches.
 
-    Each episode is looked at once.
+
+    The record is read incrementally: each episode once.
 
     Args:
         db: the record.
@@ -27,7 +28,7 @@ class UnreadEpisodes:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._last = 0  # node of the last episode that was looked at
+        self._last = 0  # node of the last episode that was read from the record
         self._keys: np.ndarray = np.empty(0, dtype=np.int64)
 
     def near(self, view: QuestionView, min_similarity: float) -> np.ndarray:

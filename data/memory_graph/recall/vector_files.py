@@ -21,10 +21,10 @@ UNKNOWN: Manifest = State()._asdict() | {
 
 
 def parse_manifest(written: bytes) -> Manifest:
-    """Parse the content of a manifest file; one of another format is as if there were none.
+    """Parse the content of a manifest file; return ``UNKNOWN`` for one of another format.
 
     Raises:
-        KeyError, TypeError, ValueError: it is no manifest.
+        KeyError, TypeError, ValueError: the content is not a manifest.
     """
     manifest = json.loads(written)
     if manifest["format"] != FORMAT:
@@ -32,28 +32,28 @@ def parse_manifest(written: bytes) -> Manifest:
     State.of(manifest)
     counts = [manifest[name] for name in ("serial", "generation", "count", "width")]
     if any(type(count) is not int or count < 0 for count in counts):
-        raise ValueError("a count that is none")
+        raise ValueError("a count is not a number of at least 0")
     np.asarray(manifest["probe"], dtype=np.float32)
     return dict(UNKNOWN | manifest)
 
 
 def mapped(path: Path, dtype: str, shape: tuple[int, int]) -> np.ndarray:
-    """Map the first values of a file.
+    """Map the first values of a file into memory, as a read-only array of a shape.
 
     Raises:
-        OSError, ValueError: it is missing or has fewer.
+        OSError, ValueError: the file is missing or too short.
     """
     if not shape[0]:
         return np.empty(shape, dtype)
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    # rows are read in random order: page by page from a disk, that would take minutes
+    # ask for the whole file: random reads, page by page from a disk, would take minutes
     mapped.madvise(mmap.MADV_WILLNEED)
     return np.frombuffer(mapped, dtype, shape[0] * shape[1]).reshape(shape)
 
 
 def is_labelled(labels: np.ndarray) -> bool:
-    """Return whether labels have keys that were written; others would take as much memory."""
+    """Return whether the keys of labels are in a plausible range; others would fill the memory."""
     keys = labels[:, 0]
     most = 2 * highest_possible(len(keys)) + 1
     return not len(keys) or bool(DROPPED <= keys.min() <= keys.max() <= most)

@@ -41,9 +41,9 @@ with extra("memory", "memory graphs need"):
 
 logger = logging.getLogger(__name__)
 
-SAMPLED = 100  # step of the sample that tells whether the index missed a row
+SAMPLED = 100  # one row in so many is in the sample that checks the index
 CHUNK = 1024  # rows that are gathered at once, which fit into the processor's cache
-NO_GENERATION = -1  # of a matrix that has not been read
+NO_GENERATION = -1  # generation of a matrix that has not been read
 
 
 class Row(NamedTuple):
@@ -73,7 +73,7 @@ class VectorMatrix:
 
     Args:
         folder: folder of the files; it need not exist.
-        writable: False keeps new rows in memory.
+        writable: whether to write new rows to files; otherwise they stay in memory.
     """
 
     def __init__(self, folder: Path, writable: bool = True) -> None:
@@ -90,7 +90,7 @@ class VectorMatrix:
         return self.folder / f"{kind}-{generation}"
 
     def read_manifest(self) -> Manifest:
-        """Read the files' current manifest; another process may have written since."""
+        """Read the manifest that is now in the folder; another process may have written it."""
         try:
             written = (self.folder / MANIFEST).read_bytes()
             if written != self._parsed[0]:  # read before every question, and seldom changed
@@ -114,7 +114,7 @@ class VectorMatrix:
             settled = mapped(self._path("rows"), "f2", (count, width))
             labels = mapped(self._path("labels"), "i8", (count, 2))
             if not is_labelled(labels):
-                raise ValueError("labels that no vector can have")
+                raise ValueError("a label has an impossible key")
         except (ValueError, OSError):
             if self.is_outdated():  # another process has just written other files
                 self.reload()
@@ -154,7 +154,7 @@ class VectorMatrix:
     def rows(self, keys: np.ndarray) -> np.ndarray:
         """Return the row index of every key, -1 if it has none; int64.
 
-        The rows of a large read-only array of keys, that of a cached hub, are cached too.
+        For a large read-only array of keys, as a cached hub has, the result is cached.
         """
         if self._hub_rows and self._hub_rows[0] is keys:
             return self._hub_rows[1]
@@ -170,7 +170,7 @@ class VectorMatrix:
         return np.where(known, rows, -1).astype(np.int64)
 
     def hash_of(self, key: int) -> int | None:
-        """Return the hash of the text of a key's vector; None without one."""
+        """Return the hash of the text whose vector a key has; None if it has none."""
         row = int(self.rows(np.array([key]))[0])
         return None if row < 0 else int(self.labels[row, 1])
 
@@ -207,7 +207,7 @@ class VectorMatrix:
         self.count += len(keys)
 
     def drop(self, keys: np.ndarray) -> None:
-        """Zero the rows of keys; the next ``save`` does so in the files."""
+        """Zero the rows of keys; the next ``save`` zeroes them in the files."""
         rows = self.rows(keys)
         self._hub_rows = None
         for row in rows[rows >= 0].tolist():
@@ -219,7 +219,7 @@ class VectorMatrix:
                 self._tail[row - len(self._settled)] = 0
 
     def clear(self) -> None:
-        """Drop all rows; the next ``save`` does so in the files."""
+        """Drop all rows; the next ``save`` drops them from the files."""
         kept = {name: self.manifest[name] for name in ("serial", "generation")}
         self.manifest = dict(UNKNOWN) | kept
         self.manifest["generation"] += 1
@@ -232,7 +232,7 @@ class VectorMatrix:
 
     @property
     def num_unsaved(self) -> int:
-        """Number of rows that only this process has or has dropped."""
+        """Number of rows that are added or dropped in memory but not in the files."""
         return self.count - len(self._settled) + len(self._to_erase)
 
     def save(
@@ -296,7 +296,7 @@ class VectorMatrix:
         ):
             path = self._path(kind)
             with path.open("r+b" if path.exists() else "w+b") as file:
-                file.truncate(begin * size)  # rows that a killed process left
+                file.truncate(begin * size)  # cut off rows that a killed process left
                 file.seek(begin * size)
                 file.write(array.tobytes())
                 sync(file)
@@ -378,8 +378,9 @@ class VectorMatrix:
     def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the keys and inner products of the ``k`` rows closest to a query, ties by key.
 
-        Up to about 20,000 rows the search is exact. Above, an index is searched, and rows that are
-        not in it yet are searched exactly, as are all rows if the index missed one.
+        Up to about 20,000 rows the search is exact. For more rows an approximate index is searched,
+        and rows that are not in the index yet are searched exactly. If a sample of rows shows that
+        the index missed one, all rows are searched exactly.
 
         Args:
             query: unit vector, float16 [width].
@@ -401,7 +402,7 @@ class VectorMatrix:
         return keys[best], scores[best]
 
     def _overlooked(self, near: np.ndarray, scores: np.ndarray, query: np.ndarray, k: int) -> bool:
-        """Return whether a sample of the rows has a closer one that the index did not find.
+        """Return whether a sample of the rows contains a closer one that the index missed.
 
         Clusters far from all others can become unreachable in a graph of neighbours.
         """

@@ -1,7 +1,7 @@
 """Computes and caches the vectors of a memory graph: of names, facts, and questions with chunks.
 
-They are computed on request, in batches, and saved in ``<db>.derived/``. If the process is killed,
-the next one resumes.
+``refresh`` computes missing vectors in batches and saves them in ``<db>.derived/``. If the process
+is killed, the next process resumes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_CHARS = 4000
 """Characters of a text that are embedded; encoders read no more, and tokenising would be slow."""
 PROBE = "The quick brown fox jumps over the lazy dog."
 SAME = 0.99
-"""Smallest cosine of two vectors of the probe that are taken to be by the same encoder."""
+"""Two vectors of the probe with at least this cosine count as vectors of the same encoder."""
 
 Changed = Callable[[Database, int], Iterator[tuple[int, str]]]
 
@@ -46,9 +46,9 @@ class Texts(NamedTuple):
     """The texts whose vectors one matrix holds.
 
     Args:
-        changed: yields key and text of every one that was written after a revision.
-        keys: by value of the column ``kind`` of ``removed``: factor and summand of an id that make
-            its key.
+        changed: yields the key and the text of every text that was written after a revision.
+        keys: by value of ``kind`` in the table ``removed``: (a, b), so that the key of a removed id
+            is a * id + b.
     """
 
     changed: Changed
@@ -60,13 +60,13 @@ TEXTS = {
     FACTS: Texts(changed_facts, {0: (2, 0), 1: (2, 1)}),
     QUESTIONS: Texts(changed_questions, {2: (2, 0), 3: (2, 1)}),
 }
-"""The texts of each matrix, by the matrix's name. In ``questions`` the key of a utility question is
-twice its id. A chunk that is a part of a text has twice its id plus one; a chunk that is a whole
-text has no row there, as its text is one of ``facts``."""
+"""The texts of each matrix, by the matrix's name. In ``questions``, the key of a utility question
+is 2 * its id, and the key of a chunk that is a part of an episode is 2 * its id + 1. A chunk that
+is a whole episode has no row there, as ``facts`` has the episode's vector."""
 
 
 def removed_keys(db: Database, name: str, since: int) -> np.ndarray:
-    """Return the keys of a matrix that were removed from the record after a revision, int64."""
+    """Return the keys of a matrix whose texts were removed from the record after a revision."""
     keys = TEXTS[name].keys
     rows = db.execute("SELECT kind, id FROM removed WHERE revision > ?", (since,)).fetchall()
     found = [keys[kind][0] * id_ + keys[kind][1] for kind, id_ in rows if kind in keys]
@@ -115,7 +115,7 @@ class Vectors:
         return self.matrices[QUESTIONS]
 
     def _check(self, matrix: VectorMatrix) -> None:
-        """Drop the vectors if another embedder made them."""
+        """Drop the vectors of a matrix if another encoder computed them."""
         probe = np.array(matrix.manifest["probe"], dtype=np.float32)
         same = is_same(probe, self.probe)
         if matrix.count and not same:
@@ -154,7 +154,7 @@ class Vectors:
         since = self._seen[name]
         if since == state:
             return
-        if not shows(self.db, since):  # of another record, which this one replaced
+        if not shows(self.db, since):  # the vectors are those of a replaced record
             matrix.clear()
             since = State()
         if since.revision < 0:
@@ -168,7 +168,7 @@ class Vectors:
             self._save(matrix, state, index=num_new >= SAVE_EVERY)
 
     def _strange(self, matrix: VectorMatrix, changed: Changed) -> np.ndarray:
-        """Return keys of rows that are not in the record, which a killed process left."""
+        """Return the keys of rows, left by a killed process, whose texts are not in the record."""
         keys = matrix.keys
         if not len(keys):
             return keys
@@ -195,7 +195,7 @@ class Vectors:
     def save(self) -> None:
         """Write the rows that are only in memory."""
         for name, matrix in self.matrices.items():
-            if self._seen[name].revision >= 0:  # forgotten since they were computed
+            if self._seen[name].revision >= 0:  # drop texts that were forgotten since
                 matrix.drop(removed_keys(self.db, name, self._seen[name].revision))
             if matrix.num_unsaved:
                 self._save(matrix, self._seen[name])
@@ -203,7 +203,7 @@ class Vectors:
     def _save(self, matrix: VectorMatrix, state: State, index: bool = False) -> None:
         try:
             matrix.save(state, self.probe, index=index)
-        except OSError as error:  # a full disk: the vectors can be made again
+        except OSError as error:  # such as a full disk; the vectors can be computed again
             reason = error.strerror
             logger.warning("%s: not written, kept in memory: %s", matrix.folder, reason)
 
@@ -214,22 +214,23 @@ def is_same(probe: np.ndarray, other: np.ndarray) -> bool:
 
 
 def digest(text: str) -> int:
-    """Return a text's hash, a signed 64-bit number, which changes with the text."""
+    """Return the hash of a text, a signed 64-bit number."""
     found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(found, "little", signed=True)
 
 
 def purge(db: Database, folder: Path, since: int, wait: float) -> None:
-    """Erase the vectors of forgotten items in the files, after the commit that forgot them.
+    """Erase the vectors of forgotten texts from the files, after the commit that forgot them.
 
     Args:
         db: the record.
         folder: ``<db>.derived``.
         since: the first revision whose deletions are still in the files.
-        wait: seconds at most for other processes that write.
+        wait: seconds to wait for other processes that write.
 
     Raises:
-        UserError: the files cannot be written, or other processes write all the time.
+        UserError: the files cannot be written, or other processes still write after ``wait``
+            seconds.
     """
     for name in TEXTS:
         dropped = removed_keys(db, name, since - 1)

@@ -1,6 +1,7 @@
-"""Defines ``View``, the graph that a traversal sees: one revision, question and moment.
+"""Defines ``View``, the interface between the graph and a traversal, for one question.
 
-Nodes and triplets (edges) are given by their database ids. Every array of triplets that a method
+A view shows one revision of the graph at one moment. Nodes and triplets (edges) are given by their
+database ids. Every array of triplets that a method
 takes or returns is int64. Every similarity is a cosine to the question; larger is closer.
 """
 
@@ -27,14 +28,14 @@ class QuestionEntity(NamedTuple):
 
 
 class View(Protocol):
-    """The graph as one question may see it.
+    """The part of the graph that one question may use.
 
     ``tests/data/memory_graph/tiny_view.py`` has a small implementation.
 
     Args:
         question: the question, as the user wrote it.
-        entities: its linked entities, in its order; names without an object are missing, and two
-            names may have one object.
+        entities: the question's linked entities, in its order; names without an object are left
+            out, and two names may be linked to one object.
     """
 
     question: str
@@ -60,17 +61,22 @@ class View(Protocol):
     def around_all(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return ``around`` of many nodes: triplets, their ends in ``nodes``, their other ends.
 
-        In the order of ``nodes``, then of triplet ids. A triplet between two of the nodes appears
-        once for each. Much faster than one call per node.
+
+        The rows are in the order of ``nodes``, then of triplet ids. A triplet between two of the
+
+        nodes appears once for each. This is much faster than one call per node.
         """
 
     def is_hub(self, nodes: np.ndarray) -> np.ndarray:
         """Return which nodes are hubs, bool [k]; ``around_all`` of one hub alone copies nothing."""
 
     def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``fact_keys`` and ``rounded(similarity)`` of triplets that ``around_all`` gave.
+        """Return ``fact_keys`` and ``rounded(similarity)`` of triplets from ``around_all``.
 
-        For a hub this is much faster, and all but the closest cosines have an error below 0.005.
+
+        For a hub, this is much faster than both calls, and all but the closest cosines are
+
+        approximate, with an error below 0.005.
 
         Args:
             triplets, ends: the first two arrays of ``around_all``.
@@ -133,17 +139,21 @@ class View(Protocol):
         """
 
     def by_themes(self, settings: Eigen) -> np.ndarray:
-        """Return the keys of the facts that a best-first search along the themes finds.
+        """Return the keys of the facts from a best-first search over the themes, best first, int64.
 
-        A passage that is found stands for what it states, a theme for what it quotes. The facts
-        hold and are not forbidden; int64, each once, best first. In a graph without themes they are
-        the closest facts.
+
+        The search visits chunks and themes; a chunk gives the facts that it states, a theme those
+
+        that it quotes. The facts hold, are not forbidden, and are returned once each. In a graph
+
+        without themes the closest facts are returned.
         """
 
     def adjacent(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return pairs of an episode and the one right before or after it from the same source.
 
-        Two int64 arrays, an episode up to twice in the first; one without a source has no pair.
+        Two int64 arrays. The first holds an episode up to twice; an episode without a source has no
+        pair.
         """
 
 

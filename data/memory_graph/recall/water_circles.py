@@ -1,6 +1,6 @@
 """WaterCircles: searches for facts where the circles around the linked objects meet.
 
-After PersonalAI (arXiv 2506.17001), section 3, "WaterCircles". Where the paper leaves it open:
+After PersonalAI (arXiv 2506.17001), section 3, "WaterCircles". Choices that the paper leaves open:
 
 - Circles grow over nodes of every type that is not forbidden. Circle 0 is a linked object; circle
   r + 1 is the nodes next to circle r that are in no earlier circle. A triplet is walked in the
@@ -8,17 +8,17 @@ After PersonalAI (arXiv 2506.17001), section 3, "WaterCircles". Where the paper 
   their thesis or episode.
 - The circles of two objects i and j meet in a walked triplet if one end is no farther from i than
   the other end is, and the other end is no farther from j than the first: both reach the triplet
-  from opposite sides, so that it is on a path from i to j that uses it once. A triplet that both
-  walk in the same direction, behind the point where they met, is no meeting.
-- A simple triplet names the objects that it joins, regardless of its words. It names another entity
-  if it joins a different object than the one whose circle walked it.
-- A thesis or an episode mentions an entity if it has the words of its name, as the question or as
-  the graph writes it. Its count is the number of entities that it mentions other than the one whose
-  circle walked it; the highest count, where several circles did.
-- Theses and episodes are ranked by that count, then by closeness to the question; triplets by
-  closeness alone. Ties are broken by text. The secondary triplets of a circle are those that it,
-  around any linked object, was the first to walk. Triplets that the strict filter removes from the
-  primary list are not secondary.
+  from opposite sides, so it is on a path from i to j that uses it once. The circles do not meet in
+  a triplet that both walk in the same direction, behind the point where they met.
+- A simple triplet names the objects that it joins, regardless of its words. A triplet walked by the
+  circle of an object names another entity if it joins a different linked object.
+- A thesis or an episode mentions an entity if it contains the words of the entity's name, as the
+  question or as the graph writes it. Its count is the number of entities that it mentions, without
+  the entity whose circle walked it; if several circles walked it, the highest count.
+- Theses and episodes are ranked by this count, then by closeness to the question; triplets by
+  closeness alone. Ties are broken by text. The secondary triplets of circle r are those that circle
+  r of some linked object walks and that no smaller circle of any linked object walks. Triplets that
+  the strict filter removes from the primary list are not secondary.
 - A circle of more than ``max_width`` nodes is continued only from the nodes that the closest
   triplets led to, ties broken by name; the others are counted as ``held_back``.
 """
@@ -54,7 +54,7 @@ class Circles:
         theses, episodes: texts next to the circles.
         primary: simple triplets in which circles meet, or that name another entity.
         secondary: the other simple triplets, the first circle's before the next one's.
-        held_back: number of nodes from which circles that were too wide were not continued.
+        held_back: number of nodes from which too wide circles were not continued.
     """
 
     theses: np.ndarray
@@ -74,7 +74,8 @@ class _Water:
     """The circles around one linked object.
 
     Args:
-        hops: hops to every node by id, uint8; ``FAR`` if the circles do not reach it.
+        hops: number of hops to every node by id, uint8; ``FAR`` if the circles do not reach the
+            node.
         sources: the same, but also ``FAR`` at nodes from which the circles were not continued.
         held_back: as in ``Circles``.
     """
@@ -182,11 +183,14 @@ def _may_be_chosen(
     cosines: np.ndarray,
     others: np.ndarray,
 ) -> np.ndarray:
-    """Return the indices of the rows of a hub that a list may choose.
+    """Return the indices of those rows of a hub that may enter a list.
+
 
     Rows differ only in closeness if every water reached their other ends in the same circle and
-    continued from none of them, and if they mention no entity. Of each kind of such rows the
-    closest suffice, as they fill the list before the others.
+
+    continued from none of them, and if they mention no entity. Of each kind of such rows only the
+
+    closest can enter a list.
 
     Args:
         keys, cosines, others: each row's fact, the fact's approximate cosine, and the other end.
@@ -234,7 +238,7 @@ def _texts(view: View, walked: _Walked, settings: WaterCircles) -> tuple[np.ndar
 def _others_mentioned(view: View, keys: np.ndarray, by: np.ndarray) -> np.ndarray:
     """Count the entities that each text mentions, except the one whose circle walked it.
 
-    Where several circles walked it, the highest count is returned, [k].
+    If several circles walked a text, the highest count is returned, [k].
 
     Args:
         keys: keys of the texts, int64 [k].
@@ -247,7 +251,7 @@ def _others_mentioned(view: View, keys: np.ndarray, by: np.ndarray) -> np.ndarra
 
 
 def _spellings(view: View) -> list[tuple[int, str]]:
-    """Return the index of each linked object with its name as the graph or the question has it."""
+    """Return (index of a linked object, name), with the names in the graph and the question."""
     nodes = view.question_nodes.tolist()
     names = list(enumerate(view.names(nodes)))
     in_question = [(nodes.index(entity.node), entity.name) for entity in view.entities]
@@ -270,7 +274,7 @@ def _chains(
 
 
 def _names_another(view: View, walked: _Walked) -> tuple[np.ndarray, np.ndarray]:
-    """Return which triplets name another entity than the circle's own, and which name two."""
+    """Return which triplets name another entity than their circle's, and which name two."""
     nodes = view.question_nodes[:, None]
     names = (walked.ends[0] == nodes) | (walked.ends[1] == nodes)
     named = names.sum(0, np.uint16)

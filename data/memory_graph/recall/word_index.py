@@ -7,7 +7,7 @@ import numpy as np
 from turngraph.data.memory_graph.record.database import Database
 
 MIN_KEPT, MAX_KEPT = 1000, 16
-"""Smallest number of a phrase's facts that are cached; largest number of cached phrases."""
+"""A phrase is cached if at least ``MIN_KEPT`` facts contain it; at most ``MAX_KEPT`` are cached."""
 MAX_FREQUENCIES = 10_000
 """Largest number of cached document frequencies."""
 
@@ -16,7 +16,7 @@ class WordIndex:
     """Reader of the record's ``fact_words`` at one revision; a new revision clears the cache.
 
     Args:
-        db: the record; one read transaction spans the calls between two calls of ``show``.
+        db: the record; all calls after a call of ``show`` are in one read transaction.
     """
 
     def __init__(self, db: Database) -> None:
@@ -67,5 +67,5 @@ class WordIndex:
         return self._frequencies[word]
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of facts and of all their words."""
+        """Return the number of facts, and the number of words in all facts together."""
         return self._words.counts()

@@ -25,15 +25,15 @@ MAX_END_CHARACTERS = 200
 def clean_episode(episode: Episode, label: str) -> Episode:
     """Return an episode with an ISO time in UTC and U+FFFD for every lone surrogate.
 
-    The zone of the time becomes a property. Everything else stays, including NUL and other control
-    characters.
+    The zone of the time becomes the property ``utc_offset``. Everything else is unchanged,
+    including NUL and other control characters.
 
     Args:
-        episode: as a user gave it.
-        label: its name in errors.
+        episode: episode as the user gave it.
+        label: name of the episode in errors.
 
     Raises:
-        UserError: its time is invalid, or a field is not a text.
+        UserError: the time is invalid, or a field is not a text.
     """
     for name in ("text", "time", "source", "origin", "speaker"):
         value = getattr(episode, name)
@@ -69,12 +69,14 @@ def _iso(value: str, label: str) -> str:
 def clean_extraction(extraction: Extraction, length: int, label: str) -> Extraction:
     """Return an extraction with ISO times and a span for every statement.
 
-    A triplet with a blank part or an end that is not atomic becomes a thesis: nothing is lost.
+    A triplet with a blank part or an end that is not atomic becomes a thesis, so that its text is
+    kept.
 
     Args:
-        extraction: from an extractor.
-        length: characters of the episode's text; a statement without a span gets all of it.
-        label: its name in errors.
+        extraction: result of an extractor.
+        length: number of characters of the episode's text; the span of a statement without one is
+            the whole text.
+        label: name of the extractor in errors.
 
     Raises:
         UserError: a time is invalid, or a span is outside the text.
@@ -153,7 +155,7 @@ def _clean_thesis(thesis: Thesis, length: int, label: str) -> Thesis:
 
 
 def _times(statement: Triplet | Thesis, label: str) -> tuple[str | None, str | None]:
-    """Return when a statement holds; an end before its begin is no end."""
+    """Return the begin and end of a statement; an end before the begin is dropped."""
     since = _time(statement.valid_from, f"{label}: valid_from")
     until = _time(statement.valid_to, f"{label}: valid_to")
     is_backwards = since is not None and until is not None and start(until) < start(since)

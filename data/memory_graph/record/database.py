@@ -1,8 +1,9 @@
 """Interface of the databases that keep a memory graph's record: SQLite and PostgreSQL.
 
-A statement is written once, in SQLite's SQL and in what both understand: ``?``, ``?1`` and
-``:name`` are values, ``json_each(?) k`` is a list of numbers with the column ``k.value``, ``INDEXED
-BY`` is for SQLite alone, ``IS ?`` compares NULL too. What cannot be written so is a method here.
+Every statement is written once, in the part of SQLite's SQL that both databases take: ``?``, ``?1``
+and ``:name`` are parameters, ``json_each(?) k`` is a list of numbers with the column ``k.value``,
+``IS ?`` also compares NULL, and PostgreSQL ignores ``INDEXED BY``. Operations that differ between
+the databases are methods of ``Database``.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ RECOVER = (
 )
 Values = Sequence[Any] | Mapping[str, Any]
 Recorded = tuple[str, tuple[Any, ...] | None, tuple[Any, ...] | None]
-"""Table, and the row before and after a change; None: there was no such row."""
+"""Table, row before a change, and row after it; None: the row did not or does not exist."""
 
 
 class Unavailable(UserError):
-    """The file, the database or the machine fails, whatever was asked of the memory graph."""
+    """The file, the database server or the machine fails; the request itself is valid."""
 
 
 class Damaged(Unavailable):
@@ -34,7 +35,7 @@ class Damaged(Unavailable):
 
 
 class Rows(Protocol):
-    """Rows that a statement found."""
+    """Result of a statement."""
 
     @property
     def rowcount(self) -> int:
@@ -61,14 +62,15 @@ class Rows(Protocol):
 class Words(Protocol):
     """The word indexes: ``fact_words`` by fact key, ``name_words`` by alias id.
 
-    Texts come as ``facts.index_words`` returns them, ranks are BM25 with k1 = 1.2 and b = 0.75.
+    Texts are given in the form of ``facts.index_words``; ranking is by BM25 with k1 = 1.2 and b =
+    0.75.
     """
 
     def add(self, table: str, rows: Sequence[tuple[int, str]]) -> None:
         """Add the words of rows."""
 
     def remove(self, table: str, rows: Sequence[tuple[int, str]]) -> None:
-        """Remove rows, given the words that they were added with."""
+        """Remove rows; each needs the same words with which it was added."""
 
     def clear(self, table: str) -> None:
         """Remove all rows of an index."""
@@ -83,28 +85,28 @@ class Words(Protocol):
         """Return the number of facts that contain a word."""
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of facts and of all their words."""
+        """Return the number of facts, and the number of words in all facts together."""
 
     def best_nodes(self, words: Sequence[str], type: int, limit: int) -> list[tuple[int, float]]:
-        """Return theses or episodes with one of some words, best first, and their BM25."""
+        """Return nodes of a type that contain any of the words, best first, with their BM25."""
 
     def best_names(self, words: Sequence[str], limit: int) -> list[int]:
-        """Return the object of each name with one of some words, best first by BM25."""
+        """Return the objects of names that contain any of the words, best first by BM25."""
 
     def spelled(self, phrase: str, name: str) -> list[tuple[int, int]]:
-        """Return id and type of the theses and episodes with the words of a name, spelled so."""
+        """Return id and type of the theses and episodes that contain a name in this spelling."""
 
     def is_right(self, table: str) -> bool:
-        """Return whether an index has the words of the record, each at its place."""
+        """Return whether an index agrees with the texts of the record."""
 
 
 class Database(Protocol):
-    """A connection to a record. One transaction at a time."""
+    """A connection to a record, with at most one transaction at a time."""
 
     duplicate: type[Exception]
-    """Raised for a row whose key is there already."""
+    """Exception for a row whose key exists already."""
     refused: tuple[type[Exception], ...]
-    """Raised for a value that a column cannot keep."""
+    """Exceptions for a value that a column cannot store."""
 
     @property
     def in_transaction(self) -> bool:
@@ -124,26 +126,26 @@ class Database(Protocol):
         """Run a statement for each of many values."""
 
     def scan(self, sql: str, parameters: Values = (), /) -> Rows:
-        """Run a query of very many rows, which are read while they are used."""
+        """Run a query whose many rows are streamed instead of being read at once."""
 
     def as_json(self, text: str) -> str:
-        """Return JSON for a column, unless the database could not read it again.
+        """Return a JSON text as it is written to a column.
 
         Raises:
-            Exception: one of ``refused``.
+            Exception: one of ``refused``, if the database cannot store it.
         """
 
     def rules(self) -> Mapping[str, str]:
-        """Return the rules between the rows; see ``integrity.make_rules``."""
+        """Return the integrity rules; see ``integrity.make_rules``."""
 
     def version(self) -> int:
         """Return the schema version."""
 
     def last_ids(self) -> dict[str, int]:
-        """Return the last id that each table gave."""
+        """Return the last id that was assigned in each table."""
 
     def set_last_ids(self, last: Mapping[str, int]) -> None:
-        """Note ids that were given, after rows with ids were written."""
+        """Set the last assigned ids, after rows with explicit ids were written."""
 
     def reindex(self) -> None:
         """Rebuild the indexes of the tables."""
@@ -151,8 +153,8 @@ class Database(Protocol):
     def recording(
         self, columns: Mapping[str, Sequence[str]]
     ) -> AbstractContextManager[Callable[[], list[Recorded]]]:
-        """Record the changes of rows inside, which the yielded function returns.
+        """Record the changes of rows in the context; the yielded function returns them.
 
         Args:
-            columns: what is recorded of each table.
+            columns: columns to record, by table.
         """

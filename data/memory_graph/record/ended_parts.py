@@ -1,4 +1,4 @@
-"""Theses and episodes of which a part has ended, and facts that had not begun at a time."""
+"""Finds theses and episodes of which a part has ended, and facts that had not begun yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDED_IN = """WITH said AS MATERIALIZED (SELECT t.fact, f.fact / 2 AS edge
     SELECT said.fact, e.valid_to FROM said JOIN edges e ON e.id = said.edge
     UNION SELECT held.fact, e.valid_to FROM held JOIN edges e ON e.id = held.edge
     WHERE e.valid_to IS NOT NULL"""
-"""End times of the simple triplets in the sentences of theses, also open ones, and in episodes."""
+"""Selects end times of simple triplets: all in the sentences of theses, ended ones in episodes."""
 LAST_SECOND = 2**62
 _UNDATED = """SELECT 2 * n.id, n.said, n.valid_to FROM json_each(?1) k
     JOIN nodes n ON n.id = k.value / 2
@@ -43,8 +43,8 @@ def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, End
 
     Args:
         db: the record.
-        keys: of facts.
-        second: up to which they ended.
+        keys: keys of facts.
+        second: second, counted from 1970, by which a part must have ended.
     """
     found: dict[int, EndedPart] = {}
     lasting: set[int] = set()
@@ -61,7 +61,7 @@ def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, End
 
 
 def with_end(fact: Fact, part: EndedPart | None) -> Fact:
-    """Return a fact with the time at which parts of it ended; it ends a thesis if all have."""
+    """Return a fact with the time at which its parts ended; a thesis ends with its last part."""
     if part is None:
         return fact
     if part.is_whole and fact.type == "thesis" and fact.valid_to is None:
@@ -72,8 +72,10 @@ def with_end(fact: Fact, part: EndedPart | None) -> Fact:
 def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> str | None:
     """Return when a fact begins: at its own time, else when it was said.
 
-    None: the time is unknown, as of "lived in Cork until 2010": the fact had ended when it was
-    said.
+
+    None is returned if the begin is unknown, as for "lived in Cork until 2010": the fact had ended
+
+    before it was said.
     """
     if valid_from is not None or said is None:
         return valid_from
@@ -81,10 +83,12 @@ def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> 
 
 
 def not_begun(db: Database, keys: Iterable[int], second: int) -> set[int]:
-    """Return the facts without a begin that were said only after a second.
+    """Return the keys of undated facts that were said only after a second.
 
-    A fact that had ended when it was said ("lived in Cork until 2010") is not among them: it began
-    at an unknown time before.
+
+    A fact that had ended when it was said ("lived in Cork until 2010") is left out: it began at an
+
+    unknown time before.
     """
     rows = db.execute(_UNDATED, (json.dumps(list(keys)),)).fetchall()
     later = {key: (said, end) for key, said, end in rows if start(said) > second}

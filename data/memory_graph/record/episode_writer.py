@@ -47,10 +47,10 @@ TripletIdentity = tuple[int, str, int, bool]
 ThesisIdentity = tuple[str, bool]
 """Text, hypothesis."""
 Identity = TripletIdentity | ThesisIdentity
-"""Two statements of one identity are one fact if their times fit."""
+"""Two statements with the same identity are one fact if their times fit."""
 Statement = TypeVar("Statement", Triplet, Thesis)
 Updates = dict[Identity, tuple[int, Update]]
-"""New facts of an episode that may replace others: their keys and what the extractor is asked."""
+"""New facts of an episode that may replace others: their keys, and the extractor's input."""
 NamedKeys = tuple[tuple[int, ...], ...]
 _SIMPLE_ROW = f"""
 SELECT 2 * id + 1, valid_from, valid_to FROM edges INDEXED BY simple_edges
@@ -77,11 +77,12 @@ class Current:
     Args:
         episode: the episode.
         node: its node id.
-        said: when it was said, else the time of the write.
-        first_edge: the first edge id that belongs to it.
+        said: time at which it was said; if unknown, the time of the write.
+        first_edge: the first edge id of the episode.
         members: objects and theses that it mentions, each once.
-        definite: words after "the" in its text, which may begin short forms of names.
-        closed: triplets that its triplets replace, with the replacing span of its text.
+        definite: words that follow "the" in its text, with which a short form of a name may begin.
+        closed: old triplets that its triplets replaced, each with the span of the replacing
+            statement.
     """
 
     episode: Episode
@@ -94,16 +95,19 @@ class Current:
 
 
 class EpisodeWriter:
-    """Writes episodes in order: each sees all that was said before it.
+    """Writes episodes in order; each may repeat or replace facts of those before it.
 
-    A statement is the same fact as an older one with equal words (and ends) that holds when the
-    statement is said: the fact gets another provenance. A closed fact that is said again is a new
-    fact.
+
+    A statement repeats an existing fact if that fact has the same words (and ends) and holds when
+
+    the statement is said: the fact then gets another provenance. A statement of a closed fact
+
+    makes a new fact.
 
     Args:
-        db: inside a write.
-        extractor: decides what new statements replace.
-        revision: of the write.
+        db: the record, in a write transaction.
+        extractor: decides which facts a new statement replaces.
+        revision: revision of the write.
         now: ISO time; the boundary between two facts whose times are unknown.
     """
 
@@ -142,7 +146,7 @@ class EpisodeWriter:
         return self._member(node, alias_id, current)
 
     def _end(self, name: str, triplet: Triplet, current: Current) -> int:
-        """Return the object of a triplet's end, which may be one of the episode alone."""
+        """Return the object of a triplet's end; a local end gets an object of the episode's own."""
         if name not in triplet.local:
             return self._object(name, current)
         node, alias_id = self.objects.find_local(name, current.node)
@@ -168,7 +172,7 @@ class EpisodeWriter:
         subject = self._end(triplet.subject, triplet, current)
         target = self._end(triplet.object, triplet, current)
         identity = (subject, triplet.relation, target, triplet.hypothesis)
-        if identity in updates:  # what was said between the two comes between them
+        if identity in updates:  # the statements between two equal ones take effect first
             self._replace(updates, current)
         key = self._said_before(identity, triplet, current)
         if key is None:
@@ -216,7 +220,7 @@ class EpisodeWriter:
         return node_key(node)
 
     def _join(self, type: int, sources: Iterable[int], thesis: int) -> None:
-        """Add edges to a thesis from those that have none yet."""
+        """Add edges to a thesis from the sources that have none yet."""
         if thesis not in self._joined:
             sql = "SELECT source FROM edges WHERE target = ?"
             self._joined[thesis] = {row[0] for row in self.db.execute(sql, (thesis,))}
@@ -234,7 +238,7 @@ class EpisodeWriter:
     def _said_before(
         self, identity: Identity, statement: Triplet | Thesis, current: Current
     ) -> int | None:
-        """Return the key of the fact that a statement repeats."""
+        """Return the key of the fact that a statement repeats; None: the statement is new."""
         if identity not in self._stored:
             self._stored[identity] = []
             for stored in self._find_stored(identity, statement, current.said):
@@ -249,7 +253,7 @@ class EpisodeWriter:
     def _replaces_more(
         self, statement: Triplet | Thesis, fact: StoredFact, current: Current
     ) -> bool:
-        """Whether it names other open facts: they end with this statement, not with the old one."""
+        """Return whether a statement names other open facts, which only a new fact can end."""
         before = (self.rows.next_id("edges"), current.node)
         if isinstance(statement, Thesis):
             before = (current.first_edge, self.rows.next_id("nodes"))
@@ -275,7 +279,7 @@ class EpisodeWriter:
     # What replaces what
 
     def _named(self, new: Triplet | Thesis, before: tuple[int, int], current: Current) -> NamedKeys:
-        """Return, for each entry of ``replaces``, the keys of the open facts that it may mean."""
+        """Return, for each entry of ``replaces``, the keys of the open facts that it describes."""
         if not new.replaces:
             return ()
         self.rows.flush(FACT_TABLES)
@@ -311,7 +315,7 @@ class EpisodeWriter:
         yield from around_thesis(self.db, key, entities, closed, moment)
 
     def _replace(self, updates: Updates, current: Current) -> None:
-        """Ask in one call what the new statements replace, and write it."""
+        """Ask the extractor in one call which facts the new statements replace; close these."""
         pending = [item for item in updates.values() if not item[1].new.hypothesis]
         updates.clear()
         if not pending:
@@ -328,7 +332,7 @@ class EpisodeWriter:
     def _close(self, replaced: Iterable[int], key: int, update: Update, current: Current) -> None:
         assert isinstance(update.known, LazyFacts)
         if not set(replaced) <= set(update.known.keys):
-            raise ValueError(f"{self.extractor.name}: replaces a fact that was not among the known")
+            raise ValueError(f"{self.extractor.name}: replaces a fact that is not in Update.known")
         self.rows.flush(FACT_TABLES)
         for old in dict.fromkeys(replaced):
             changed = supersede(self.db, old, key, self.now, self.revision)
@@ -341,7 +345,7 @@ class EpisodeWriter:
 
 
 def thesis_times(said: str | None, valid_from: str | None, valid_to: str | None) -> list[str]:
-    """Return the times that a thesis is joined to: those of its text, else when it was said."""
+    """Return the times to which a thesis is joined: its own, else the time at which it was said."""
     own = dict.fromkeys(time for time in (valid_from, valid_to) if time is not None)
     return list(own) or ([] if said is None else [said])
 
@@ -352,7 +356,7 @@ def _span(statement: Triplet | Thesis) -> Span:
 
 
 def _is_same(fact: StoredFact, statement: Triplet | Thesis, said: str) -> bool:
-    """Whether a fact with equal words holds when a statement is said, with the times it states."""
+    """Return whether a fact with equal words holds when a statement is said and has its times."""
     moment = start(said)
     if statement.valid_from is not None:
         begins = statement.valid_from == fact.valid_from

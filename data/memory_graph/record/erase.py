@@ -1,4 +1,4 @@
-"""Deletion of episodes, and of everything that only they said, from the record."""
+"""Deletion of episodes, and of everything that only these episodes state, from the record."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ NODE, EDGE = 0, 1
 
 
 class Eraser:
-    """Deletes episodes in one transaction and counts what went.
+    """Deletes episodes in one transaction and counts the deleted rows.
 
     Args:
-        db: inside a write.
-        revision: of the write.
+        db: the record, in a write transaction.
+        revision: revision of the write.
     """
 
     def __init__(self, db: Database, revision: int) -> None:
@@ -40,7 +40,7 @@ class Eraser:
         self._near: set[int] = set()  # nodes that may have lost their last edge
 
     def erase(self, episodes: Iterable[int], objects: Iterable[int] = ()) -> None:
-        """Delete episodes, and objects with all their names, also names that a user gave."""
+        """Delete episodes, and objects with all their names, including names that a user gave."""
         episodes, objects = list(episodes), list(objects)
         self.db.execute("DELETE FROM journal")
         erased = erase_themes(self.db, episodes, self.revision)
@@ -65,7 +65,7 @@ class Eraser:
         """Add facts to the word index, or remove them.
 
         Raises:
-            Damaged: a fact is not there, or is none, and so its words would stay.
+            Damaged: a fact is missing or invalid, so its words would stay in the index.
         """
         if index_facts(self.db, keys, remove) != len(keys):
             raise Damaged(RECOVER)
@@ -100,7 +100,7 @@ class Eraser:
     # Facts
 
     def _facts_of(self, episodes: list[int]) -> tuple[list[int], list[int]]:
-        """Return facts that only these episodes say, and facts that others say too."""
+        """Return the facts that only these episodes state, and those that others state, too."""
         sql = """SELECT DISTINCT p.fact FROM json_each(?) k
             JOIN provenance p ON p.episode = k.value ORDER BY p.fact"""
         said = self._ids(sql, episodes)
@@ -111,7 +111,7 @@ class Eraser:
         return sorted(set(said).difference(kept)), kept
 
     def _restore(self, key: int) -> None:
-        """Give a fact the time and the edges that its other episodes account for."""
+        """Set a fact's time and edges to those that its remaining episodes account for."""
         sql = """SELECT n.said FROM provenance p JOIN nodes n ON n.id = p.episode
             WHERE p.fact = ? AND n.said IS NOT NULL ORDER BY n.said LIMIT 1"""
         row = self.db.execute(sql, (key,)).fetchone()
@@ -144,7 +144,7 @@ class Eraser:
             self._join_time(time, thesis)
 
     def _join_time(self, iso: str, thesis: int) -> None:
-        """Join the node of a time, which exists as an episode has it too, to a thesis."""
+        """Join the node of a time, which exists for an episode already, to a thesis."""
         sql = f"SELECT id FROM nodes WHERE hash = ? AND type = {TIME} AND text = ?"
         [time] = self.db.execute(sql, (text_hash(TIME, iso), iso)).fetchone()
         sql = "INSERT INTO edges (type, source, target, revision) VALUES (?, ?, ?, ?)"
@@ -153,7 +153,7 @@ class Eraser:
     # Names
 
     def _forget_names(self, episodes: list[int], objects: list[int]) -> None:
-        """Drop spellings that were seen nowhere else, and objects without a name left."""
+        """Drop spellings that occur in no other episode, and objects that then have no name."""
         sql = """SELECT DISTINCT s.alias FROM json_each(?) k
             JOIN sightings s ON s.episode = k.value"""
         seen = self._ids(sql, episodes)
@@ -175,7 +175,7 @@ class Eraser:
         self.counts["names"] += len(ids)
 
     def _rename(self, node: int) -> None:
-        """Rename an object to a spelling that is left; drop it if there is none."""
+        """Rename an object to a remaining spelling; drop it if there is none."""
         sql = "SELECT spelling FROM aliases WHERE node = ? ORDER BY id"
         spellings = [spelling for (spelling,) in self.db.execute(sql, (node,))]
         if not spellings:

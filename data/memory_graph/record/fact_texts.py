@@ -1,4 +1,4 @@
-"""Texts of nodes and facts."""
+"""Reads the texts of nodes and facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NODE = f"SELECT 2 * id, text FROM nodes WHERE type IN ({THESIS}, {EPISODIC}) AN
 
 
 def simple_text(valid_from: str | None, subject: str, relation: str, object: str) -> str:
-    """Return the text of a simple triplet, with its begin in front if known."""
+    """Return the text of a simple triplet, with the time of its begin in front if it is known."""
     text = f"{subject} {relation} {object}"
     return text if valid_from is None else f"{valid_from}: {text}"
 
@@ -59,7 +59,7 @@ def _many(db: Database, sql: str, values: Sequence[int]) -> Iterator[tuple[Any, 
 
 
 def _rows(db: Database, sql: str, since: int) -> Iterable[tuple[Any, ...]]:
-    """Return the rows that were written after a revision; all of them are read as they are used."""
+    """Return the rows that were written after a revision; stream them if these are all rows."""
     return db.scan(sql, (since,)) if since < 0 else db.execute(sql, (since,))
 
 
@@ -70,11 +70,11 @@ def changed_names(db: Database, since: int) -> Iterator[tuple[int, str]]:
 
 
 def changed_facts(db: Database, since: int) -> Iterator[tuple[int, str]]:
-    """Yield key and text of every fact that, or an end of which, was written after a revision."""
+    """Yield key and text of every fact written after a revision, itself or one of its ends."""
     yield from _rows(db, f"{_NODE} revision > ?", since)
     for key, *parts in _rows(db, f"{_SIMPLE} e.revision > ?", since):
         yield key, simple_text(*parts)
-    if since < 0:  # those are all
+    if since < 0:  # all facts were yielded
         return
     changed = f"SELECT id FROM nodes WHERE revision > ?1 AND type = {OBJECT}"
     at_changed = " UNION ".join(

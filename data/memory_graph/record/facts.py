@@ -51,7 +51,7 @@ JOIN episodes e ON e.node = k.value JOIN nodes n ON n.id = e.node"""
 
 
 def load_facts(db: Database, keys: Iterable[int]) -> list[Fact]:
-    """Return the facts of these keys in order, whenever they hold.
+    """Return the facts with these keys, in order; facts that no longer hold are included.
 
     Raises:
         KeyError: a fact is missing.
@@ -101,7 +101,7 @@ def load_facts(db: Database, keys: Iterable[int]) -> list[Fact]:
 
 
 def _provenance(db: Database, keys: list[int]) -> dict[int, list[Provenance]]:
-    """Return every span that says a triplet or a thesis, by fact key."""
+    """Return every span that states a triplet or a thesis, by fact key."""
     found: dict[int, list[Provenance]] = defaultdict(list)
     for fact, episode, start, stop, *rest in db.execute(_PROVENANCE, (json.dumps(keys),)):
         found[fact].append(Provenance(episode, (start, stop), *rest))
@@ -139,11 +139,11 @@ def index_facts(db: Database, keys: Iterable[int], remove: bool = False) -> int:
     Returns the number of the given facts that the record has.
 
     Args:
-        db: inside a write.
-        keys: of the facts.
-        remove: remove the facts instead. The index has no copy of its texts: to change a fact's
-            text (a name at one of its ends), remove the fact, change the text, and add the fact
-            again.
+        db: the record, in a write transaction.
+        keys: keys of the facts.
+        remove: remove the facts instead. The index keeps no copy of the texts, so it must be given
+            the same text again: to change a fact's text (a name at one of its ends), remove the
+            fact, change the text, and add the fact again.
     """
     return index_rows(db, "fact_words", indexed_texts(db, keys), remove)
 
@@ -185,7 +185,7 @@ BATCH = 1000
 
 
 def index_everything(db: Database) -> None:
-    """Rebuild the word indexes from the record, inside a write."""
+    """Rebuild the word indexes from the record, in a write transaction."""
     for table, sql in INDEXED.items():
         db.words.clear(table)
         rows = iter(track(db.scan(sql), f"fill {table}", "rows", delay=2, leave=False))

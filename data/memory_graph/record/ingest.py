@@ -1,4 +1,4 @@
-"""Ingestion of episodes: each origin once, in batches of one transaction."""
+"""Ingestion of episodes in batches of one transaction each; an origin is remembered only once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from turngraph.data.memory_graph.times import now
 
 BATCH = 200
 MAX_SECONDS = 5.0
-"""A write is committed after the episode that passes this time, as other writers wait for it."""
+"""Seconds after which a write is committed, as other writers wait for it."""
 GC_THRESHOLD = 100_000
-"""New objects between two garbage collections; Python's 700 takes a seventh of the time, and a
-batch makes hundreds of thousands of objects without cycles."""
+"""Number of new Python objects between two garbage collections. With Python's default of 700,
+collections take a seventh of the time; a batch makes hundreds of thousands of objects without
+cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,11 @@ class Remembered:
 
     Args:
         episodes: new episodes.
-        skipped: episodes whose origin was known.
-        objects, theses, triplets: new ones, without those that were known.
+        skipped: episodes whose origin the graph already had.
+        objects, theses, triplets: number of new ones.
         superseded: facts that were closed.
         seconds: total time.
-        cost: what the extractor counted (tokens, requests), by name.
+        cost: what the extractor used (tokens, requests), by name.
     """
 
     episodes: int = 0
@@ -57,8 +58,8 @@ def remember_many(
 ) -> Remembered:
     """Remember episodes in order.
 
-    Committed batches survive the death of the process; when the same episodes come again, their
-    origins are skipped.
+    Committed batches survive a crash of the process; if the same episodes are given again, those
+    with a remembered origin are skipped.
 
     Args:
         store: the graph.
@@ -122,7 +123,7 @@ def _few_collections() -> Iterator[None]:
 
 
 def _not_remembered(store: Store, episodes: Sequence[Episode]) -> list[Episode]:
-    """Return the episodes with a new origin, the first of equal ones."""
+    """Return the episodes with a new origin or none; of equal origins, the first."""
     seen: set[str] = set()
     new = []
     for episode in episodes:
@@ -165,7 +166,7 @@ def _write(
         writer = EpisodeWriter(store.db, extractor, revision, now())
         writer.objects.look_up(name for _, found in pending for name in found.names())
         for episode, extraction in pending:
-            # another process may have remembered it meanwhile
+            # another process may have remembered the episode meanwhile
             if episode.origin is not None and _is_known(store, episode.origin):
                 skipped += 1
             else:

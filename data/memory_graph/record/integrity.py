@@ -1,4 +1,4 @@
-"""Rules between the rows of a memory graph's tables."""
+"""Integrity rules between the rows of a memory graph's tables."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ TIMES = {
 }
 """Id and times of the rows of each table that has times."""
 FAR, NEAR = 100, 1 << 26
-"""The highest id that is believed is FAR times the number of rows, plus NEAR. Arrays by id take
-memory for each id below the highest, also for the ids of forgotten rows."""
+"""Ids above FAR * (number of rows) + NEAR count as damage: arrays by id take memory for every id up
+to the highest, including ids of forgotten rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Problem:
         what: description, without any remembered text.
         count: number of rows.
         rows: ids of the first ones.
-        derived: it can be rebuilt from the record (``check --rebuild``).
-        damage: something other than this program changed the file.
+        derived: whether the data can be rebuilt from the record (``check --rebuild``).
+        damage: whether something other than this program changed the file.
     """
 
     what: str
@@ -83,7 +83,7 @@ _FACT_END = "p.episode FROM provenance p JOIN edges e ON p.fact % 2 = 1 AND e.id
 
 
 def highest_possible(num_rows: int) -> int:
-    """Return the highest id that a table of so many rows may have."""
+    """Return the highest plausible id in a table with a number of rows."""
     return FAR * num_rows + NEAR
 
 
@@ -92,18 +92,18 @@ def make_rules(size: str, given: str) -> dict[str, str]:
 
     Args:
         size: SQL for the bytes of a text, with "{}" for its column.
-        given: query for the last id that a table gave, with "{}" for its name.
+        given: query for the last id assigned in a table, with "{}" for the table's name.
     """
     length = size.format("n.text")
 
     def unknown_ids(table: str) -> str:
-        """Return a query for ids that no row ever got, or that are too large for arrays by id."""
+        """Return a query for ids that were never assigned or are implausibly high."""
         last, most = given.format(table), f"SELECT {FAR} * count(*) + {NEAR} FROM {table}"
         return f"""SELECT id FROM {table}
             WHERE id < 1 OR id > coalesce(({last}), 0) OR id > ({most})"""
 
     return {
-        f"ids of {table} that were never given": unknown_ids(table)
+        f"ids of {table} that were never assigned": unknown_ids(table)
         for table in ("nodes", "edges", "aliases", "chunks", "questions", "themes")
     } | {what: sql.replace("{length}", length) for what, sql in _RULES.items()}
 
@@ -128,14 +128,14 @@ _RULES = {
     "simple edges without a relation, or others with one": (
         f"SELECT id FROM edges WHERE (type = {SIMPLE}) != (relation IS NOT NULL)"
     ),
-    "edges that are there twice": (
+    "duplicate edges": (
         f"SELECT max(id) FROM edges WHERE type != {SIMPLE}"
         " GROUP BY source, type, target HAVING count(*) > 1"
     ),
-    "episodes without their record": (
+    "episodes without their row of fields": (
         f"SELECT id FROM nodes WHERE type = {EPISODIC} AND id NOT IN (SELECT node FROM episodes)"
     ),
-    "records of no episode": (
+    "rows of episodes without an episode": (
         f"SELECT e.node FROM episodes e WHERE {_no_node('e.node', EPISODIC)}"
     ),
     "aliases of no object": f"SELECT a.id FROM aliases a WHERE {_no_node('a.node', OBJECT)}",
@@ -177,7 +177,7 @@ _RULES = {
     "objects of triplets that are not joined to their episodes": _unjoined(
         f"e.target AS node, {_FACT_END}"
     ),
-    "objects that are not joined to the episodes where they were seen": _unjoined(
+    "objects that are not joined to the episodes that mention them": _unjoined(
         "a.node, s.episode FROM sightings s JOIN aliases a ON a.id = s.alias"
     ),
     "chunks in no episode": f"SELECT c.id FROM chunks c WHERE {_no_node('c.episode', EPISODIC)}",
@@ -206,18 +206,18 @@ _RULES = {
     "quotations of no theme": (
         "SELECT theme FROM theme_quotes WHERE theme NOT IN (SELECT id FROM themes)"
     ),
-    "quotations that no text says": (
+    "quotations that no episode states": (
         "SELECT DISTINCT q.theme FROM theme_quotes q WHERE q.start < 0 OR CASE q.fact"
         " WHEN 2 * q.episode THEN NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = q.episode"
         f" AND n.type = {EPISODIC} AND q.stop <= {{length}})"
         " ELSE NOT EXISTS (SELECT 1 FROM provenance p WHERE p.fact = q.fact"
         " AND p.episode = q.episode AND p.start = q.start AND p.stop = q.stop) END"
     ),
-    "sources that are noted as having themes, and have no texts": (
+    "sources with themes but without episodes": (
         "SELECT t.revision FROM themed t"
         " WHERE NOT EXISTS (SELECT 1 FROM episodes e WHERE e.source IS t.source)"
     ),
-    "objects and times that are joined to nothing": (
+    "objects and times without edges": (
         f"SELECT n.id FROM nodes n WHERE n.type IN ({OBJECT}, {TIME})"
         " AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.source = n.id)"
         " AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.target = n.id)"
@@ -227,23 +227,23 @@ _RULES = {
 
 
 def unreadable_times(db: Database) -> list[Problem]:
-    """Return the tables with a value in a column of times that is no time."""
+    """Return a problem for each table in which a column of times has a value that is no time."""
     problems = []
     for table in TIMES:
         wrong = (row[0] for row in rows_with_times(db, table) if not all(map(_is_time, row[1:])))
-        problems += found_rows(f"{table} with a time that is none", wrong, damage=True)
+        problems += found_rows(f"{table} with an invalid time", wrong, damage=True)
     return problems
 
 
 def rows_with_times(db: Database, table: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the columns ``TIMES`` of the rows that have any time."""
+    """Yield the columns ``TIMES`` of the rows in which any time is not NULL."""
     row_id, *times = TIMES[table]
     there = f"coalesce({', '.join(times)}) IS NOT NULL"
     return db.execute(f"SELECT {row_id}, {', '.join(times)} FROM {table} WHERE {there}")
 
 
 def found_rows(what: str, rows: Iterable[int], damage: bool = False) -> list[Problem]:
-    """Return a problem with the ids of its rows; none without rows."""
+    """Return a problem with the ids of its rows; [] without rows."""
     rows = list(rows)
     return [Problem(what, len(rows), tuple(rows[:SHOWN]), damage=damage)] if rows else []
 

@@ -31,7 +31,7 @@ def find_object(db: Database, entity: str | int) -> int:
 
     Raises:
         UnknownNameError: no object has the name; the message lists similar names with ids.
-        UserError: several have it, which the message lists, or no object has the id.
+        UserError: several objects have the name (the message lists them), or no object has the id.
     """
     if isinstance(entity, str) and (match := _ID.fullmatch(entity.strip())):
         entity = int(match[1])

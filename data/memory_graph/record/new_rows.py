@@ -1,4 +1,4 @@
-"""Buffer of a transaction's new rows: written together, or before something reads them."""
+"""Buffer of a transaction's new rows, which are written together."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ INSERTS = {
 WORDS = ("name_words", "fact_words")
 """The word indexes."""
 FACT_TABLES = ("nodes", "edges", "episodes", "aliases", "provenance")
-"""Tables that are read to find the facts around a new one."""
+"""Tables that are read to find the facts around a new fact."""
 Held = tuple[str | None, str | None, str | None, bool]
 """said, valid_from, valid_to, hypothesis."""
 UNTIMED: Held = (None, None, None, False)
 
 
 class NewRows:
-    """New rows of one transaction; gives their ids, as nobody else writes meanwhile.
+    """New rows of one transaction. It assigns their ids, as no other process writes meanwhile.
 
     Args:
-        db: inside a write.
-        revision: of the write.
+        db: the record, in a write transaction.
+        revision: revision of the write.
     """
 
     def __init__(self, db: Database, revision: int) -> None:
@@ -85,11 +85,11 @@ class NewRows:
         self._new["episodes"].append(row)
 
     def sighting(self, alias: int, episode: int) -> None:
-        """Add an episode to those where a name was seen."""
+        """Note that an episode contains a spelling of a name."""
         self._new["sightings"].append((alias, episode))
 
     def provenance(self, fact: int, episode: int, start: int, stop: int) -> None:
-        """Add a span of an episode that says a fact."""
+        """Add a span of an episode that states a fact."""
         self._new["provenance"].append((fact, episode, start, stop))
 
     def words(self, fact: int, text: str) -> None:
@@ -97,7 +97,7 @@ class NewRows:
         self._new["fact_words"].append((fact, index_words(text)))
 
     def flush(self, tables: Sequence[str] = (*INSERTS, *WORDS)) -> None:
-        """Write the buffered rows of these tables."""
+        """Write the buffered rows of these tables; call it before they are read."""
         for table in tables:
             if rows := self._new[table]:
                 if table in WORDS:
@@ -105,5 +105,5 @@ class NewRows:
                 else:
                     self.db.executemany(INSERTS[table], rows)
                 rows.clear()
-        if set(WORDS) <= set(tables):  # the last flush, or one before ids are given elsewhere
+        if set(WORDS) <= set(tables):  # all tables are flushed
             self.db.set_last_ids(self._last)

@@ -1,4 +1,4 @@
-"""Objects by name and time nodes by text, while episodes are written."""
+"""Finds objects by name and time nodes by text while episodes are written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SELECT a.node, a.id, a.alias, a.spelling, n.text FROM aliases a JOIN nodes n ON 
 WHERE a.alias IN ({})"""
 NAMES_PER_QUERY = 500
 MAX_LONGER = 50
-"""Most names that are compared with one that may be a short form of them."""
+"""Maximum number of names that are compared with a name that may be their short form."""
 _SEEN_IN = """
 SELECT DISTINCT a.node, a.alias FROM json_each(?2) k JOIN aliases a ON a.node = k.value
 JOIN sightings s ON s.alias = a.id JOIN episodes e ON e.node = s.episode AND e.source IS ?1"""
@@ -28,12 +28,12 @@ AS r JOIN episodes e ON e.node = r.episode AND e.source IS ? ORDER BY r.episode 
 class Objects:
     """Finds the object of a name and the node of a time, and adds those that are missing.
 
-    A name of several objects (after a ``split``, or of things that are local to texts) means the
-    object that was last seen under it in the same source, among the last 1,000 sightings of each
-    spelling; else the oldest.
+    If several objects have a name (after a ``split``, or because each text means its own thing),
+    the name means the object that an episode of the same source mentioned last under this name,
+    among the last 1,000 episodes with each spelling; otherwise the oldest object.
 
     Args:
-        rows: of the transaction.
+        rows: new rows of the transaction.
     """
 
     def __init__(self, rows: NewRows) -> None:
@@ -54,9 +54,10 @@ class Objects:
         """Return a name's object, added if missing, and the alias id of this spelling.
 
         Args:
-            name: as the text spells it.
-            source: of the text.
-            is_short: it may be the short form of a longer name in the source ("the Yaris").
+            name: name, as the text spells it.
+            source: source of the text.
+            is_short: whether the name may be the short form of a longer name in the source ("the
+                Yaris").
         """
         key = name, source
         if key not in self._found:
@@ -72,10 +73,10 @@ class Objects:
         return self._found[key]
 
     def find_local(self, name: str, episode: int) -> tuple[int, int]:
-        """Return the object that an episode alone means by a name, and the alias id.
+        """Return the object of an episode's own that it means by a name, and the alias id.
 
         Args:
-            name: of a thing that is only described ("bridge").
+            name: description of a thing without a name ("bridge").
             episode: node id of the episode.
         """
         key = alias(name), episode
@@ -113,7 +114,7 @@ class Objects:
         return max(last, key=lambda node: last[node])  # the first of equal ones
 
     def _longer(self, form: str, source: str | None) -> int | None:
-        """Return the one object of a source whose name begins or ends with a name's words."""
+        """Return the only object of a source whose name begins or ends with a name, or None."""
         self.rows.flush()
         near = self.rows.db.words.best_names(words(form), MAX_LONGER)
         rows = self.rows.db.execute(_SEEN_IN, (source, json.dumps(near)))

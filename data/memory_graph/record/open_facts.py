@@ -1,4 +1,4 @@
-"""Open facts around a new statement, which it may replace."""
+"""Reads the open facts around a new statement, which the statement may replace."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import load_facts, plain_texts
 
 MAX_KNOWN = 40
-"""Maximum facts of one kind that a new statement is compared with: hubs have many more."""
+"""Maximum number of facts of one kind with which a new statement is compared; hubs have more."""
 LOOK_BACK = 160
-"""Newest edges of an entity that are searched for open facts."""
+"""Number of an entity's newest edges that are searched for open facts."""
 MAX_RELATIONS = 120
 _OPEN = "(valid_to IS NULL OR valid_to > :moment)"
 # without statistics SQLite would scan all edges of a hub
@@ -68,7 +68,7 @@ class FactCache:
     """Cache of the texts and ends of facts during one write.
 
     Args:
-        db: inside a write, which does not change the words of a fact.
+        db: the record, in a write transaction that changes no words of facts.
     """
 
     def __init__(self, db: Database) -> None:
@@ -76,7 +76,7 @@ class FactCache:
         self._texts: dict[int, tuple[str, Ends | None]] = {}
 
     def lazy(self, find: Callable[[], Iterable[int]]) -> LazyFacts:
-        """Return facts whose keys ``find`` gives; nothing is read before they are used."""
+        """Return the facts whose keys ``find`` returns; nothing is read before they are used."""
         return LazyFacts(find, self._read_texts, lambda keys: load_facts(self._db, keys))
 
     def _read_texts(self, keys: Sequence[int]) -> list[tuple[str, Ends | None]]:
@@ -89,15 +89,17 @@ class FactCache:
 def around_triplet(
     db: Database, key: int, ends: tuple[int, str, int], moment: str
 ) -> Iterator[int]:
-    """Yield keys of the simple triplets around both ends of a new one that hold at a moment.
+    """Yield keys of the simple triplets at both ends of a new triplet that hold at a moment.
 
-    First those of its subject and relation, then the newest at either end, then one for each other
-    relation of its subject, so that old facts of a hub are found too.
+
+    The triplets with its subject and relation come first, then the newest at either end, then one
+
+    for each other relation of its subject, so that old facts of a hub are not missed.
 
     Args:
         db: the record.
-        key: of the new triplet; later ones are excluded.
-        ends: its subject's node, its relation, its object's node.
+        key: key of the new triplet; later triplets are excluded.
+        ends: subject node, relation, object node.
         moment: ISO time.
     """
     subject, relation, target = ends
@@ -116,16 +118,18 @@ def around_triplet(
 def around_thesis(
     db: Database, key: int, entities: Iterable[int], closed: Iterable[int], moment: str
 ) -> Iterator[int]:
-    """Yield keys of the theses around a new one's entities that hold at a moment.
+    """Yield keys of the theses that mention a new thesis's entities and hold at a moment.
 
-    Theses come first whose sentence has a triplet that one of this sentence's triplets replaces,
-    then the theses that share most entities with the new one, then the newest.
+
+    First come theses whose sentence states a triplet that the new sentence replaces, then the
+
+    theses that share most entities with the new thesis, the newest first.
 
     Args:
         db: the record.
-        key: of the new thesis; later ones are excluded.
-        entities: object nodes.
-        closed: keys of the triplets that the thesis's span replaces.
+        key: key of the new thesis; later theses are excluded.
+        entities: object nodes that the new thesis mentions.
+        closed: keys of the triplets that triplets of the new thesis's span replaced.
         moment: ISO time.
     """
     values = {"thesis": key >> 1, "moment": moment}
@@ -140,11 +144,12 @@ def around_thesis(
 
 
 def named(db: Database, what: Replaced, before: tuple[int, int], moment: str) -> Iterator[int]:
-    """Yield keys of the open facts that a user names; relations and theses match in any case.
+    """Yield keys of the open facts that a description matches; case of relations and theses is
+    ignored.
 
     Args:
         db: the record.
-        what: names them.
+        what: description of the facts.
         before: exclusive limits of the edge ids and the thesis ids.
         moment: ISO time.
     """
@@ -157,7 +162,7 @@ def named(db: Database, what: Replaced, before: tuple[int, int], moment: str) ->
 
 
 def _edges_named(what: Replaced, values: dict[str, object]) -> tuple[str, dict[str, object]]:
-    """Return the query for the edges that a user names, and its values."""
+    """Return the query for the edges that a description matches, and its values."""
     conditions = ""
     for column, name in (("source", what.subject), ("target", what.object)):
         if name is not None:

@@ -1,4 +1,4 @@
-"""Opens the record of a memory graph, wherever it is."""
+"""Opens the record of a memory graph in a file or in PostgreSQL."""
 
 from __future__ import annotations
 

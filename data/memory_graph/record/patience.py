@@ -10,15 +10,15 @@ logger = logging.getLogger(__name__)
 PAUSE = 0.02
 """Seconds between two attempts."""
 QUIET = 5.0
-"""Seconds of waiting before a message says what is waited for."""
+"""Seconds of waiting after which a warning is logged."""
 
 
 class Patience:
-    """Time that is left to wait for another process.
+    """Bounded wait for another process, in short pauses.
 
     Args:
-        seconds: of the whole wait.
-        reason: what is waited for, for the message.
+        seconds: seconds of the whole wait.
+        reason: reason of the wait, for the warning.
     """
 
     def __init__(self, seconds: float, reason: str) -> None:
@@ -31,7 +31,7 @@ class Patience:
         if waited >= self.seconds:
             return False
         if waited >= QUIET and not self._told:
-            logger.warning("%s; waits up to %g s", self.reason, self.seconds)
+            logger.warning("%s; waiting up to %g s", self.reason, self.seconds)
             self._told = True
         time.sleep(PAUSE)
         return True

@@ -1,4 +1,4 @@
-"""Where a memory graph is: a file, or a tenant of a PostgreSQL database."""
+"""Handles the place of a memory graph: a file, or a tenant of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from turngraph.configs.user_error import UserError
 
 _NO_PORT = re.compile(r":(?!\d+(?:[/,]|$))[^/,]*")
-"""What stands where a port belongs, and may be a password."""
+"""Matches text in the place of a port that is no number and may be part of a password."""
 SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -21,21 +21,21 @@ def is_url(place: str | Path) -> bool:
 def parse_query(url: str) -> tuple[str, list[tuple[str, str]]]:
     """Return the part of a URL before its parameters, and the parameters as libpq decodes them.
 
-    A "+" is no blank. The part before the parameters is not parsed, as a password may have any
-    character.
+    libpq does not decode "+" as a blank. The part before the parameters is not parsed, as a
+    password may contain any character.
     """
     base, _, query = url.partition("?")
     return base, parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
 
 
 def shown(place: str | Path) -> str:
-    """Return a place for messages: a URL loses its password, and options that may hold one."""
+    """Return a place for messages: a URL without its password and without other secrets."""
     if not is_url(place):
         return str(place)
     base, values = parse_query(str(place))
     scheme, _, rest = base.partition("://")
     tenant = dict(values).get("tenant")
-    # an address may hold "@" where a user forgot to quote one of the password
+    # the last "@" counts: the password may contain one that the user did not quote
     host = _NO_PORT.sub("", rest.rpartition("@")[2])
     return f"{scheme}://{host}{f'?tenant={quote(tenant)}' if tenant else ''}"
 
@@ -45,10 +45,11 @@ def of_tenant(place: str | Path, tenant: str | None) -> str | Path:
 
     Args:
         place: path of a file, or URL.
-        tenant: None: the URL names it, or the place is a file.
+        tenant: name of the tenant; None: the URL names it, or the place is a file.
 
     Raises:
-        UserError: a file has no tenants, a URL names another tenant or none, or the name is blank.
+        UserError: a tenant is given for a file, the URL names another tenant, no tenant is named,
+            or its name is blank.
     """
     if not is_url(place):
         if tenant is not None:
@@ -61,5 +62,5 @@ def of_tenant(place: str | Path, tenant: str | None) -> str | Path:
         raise UserError(f"{shown(place)}: names another tenant than {tenant!r}")
     found = known if tenant is None else tenant
     if found is None or not found.strip():
-        raise UserError(f"{shown(place)}: needs a tenant, whose memory graph it is")
+        raise UserError(f"{shown(place)}: needs a tenant, the graph's owner (?tenant=NAME)")
     return f"{base}?{urlencode({**values, 'tenant': found}, quote_via=quote)}"

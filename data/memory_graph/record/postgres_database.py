@@ -1,4 +1,4 @@
-"""PostgreSQL as the database of a record: one tenant's rows, over a pool of connections."""
+"""Record of one tenant in PostgreSQL, over a pool of connections."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ with extra("postgres", "memory graphs in PostgreSQL need"):
     from psycopg_pool import ConnectionPool
 
 POOL_SIZE = 16
-"""Most connections of a process to one database."""
+"""Maximum number of connections of a process to one database."""
 STATEMENT_TIMEOUT = "120s"
-"""Longest time of a statement, unless the URL's ``options`` say otherwise."""
+"""Time limit of a statement, unless the URL's ``options`` set another."""
 IDLE_TIMEOUT = "600s"
-"""After so long the server ends a write whose process does nothing."""
+"""Time after which the server ends a write transaction whose process sends nothing."""
 SCANNED = 5000
 """Rows that a scan reads at a time."""
 Kind = Literal["read", "write", "plain"]
-"""A transaction that reads one revision, one that writes the next, or one that reads each last
-commit."""
+"""Kind of transaction. read: reads one revision; write: writes the next revision; plain: each
+statement reads the last commit."""
 READ = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL ROLE {role};"
     " SET LOCAL idle_in_transaction_session_timeout = 0"
 )
-"""Without an idle timeout: a reader may embed all texts of a large tenant between statements."""
+"""No idle timeout: a reader may embed all texts of a large tenant between two statements."""
 WRITE = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL ROLE {role};"
     " SET LOCAL lock_timeout = {wait};"
     " SELECT 1 FROM meta WHERE name = 'revision' FOR UPDATE"
 )
-"""A writer locks the tenant's revision first, so that a tenant has one writer at a time, and nobody
-else changes what this writer reads from then on."""
+"""A writer first locks the row of the tenant's revision. So a tenant has one writer at a time, and
+no other process changes what the writer reads."""
 KEPT = ("SELECT value FROM meta", "SELECT stamp FROM stamps", "SELECT name, value FROM counters")
-"""Queries that are made again and again; a transaction that sees one revision makes each once."""
+"""Begins of frequent queries whose rows a "read" transaction caches."""
 PLAIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ {access}; SET LOCAL ROLE {role}"
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""NUL in JSON: a column of JSON takes it, but no operator reads it."""
+"""Matches NUL in JSON, which a JSON column accepts but no operator can read."""
 _BEGIN: Mapping[Kind, str] = {"read": READ, "write": WRITE, "plain": PLAIN}
 _RULES = make_rules("octet_length({})", "SELECT value FROM counters WHERE name = '{}'")
 
@@ -63,7 +63,7 @@ class _Integer(Dumper):
     oid = psycopg.adapters.types["int8"].oid
 
     def dump(self, obj: Any) -> bytes:
-        """Return a number as PostgreSQL reads it: every one is a bigint."""
+        """Return the text of a number; every number is sent as a bigint."""
         return str(int(obj)).encode()
 
     def quote(self, obj: Any) -> bytes:
@@ -75,12 +75,13 @@ class _Flag(Dumper):
     oid = psycopg.adapters.types["int2"].oid
 
     def dump(self, obj: Any) -> bytes:
-        """Return 1 or 0, as the record has flags."""
+        """Return 1 or 0, the form of flags in the record."""
         return b"1" if obj else b"0"
 
 
 def connect(conninfo: str) -> Connection:
-    """Open a connection outside of the pool, in autocommit, that reads and writes as the record.
+    """Open a connection outside of the pool, in autocommit, with the type conversions of the
+    record.
 
     Raises:
         psycopg.Error: the server does not reply, or refuses.
@@ -102,7 +103,7 @@ _pools_lock = Lock()
 
 
 def pool_of(conninfo: str, size: int = POOL_SIZE) -> ConnectionPool:
-    """Return this process's pool of connections to a database, which opens them when needed."""
+    """Return this process's pool of connections to a database; it opens connections when needed."""
     key = conninfo, size, os.getpid()
     with _pools_lock:
         if key not in _pools:
@@ -135,7 +136,7 @@ def close_pools() -> None:
 
 
 class Kept:
-    """Rows that were read before; see ``database.Rows``."""
+    """Cached rows of an earlier query; see ``database.Rows``."""
 
     rowcount = 0
     description = None
@@ -164,11 +165,11 @@ class Kept:
 
 
 class PostgresDatabase:
-    """The rows of one tenant. Between transactions it holds no connection.
+    """Database that contains the rows of one tenant; it holds no connection between transactions.
 
     Args:
-        pool: connections.
-        role: of the tenant, which each transaction takes.
+        pool: pool of connections.
+        role: role of the tenant, which each transaction takes.
         wait: seconds to wait for a connection, and for another writer of the tenant.
         read_only: whether single statements only read, as on a standby server.
     """
@@ -269,7 +270,7 @@ class PostgresDatabase:
         return self.run(statement.sql, values)
 
     def _kept_rows(self, sql: str, values: Sequence[Any]) -> Kept:
-        """Return the rows of a statement that reads often ask again in a revision."""
+        """Return the rows of a frequent query, cached until the transaction ends."""
         key = sql, *values
         if key not in self._kept:
             self._kept[key] = self.run(sql, values).fetchall()
@@ -298,7 +299,7 @@ class PostgresDatabase:
         return cursor
 
     def scan(self, sql: str, parameters: Values = (), /) -> Any:
-        """Run a query of very many rows, which are read while they are used."""
+        """Run a query whose many rows are streamed instead of being read at once."""
         if self._connection is None:
             return self.execute(sql, parameters)
         statement = translate(sql)
@@ -308,16 +309,16 @@ class PostgresDatabase:
         cursor.execute(statement.sql, values_of(statement, parameters) or None)
         return cursor
 
-    # What is the database's own
+    # Operations that differ between the databases
 
     def as_json(self, text: str) -> str:
-        """Return JSON for a column, or refuse a NUL in it."""
+        """Return a JSON text as it is written to a column; raise DataError if it contains NUL."""
         if _NUL.search(text):
             raise psycopg.DataError("JSON with NUL")
         return text
 
     def rules(self) -> Mapping[str, str]:
-        """Return the rules between the rows; columns have their types by themselves."""
+        """Return the integrity rules; types of columns need none, as PostgreSQL enforces them."""
         return _RULES
 
     def version(self) -> int:
@@ -326,13 +327,13 @@ class PostgresDatabase:
         return int(found)
 
     def last_ids(self) -> dict[str, int]:
-        """Return the last id that each table gave."""
+        """Return the last id that was assigned in each table."""
         found = dict(self.run("SELECT name, value FROM counters", []).fetchall())
         self._last = {table: found[table] for table in WITH_IDS}
         return dict(self._last)
 
     def set_last_ids(self, last: Mapping[str, int]) -> None:
-        """Note ids that were given, after rows with ids were written."""
+        """Set the last assigned ids, after rows with explicit ids were written."""
         new = {table: id_ for table, id_ in last.items() if id_ != self._last.get(table)}
         if new:
             sql = """UPDATE counters c SET value = k.last
@@ -366,7 +367,7 @@ class PostgresDatabase:
 
 
 def with_settings(parameters: Mapping[str, Any]) -> str:
-    """Return the connection string of a database with the settings that the record needs."""
+    """Return a connection string, with the session settings that the record needs."""
     given = str(parameters.get("options") or "")
     options = [f"-c search_path={SCHEMA},pg_catalog,pg_temp"]
     if "statement_timeout" not in given:

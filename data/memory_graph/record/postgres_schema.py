@@ -1,10 +1,11 @@
 """Tables of memory graphs in PostgreSQL, and tenants with their roles.
 
-All tenants share the tables of one schema. Every row has the number of its tenant, which begins
-every key, and row-level security shows a role the rows of its own tenant alone, and the owner of
-the tables none. A tenant's number is in the name of its role, so that the rule needs no table and
-no setting that a session could change. Names of roles are those of the whole server, so they have a
-random number of the schema. A program's role is a member of one that may take each tenant's role.
+All tenants share the tables of one schema. Every row has the number of its tenant, with which every
+key begins. Row-level security shows a tenant's role only the rows of this tenant, and shows the
+owner of the tables no rows. A tenant's number is part of the name of its role, so the policy
+depends on no table and on no setting that a session could change. Roles belong to the whole server,
+so their names contain a random number of the schema. The role of a program is a member of a role
+that may take each tenant's role.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TENANT = f"tenant integer NOT NULL DEFAULT {SCHEMA}.tenant()"
 WITH_IDS = ("nodes", "edges", "aliases", "journal", "chunks", "questions", "themes")
 COUNTERS = (*WITH_IDS, *(f"{t} {what}" for t in ("fact_words", "name_words")
                          for what in ("rows", "words")))  # fmt: skip
-"""Names of the numbers that each tenant counts: last ids, and sizes of the word indexes."""
+"""Names of each tenant's counters: last ids, and sizes of the word indexes."""
 
 
 def _id(table: str) -> str:
@@ -90,9 +91,10 @@ TABLES: Mapping[str, str] = {
     " FOREIGN KEY (tenant, conversation) REFERENCES {s}.conversations (tenant, id)"
     " ON DELETE CASCADE",
 }
-"""Columns of each table, in the order of SQLite's (``schema.TABLES``), and the tenant last.
-``fact_words`` and ``name_words`` have a row for each word of a fact or a name: how often it is
-there, and how many words there are. ``changes`` is filled while an edit runs."""
+"""Columns of each table, in the order of SQLite's (``schema.TABLES``), with the tenant last.
+``fact_words`` and ``name_words`` have a row for each distinct word of a fact or a name: ``count``
+is how often the text contains it, ``length`` is the text's number of words. ``changes`` is filled
+while an edit runs."""
 INDEXES = (
     "CREATE INDEX nodes_by_hash ON {s}.nodes (tenant, hash) WHERE hash IS NOT NULL",
     "CREATE INDEX nodes_by_revision ON {s}.nodes (tenant, revision)",
@@ -118,7 +120,7 @@ INDEXES = (
 RECORDED = ("nodes", "edges", "aliases", "sightings", "provenance", "supersessions")
 """Tables that an edit may change."""
 FUNCTIONS = (
-    # a session cannot change it, as it could a setting
+    # the tenant is read from the role: a session could change a setting
     "CREATE FUNCTION {s}.tenant() RETURNS integer LANGUAGE sql STABLE PARALLEL SAFE RETURN"
     " CASE WHEN starts_with(CURRENT_USER::text, '{group}_')"
     " THEN substr(CURRENT_USER::text, {skip})::integer END",
@@ -157,13 +159,13 @@ MAKE_TENANT = (
     " EXECUTE format('GRANT {group}_%s TO {app} WITH INHERIT FALSE, SET TRUE', found);"
     " END IF; RETURN found; END $$"
 )
-"""A program's role makes tenants by it, and so needs no right to make roles."""
+"""Function by which a program's role makes tenants without the right to create roles."""
 KEYS = (
     ("nodes", "id"), ("edges", "id"), ("aliases", "id"), ("episodes", "node"),
     ("provenance", "fact"), ("chunks", "id"), ("questions", "id"), ("themes", "id"),
 )  # fmt: skip
-"""Columns that have few values over all tenants and, within one, hardly a value twice. From a
-sample, the planner expects dozens of rows for a value, and reads whole tables for a join."""
+"""Columns whose values repeat over the tenants, but hardly within one. Without ``n_distinct``, the
+planner expects dozens of rows for a value, and reads whole tables for a join."""
 STATEMENTS = (
     "CREATE SCHEMA {s}",
     "CREATE TABLE {s}.versions (version integer NOT NULL, role text NOT NULL)",
@@ -200,31 +202,31 @@ STATEMENTS = (
     "REVOKE ALL ON FUNCTION {s}.make_tenant(text) FROM PUBLIC",
     "GRANT EXECUTE ON FUNCTION {s}.make_tenant(text) TO {app}",
 )
-"""They make the schema: the table with its version and the role of all tenants, the tenants, the
-tables of which a role sees its tenant's rows alone, and the role of programs."""
+"""Statements that create the schema: the table ``versions``, the roles of tenants and programs, the
+table ``tenants``, and the tables with row-level security."""
 VERSION = 1
 
 
 def _value(db: Connection, sql: str, *values: object) -> Any:
-    """Return the one value that a query finds; None without a row."""
+    """Return the first column of a query's only row; None without a row."""
     row = db.execute(sql, values or None).fetchone()
     return None if row is None else row[0]
 
 
 def found_version(db: Connection) -> int:
-    """Return the version of the schema; 0: it is not there."""
+    """Return the version of the schema; 0: the database has none."""
     if _value(db, "SELECT to_regclass($1) IS NULL", f"{SCHEMA}.versions"):
         return 0
     return int(_value(db, f"SELECT max(version) FROM {SCHEMA}.versions"))
 
 
 def group_role(db: Connection) -> str:
-    """Return the role of which all tenants' roles are members, and whose name begins theirs."""
+    """Return the role of which all tenants' roles are members; their names begin with its name."""
     return str(_value(db, f"SELECT role FROM {SCHEMA}.versions"))
 
 
 def program_role(group: str) -> str:
-    """Return the role of which programs' roles are members, given that of the tenants' roles."""
+    """Return the group role of programs, given that of tenants (``group_role``)."""
     return group.replace("_", "_app_")
 
 
@@ -232,11 +234,11 @@ def grant(db: Connection, role: str) -> str:
     """Let a role use the schema: find and make tenants, read and write the rows of each.
 
     Args:
-        db: of the schema's owner.
-        role: an existing one, of a program.
+        db: connection of the schema's owner.
+        role: existing role of a program.
 
     Returns:
-        The statement that grants this.
+        The GRANT statement.
     """
     quoted = role.replace('"', '""')
     statement = f'GRANT {program_role(group_role(db))} TO "{quoted}"'
@@ -245,12 +247,12 @@ def grant(db: Connection, role: str) -> str:
 
 
 def make(db: Connection) -> None:
-    """Make the schema, unless it is there.
+    """Make the schema, unless it exists.
 
     Args:
-        db: of a role that may create schemas and roles, outside of a transaction.
+        db: connection of a role that may create schemas and roles, outside of a transaction.
     """
-    if found_version(db):  # also a role that may change nothing learns so
+    if found_version(db):  # a role without the right to change it may look
         return
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,))
@@ -279,7 +281,7 @@ def drop(db: Connection) -> None:
 
 
 def find_tenant(db: Connection, name: str) -> str | None:
-    """Return the role of a tenant; None: there is none of this name."""
+    """Return the role of a tenant; None: no tenant has this name."""
     found = _value(db, f"SELECT id FROM {SCHEMA}.tenants WHERE name = $1", name)
     return None if found is None else f"{group_role(db)}_{found}"
 
@@ -293,12 +295,12 @@ def find_current(db: Connection, name: str) -> str | None:
 
 
 def make_tenant(db: Connection, name: str) -> str:
-    """Make a tenant, if it is not there, and return its role.
+    """Make a tenant, unless it exists, and return its role.
 
     Args:
-        db: of a role that may, see ``grant``, or of the schema's owner, if it may create roles;
-            outside of a transaction.
-        name: of the tenant.
+        db: connection, outside of a transaction, of a role with this right (``grant``), or of the
+            schema's owner if it may create roles.
+        name: name of the tenant.
     """
     with db.transaction():
         tenant = _value(db, f"SELECT {SCHEMA}.make_tenant($1)", name)
@@ -314,7 +316,7 @@ def make_tenant(db: Connection, name: str) -> str:
 
 
 def drop_tenant(db: Connection, name: str) -> bool:
-    """Delete a tenant with all its rows and its role; return whether it was there."""
+    """Delete a tenant with all its rows and its role; return whether it existed."""
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,))
         role = find_tenant(db, name)
@@ -323,10 +325,10 @@ def drop_tenant(db: Connection, name: str) -> bool:
         tenant = int(role.rpartition("_")[2])
         db.execute(f"DELETE FROM {SCHEMA}.tenants WHERE id = $1", (tenant,))
         with _acting_as(db, role):
-            # waits for those who write; who comes later finds neither revision nor role
+            # waits for writers; a later writer finds neither revision nor role
             db.execute(f"SELECT 1 FROM {SCHEMA}.meta WHERE name = 'revision' FOR UPDATE")
             for table in TABLES:
-                if table == "conversations":  # these are written without the revision
+                if table == "conversations":  # written without a lock of the revision
                     db.execute(f"LOCK TABLE {SCHEMA}.{table} IN EXCLUSIVE MODE")
                 db.execute(f"DELETE FROM {SCHEMA}.{table} WHERE tenant = $1", (tenant,))
         db.execute(f"DROP ROLE {role}")
@@ -335,7 +337,7 @@ def drop_tenant(db: Connection, name: str) -> bool:
 
 @contextmanager
 def _acting_as(db: Connection, role: str) -> Iterator[None]:
-    """Take the role of a tenant, the only one that sees its rows, within a transaction."""
+    """Act as a tenant's role, which alone sees the tenant's rows, within a transaction."""
     db.execute(f"SET LOCAL ROLE {role}")
     yield
     db.execute("RESET ROLE")

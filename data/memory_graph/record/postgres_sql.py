@@ -24,9 +24,9 @@ class Statement(NamedTuple):
     """A statement of PostgreSQL.
 
     Args:
-        sql: with $1, $2, ... for values.
-        order: place or name of each value in what SQLite would get.
-        lists: numbers of the values that are JSON lists of numbers.
+        sql: text of the statement, with $1, $2, ... for values.
+        order: for each value, its index or name among the parameters of the SQLite statement.
+        lists: indices of the values that are JSON lists of numbers.
     """
 
     sql: str
@@ -36,13 +36,13 @@ class Statement(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def translate(sql: str) -> Statement:
-    """Return the statement that does in PostgreSQL what this one does in SQLite."""
+    """Translate a statement of the record to PostgreSQL."""
     order: list[int | str] = []
     lists: set[int] = set()
     last = -1
 
     def number(given: str) -> int:
-        """Return the number of a value, from 1: "?" is the next, "?2" the second."""
+        """Return the number, from 1, of a parameter: "?" is the next one, "?2" the second."""
         nonlocal last
         last = int(given[1:]) - 1 if given[1:] else last + 1
         return of(last)
@@ -70,7 +70,7 @@ def translate(sql: str) -> Statement:
 
 
 def values_of(statement: Statement, given: Values) -> list[Any]:
-    """Return the values of a translated statement in its order."""
+    """Return the parameters of a statement in the order of its translation."""
     if isinstance(given, Mapping):
         return [given[key] for key in statement.order]  # type: ignore[index]
     values = [given[key] for key in statement.order]  # type: ignore[index]

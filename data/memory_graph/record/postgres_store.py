@@ -33,8 +33,8 @@ with extra("postgres", "memory graphs in PostgreSQL need"):
 
 LOST = "the connection to the server was lost"
 OWNER = (
-    "the schema's owner makes it, drops tenants, and by `turngraph memory schema"
-    " --grant ROLE` lets a role do all else"
+    "the schema's owner makes it, drops tenants, and grants a role everything else by"
+    " `turngraph memory schema --grant ROLE`"
 )
 REASONS: Mapping[str, str] = {
     "55P03": "another process is writing to it",
@@ -51,25 +51,24 @@ REASONS: Mapping[str, str] = {
     "22P05": "JSON in it has a NUL character, which PostgreSQL cannot read",
 }
 """Errors of the server, by SQLSTATE."""
-AGAIN = {"40001": "two writes met", "40P01": "two writes waited for each other"}
+AGAIN = {"40001": "two writes conflicted", "40P01": "two writes waited for each other"}
 """Errors after which the same transaction may be tried again."""
 
 
 class PostgresStore(Store):
     """Open record of a tenant in PostgreSQL.
 
-    Readers see the last commit while others write; a tenant has one writer at a time, and others
-    wait for it. Derived files are in the user's cache folder, which need not be that of another
-    process.
+    Readers see the last commit while others write. A tenant has one writer at a time, and other
+    writers wait. Derived files are in the user's cache folder; another machine or user has its own.
 
     Args:
-        url: ``postgresql://user:password@host/database?tenant=anna``, with other parameters of
-            libpq and ``pool_size``, the most connections of this process.
+        url: ``postgresql://user:password@host/database?tenant=anna``, and optionally parameters of
+            libpq, and ``pool_size``, the maximum number of connections of this process.
         read_only: allow no write; the tenant must exist.
         wait: seconds to wait for another writer of the tenant, and for a connection.
 
     Raises:
-        UserError: the URL is none, the server does not reply or refuses, its schema has another
+        UserError: the URL is invalid, the server does not reply or refuses, its schema has another
             version, or there is no such tenant (``read_only``).
     """
 
@@ -89,20 +88,20 @@ class PostgresStore(Store):
         self.derived = cache_folder() / "memories" / place
 
     def _known_role(self, conninfo: str, size: int) -> str | None:
-        """Return the role of the tenant by a connection at hand; None without one."""
+        """Return the role of the tenant by a connection of an open pool; None if there is none."""
         if not is_pooled(conninfo, size):
             return None
         pool = pool_of(conninfo, size)
         try:
             with pool.connection(self.wait) as db:
                 return postgres_schema.find_current(db, self.tenant)
-        except psycopg.Error as error:  # told by the connection that is then made
+        except psycopg.Error as error:  # the new connection that follows reports it
             if isinstance(error, PoolTimeout) and pool.get_stats()["pool_size"] >= size:
                 raise  # all are in use
         return None
 
     def _role(self, conninfo: str) -> str:
-        """Return the role of the tenant, which is made if need be."""
+        """Return the role of the tenant; make the schema and the tenant if they are missing."""
         with _connected(conninfo, str(self)) as db:
             if postgres_schema.found_version(db) == 0 and not self.read_only:
                 postgres_schema.make(db)
@@ -113,7 +112,7 @@ class PostgresStore(Store):
             return role or postgres_schema.make_tenant(db, self.tenant)
 
     def __str__(self) -> str:
-        """Return what messages call the graph: never a password."""
+        """Return the graph's name in messages, without a password."""
         return self.shown
 
     @property
@@ -126,10 +125,10 @@ class PostgresStore(Store):
         return []
 
     def release(self) -> None:
-        """Do nothing: between transactions it holds no connection."""
+        """Do nothing: between transactions the store holds no connection."""
 
     def close(self) -> None:
-        """End what is open; the connections stay in the pool of the process."""
+        """End an open transaction; the connections stay in the pool of the process."""
         self.db.close()
 
     def _begin(self, writing: bool) -> None:
@@ -141,7 +140,7 @@ class PostgresStore(Store):
         except psycopg.OperationalError as error:
             if error.sqlstate is None or error.sqlstate.startswith("57P"):  # it shuts down
                 raise Unavailable(
-                    f"{self}: {LOST} while a write was committed; it may be kept or not"
+                    f"{self}: {LOST} during a commit; the write may be committed or not"
                 ) from None
             raise
 
@@ -149,7 +148,7 @@ class PostgresStore(Store):
         self.postgres.roll_back()
 
     def _refuse_replaced(self) -> None:
-        """Do nothing: a database has no name that another could take meanwhile."""
+        """Do nothing: a database is not replaced like a file."""
 
     def damages(self) -> list[str]:
         """Return nothing: the server checks its files."""
@@ -186,22 +185,23 @@ def require_version(db: Connection, name: str) -> None:
 
 
 def _reason(error: psycopg.Error) -> str | None:
-    """Return what an error means to a user; None: it is one of this program.
+    """Return an error's meaning for the user; None: it is a mistake of this program.
 
-    The server's own message is shown only where it cannot hold a value.
+
+    The server's own message is shown only if it cannot contain a remembered value.
     """
     state = error.sqlstate or ""
     if state in REASONS:
         return REASONS[state]
-    if state == "42501":  # names what it refuses, never a value
+    if state == "42501":  # the message names the refused object, never a value
         return f"the server refuses: {printable(error.diag.message_primary or '')}; {OWNER}"
-    if state == "2BP01":  # names a role
+    if state == "2BP01":  # the message names a role
         said = printable(error.diag.message_primary or "")
         return f"the server refuses: {said}; revoke what it was granted, or `DROP OWNED BY` it"
     if state in AGAIN:
         return f"{AGAIN[state]}, and the server undid one"
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
-        return "a text has a NUL character, which PostgreSQL cannot keep"
+        return "a text has a NUL character, which PostgreSQL cannot store"
     if isinstance(error, PoolTimeout):
         return "no connection to the server was free, or could be made"
     if isinstance(error, psycopg.DataError | psycopg.IntegrityError):
@@ -210,7 +210,7 @@ def _reason(error: psycopg.Error) -> str | None:
 
 
 def _connected(conninfo: str, name: str) -> Connection:
-    """Connect, or say why not: only what a server says is shown, as libpq quotes wrong values."""
+    """Connect, or raise an error with the server's reason: libpq's own may quote a password."""
     try:
         return connect(conninfo)
     except psycopg.OperationalError as error:
@@ -220,10 +220,10 @@ def _connected(conninfo: str, name: str) -> Connection:
 
 
 def parse(url: str) -> tuple[str, dict[str, str]]:
-    """Return the connection string of a URL, and the parameters that are this program's.
+    """Return the connection string of a URL, and its parameters ``tenant`` and ``pool_size``.
 
     Raises:
-        UserError: it is no URL of PostgreSQL.
+        UserError: it is not a URL of PostgreSQL, or ``pool_size`` is not a number above 0.
     """
     base, values = parse_query(url)
     own = {name: value for name, value in values if name in ("tenant", "pool_size")}
@@ -245,7 +245,7 @@ def _address(conninfo: str) -> str:
 
 @contextmanager
 def administering(url: str) -> Iterator[Connection]:
-    """Open a connection with which the schema and the tenants are changed.
+    """Open a connection for changing the schema and the tenants.
 
     Raises:
         UserError: the server does not reply or refuses.
@@ -253,7 +253,7 @@ def administering(url: str) -> Iterator[Connection]:
     conninfo, _ = parse(url)
     try:
         with _connected(conninfo, shown(url)) as db:
-            db.execute("SET statement_timeout = 0")  # to delete a large tenant takes long
+            db.execute("SET statement_timeout = 0")  # deleting a large tenant takes long
             yield db
     except psycopg.Error as error:
         reason = _reason(error)

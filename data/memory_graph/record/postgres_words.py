@@ -1,7 +1,9 @@
-"""Word indexes of a record in PostgreSQL: rows of words, ranked by BM25 as SQLite's FTS5 does.
+"""Word indexes of a record in PostgreSQL: tables of words, ranked by BM25 as in SQLite's FTS5.
 
-The server's full-text search is not used: it ranks otherwise than a file does, and under row-level
-security no index serves it, as its operators may leak (``LEAKPROOF``).
+
+The server's full-text search is not used: its ranking differs from SQLite's, and under row-level
+
+security PostgreSQL uses no index for it, since its operators are not ``LEAKPROOF``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from turngraph.data.memory_graph.record.facts import INDEXED, index_words, index
 
 K1, B = 1.2, 0.75
 LONGEST = 200
-"""Longest word that an index has whole, in characters: a key of an index has 2,704 bytes."""
+"""Longest word, in characters, that is indexed whole: an index key has at most 2,704 bytes."""
 IDS = {"fact_words": "fact", "name_words": "alias"}
 _ADD = {
     "fact_words": "INSERT INTO fact_words (word, fact, count, length, type) SELECT * FROM"
@@ -92,7 +94,7 @@ class PostgresWords:
         self.db.run(sql, [[f"{table} rows", f"{table} words"]])
 
     def prepare(self) -> None:
-        """Do nothing: the tables are there."""
+        """Do nothing: the tables need no preparation."""
 
     def facts(self, phrase: str) -> np.ndarray:
         """Return the keys of the facts that contain a phrase, int64."""
@@ -113,7 +115,7 @@ class PostgresWords:
         return int(next(iter(self.db.run(sql, [_clipped(word)])))[0])
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of facts and of all their words."""
+        """Return the number of facts, and the number of words in all facts together."""
         return self._sizes("fact_words")
 
     def _sizes(self, table: str) -> tuple[int, int]:
@@ -121,14 +123,14 @@ class PostgresWords:
         return found[f"{table} rows"], found[f"{table} words"]
 
     def best_nodes(self, words: Sequence[str], type: int, limit: int) -> list[tuple[int, float]]:
-        """Return theses or episodes with one of some words, best first, and their BM25."""
+        """Return nodes of a type that contain any of the words, best first, with their BM25."""
         weights = self._weights("fact_words", words)
         if weights is None:
             return []
         return [tuple(row) for row in self.db.run(_BEST_NODES, [*weights, type, limit])]
 
     def best_names(self, words: Sequence[str], limit: int) -> list[int]:
-        """Return the object of each name with one of some words, best first by BM25."""
+        """Return the objects of names that contain any of the words, best first by BM25."""
         weights = self._weights("name_words", words)
         if weights is None:
             return []
@@ -137,19 +139,19 @@ class PostgresWords:
     def _weights(
         self, table: str, words: Sequence[str]
     ) -> tuple[list[str], list[float], float] | None:
-        """Return words that are there, the weight of each, and the mean length of a text."""
+        """Return those words that are indexed, their idf, and the mean length of a text."""
         wanted = [_clipped(word) for word in dict.fromkeys(words)]
         rows, total = self._sizes(table)
         sql = f"SELECT word, count(*) FROM {table} WHERE word = ANY($1::text[]) GROUP BY word"
         found = dict(self.db.run(sql, [wanted])) if wanted and rows else {}
         if not found:
             return None
-        # as FTS5 weighs: a word of more than half of the texts counts next to nothing
+        # as in FTS5, a word in more than half of the texts has hardly any weight
         weights = [max(math.log((rows - n + 0.5) / (n + 0.5)), 1e-6) for n in found.values()]
         return list(found), weights, total / rows
 
     def spelled(self, phrase: str, name: str) -> list[tuple[int, int]]:
-        """Return id and type of the theses and episodes with the words of a name, spelled so."""
+        """Return id and type of the theses and episodes that contain a name in this spelling."""
         keys = self.facts(phrase)
         nodes = (keys[keys % 2 == 0] // 2).tolist()
         sql = f"""SELECT id, type FROM nodes WHERE id = ANY($1::bigint[])
@@ -157,7 +159,7 @@ class PostgresWords:
         return [tuple(row) for row in self.db.run(sql, [nodes, name])]
 
     def is_right(self, table: str) -> bool:
-        """Return whether an index has the words of the record, each as often as it is there."""
+        """Return whether an index agrees with the texts of the record."""
         there = self.db.scan(f"SELECT word, {IDS[table]}, count, length FROM {table}")
         found = sum(hash(tuple(row)) for row in there)
         texts = ((row_id, index_words(text)) for row_id, text in self.db.scan(INDEXED[table]))
@@ -169,7 +171,7 @@ class PostgresWords:
 
 
 def counted(rows: Sequence[tuple[int, str]]) -> Iterator[tuple[str, int, int, int]]:
-    """Yield each word of each text with the row's id, how often it is there, and the length."""
+    """Yield (word, row id, count of the word, length of the text) for each distinct word."""
     for row_id, text in rows:
         words = text.split()
         for word, num in Counter(map(_clipped, words)).items():
@@ -177,7 +179,7 @@ def counted(rows: Sequence[tuple[int, str]]) -> Iterator[tuple[str, int, int, in
 
 
 def _clipped(word: str) -> str:
-    """Return a word that an index can have: the begin of a very long one, and its hash."""
+    """Return a word as it is indexed: a very long one is cut and followed by its hash."""
     if len(word) <= LONGEST:
         return word
     return f"{word[:LONGEST]}{blake2b(word.encode(), digest_size=16).hexdigest()}"

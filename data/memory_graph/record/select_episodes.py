@@ -1,4 +1,4 @@
-"""Selection of the episodes to delete."""
+"""Selects the episodes of a source, an origin or an object."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def episodes_of_origins(db: Database, origins: Iterable[str]) -> list[int]:
 def episodes_of_entity(db: Database, node: int) -> list[int]:
     """Return the episodes that mention an object, oldest first.
 
-    These are the episodes joined to it; those with one of its names, in that spelling and as whole
-    words, in their text or in a thesis; and those whose speaker has its name. A name that other
-    objects have too counts only in episodes joined to the object.
+    These are the episodes with an edge to the object; those with one of its names, in that spelling
+    and as whole words, in their text or in a thesis; and those whose speaker has its name. A name
+    that another object has, too, is searched in no other episodes.
     """
     sql = f"SELECT target FROM edges WHERE source = ? AND type = {EPISODIC_EDGE}"
     found = {target for (target,) in db.execute(sql, (node,))}

@@ -1,4 +1,4 @@
-"""The person who "I" is: the words for oneself, and the speaker of a graph."""
+"""Resolves "I": words of the first person, and the speaker of a graph."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def of_oneself(text: str) -> bool:
 
 
 def speaker_of(db: Database) -> str | None:
-    """Return who "I" is in a question: a chat's user, else the one speaker of all episodes.
+    """Return the name for "I" in a question: a chat's user, else the only speaker of all episodes.
 
-    None: nobody has spoken, or several have.
+
+    None is returned if no episode has a speaker, or if there are several speakers.
     """
     if db.execute(_USER, (USER,)).fetchone():
         return USER

@@ -1,4 +1,4 @@
-"""SQLite as the database of a record: the SQL that PostgreSQL does not share."""
+"""Record in SQLite: a connection, and the operations that differ from PostgreSQL's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHERE fact_words MATCH ? AND instr(CAST(n.text AS BLOB), CAST(? AS BLOB))"""
 
 
 RULES = {
-    "no number of the last write": (
+    "missing or invalid number of the last write": (
         "SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name = 'revision'"
         f" AND typeof(value) = 'integer' AND value < {1 << 62}"
         " AND value >= (SELECT ifnull(max(revision), 0) FROM stamps))"
@@ -55,15 +55,15 @@ class SqliteDatabase(sqlite3.Connection):
         return SqliteWords(self)
 
     def scan(self, sql: str, parameters: Values = (), /) -> sqlite3.Cursor:
-        """Run a query of very many rows, which are read while they are used."""
+        """Run a query whose many rows are streamed instead of being read at once."""
         return self.execute(sql, parameters)
 
     def as_json(self, text: str) -> str:
-        """Return the text: SQLite reads all JSON that Python writes."""
+        """Return the text unchanged: SQLite reads all JSON that Python writes."""
         return text
 
     def rules(self) -> Mapping[str, str]:
-        """Return the rules between the rows; see ``integrity.make_rules``."""
+        """Return the integrity rules; see ``integrity.make_rules``."""
         return RULES
 
     def version(self) -> int:
@@ -71,11 +71,11 @@ class SqliteDatabase(sqlite3.Connection):
         return int(self.execute("PRAGMA user_version").fetchone()[0])
 
     def last_ids(self) -> dict[str, int]:
-        """Return the last id that each table gave."""
+        """Return the last id that was assigned in each table."""
         return dict(self.execute("SELECT name, seq FROM sqlite_sequence"))
 
     def set_last_ids(self, last: Mapping[str, int]) -> None:
-        """Do nothing: SQLite notes the ids of the rows that are written."""
+        """Do nothing: SQLite itself keeps the last id of each table."""
 
     def reindex(self) -> None:
         """Rebuild the indexes of the tables."""
@@ -114,7 +114,7 @@ class SqliteDatabase(sqlite3.Connection):
 
 
 class SqliteWords:
-    """The word indexes in FTS5, which keep no texts; see ``database.Words``.
+    """The word indexes in FTS5, without copies of the texts; see ``database.Words``.
 
     Args:
         db: the record.
@@ -124,7 +124,7 @@ class SqliteWords:
         self.db = db
 
     def add(self, table: str, rows: Sequence[tuple[int, str]]) -> None:
-        """Add rows in the order of their ids: at each step back FTS5 makes another segment."""
+        """Add rows in the order of their ids: FTS5 starts a new segment at each smaller id."""
         self.db.executemany(f"INSERT INTO {table} (rowid, words) VALUES (?, ?)", sorted(rows))
 
     def remove(self, table: str, rows: Sequence[tuple[int, str]]) -> None:
@@ -137,7 +137,7 @@ class SqliteWords:
         self.db.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
 
     def prepare(self) -> None:
-        """Make the table of words, which a transaction would drop at its end."""
+        """Create a temporary table, before a transaction, whose rollback would drop it."""
         self.db.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS temp.fact_terms"
             " USING fts5vocab(main, fact_words, row)"
@@ -145,7 +145,7 @@ class SqliteWords:
 
     def facts(self, phrase: str) -> np.ndarray:
         """Return the keys of the facts that contain a phrase, int64."""
-        import numpy as np  # which takes longer to load than a command that only writes
+        import numpy as np  # slow to import, and not needed by commands that only write
 
         # a text of a hundred thousand numbers is read three times faster than as many rows
         sql = "SELECT group_concat(rowid) FROM fact_words WHERE fact_words MATCH ?"
@@ -158,28 +158,28 @@ class SqliteWords:
         return row[0] if row else 0
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of facts and of all their words, as FTS5's averages record has them."""
+        """Return the number of facts and of words in all facts, from FTS5's averages record."""
         row = self.db.execute("SELECT block FROM fact_words_data WHERE id = 1").fetchone()
         numbers = _varints(row[0]) if row else []
         return (numbers[0], numbers[1]) if len(numbers) > 1 else (0, 0)
 
     def best_nodes(self, words: Sequence[str], type: int, limit: int) -> list[tuple[int, float]]:
-        """Return theses or episodes with one of some words, best first, and their BM25."""
+        """Return nodes of a type that contain any of the words, best first, with their BM25."""
         return self.db.execute(_BEST_NODES, (match_any(words) or '""', type, limit)).fetchall()
 
     def best_names(self, words: Sequence[str], limit: int) -> list[int]:
-        """Return the object of each name with one of some words, best first by BM25."""
+        """Return the objects of names that contain any of the words, best first by BM25."""
         if not words:
             return []
         rows = self.db.execute(_BEST_NAMES, (match_any(words), limit))
         return [node for (node,) in rows]
 
     def spelled(self, phrase: str, name: str) -> list[tuple[int, int]]:
-        """Return id and type of the theses and episodes with the words of a name, spelled so."""
+        """Return id and type of the theses and episodes that contain a name in this spelling."""
         return self.db.execute(_SPELLED, (quoted(phrase), name)).fetchall()
 
     def is_right(self, table: str) -> bool:
-        """Compare a hash of every word position in an index with that of the record."""
+        """Return whether an index agrees with the record, by hashes of all word positions."""
         self.db.execute(
             f"CREATE VIRTUAL TABLE temp.positions USING fts5vocab (main, {table}, instance)"
         )
@@ -198,7 +198,7 @@ def _positions(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, byt
 
 
 def match_any(terms: Iterable[str]) -> str:
-    """Return an FTS5 query for texts that have one of some words; "" without a word."""
+    """Return an FTS5 query for texts that contain any of the words; "" without words."""
     return " OR ".join(quoted(term) for term in dict.fromkeys(terms))
 
 

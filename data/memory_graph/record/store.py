@@ -30,13 +30,13 @@ from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
 
 WAIT_SECONDS = 30.0
 MAX_LISTED = 20
-"""Maximum damages that SQLite's own check lists."""
+"""Maximum number of damages that SQLite's own check lists."""
 CACHE_KIB = 160 * 1024
-"""Size of SQLite's page cache: it holds the 20,000 pages (80 MiB) that a batch changes in a graph
-of a million names, beside the pages that it reads."""
+"""Size of SQLite's page cache: room for the 20,000 pages (80 MiB) that a batch changes in a graph
+of a million names, and for the pages that the batch reads."""
 CHECKPOINT_PAGES = 4096
-"""Pages of the -wal before a checkpoint, 16 MiB: a page that many batches change is written back
-once."""
+"""Number of pages (16 MiB) in the -wal file before a checkpoint, so that a page changed by many
+batches is written back once."""
 OUTSIDE = {
     sqlite3.SQLITE_BUSY: "another process is writing to it",
     sqlite3.SQLITE_NOTADB: "not a memory graph: no SQLite database",
@@ -47,17 +47,17 @@ OUTSIDE = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened",
     sqlite3.SQLITE_TOOBIG: "a text is too long (a database holds up to 1 GB each)",
 }
-"""Errors of the file or the machine, by SQLite's code."""
+"""Messages for errors of the file or the machine, by SQLite's error code."""
 
 
 ATTEMPTS = 5
-"""How often a write is tried that a server undoes."""
+"""Number of attempts at a write that the server undoes."""
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
 class Undone(Unavailable):
-    """The server undid a write because of another one; it can be tried again as it was."""
+    """The server undid a write that conflicted with another; the write can be tried again."""
 
 
 class TenantGone(Unavailable):
@@ -65,7 +65,7 @@ class TenantGone(Unavailable):
 
 
 def tried_again(write: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a function that is one write: it is called again when the server undoes it."""
+    """Decorate a function that is one write: it is called again if the server undoes the write."""
 
     @wraps(write)
     def attempts(*args: Parameters.args, **named: Parameters.kwargs) -> Result:
@@ -85,24 +85,24 @@ class Store:
     mapped into memory: truncating a mapped file kills the process.
 
     Args:
-        path: of the database; a missing one is created, readable by its owner only. ":memory:"
-            keeps it in memory.
+        path: path of the database; a missing file is created, readable by its owner only.
+            ":memory:" keeps the database in memory.
         read_only: allow no write; the file must exist.
-        wait: seconds to wait for another process's write.
+        wait: seconds to wait while another process writes.
 
     Raises:
-        UserError: the file is missing (``read_only``), damaged, no memory graph, of a newer
-            schema, or not readable.
+        UserError: the file is missing (``read_only``), damaged, not a memory graph, of another
+            schema version, or not readable.
     """
 
     db: Database
     sqlite: SqliteDatabase
-    """The same as ``db``, of a record in SQLite."""
+    """The connection ``db``, if the record is in SQLite."""
     path: Path
     derived: Path
     """Folder of the derived files."""
     is_file = True
-    """Whether the record is a file or in memory, where deleted rows have to be purged."""
+    """Whether the record is in SQLite (a file or memory), where deleted rows must be purged."""
 
     def __init__(
         self, path: str | Path, read_only: bool = False, wait: float = WAIT_SECONDS
@@ -119,7 +119,7 @@ class Store:
                 pass
 
     def __str__(self) -> str:
-        """Return what messages call the graph."""
+        """Return the graph's name in messages."""
         return str(self.path)
 
     @property
@@ -128,11 +128,11 @@ class Store:
         return self.path.name
 
     def files(self) -> list[Path]:
-        """Return the files of the record, of which some may not be there."""
+        """Return the files of the record; some may not exist."""
         return [self.path, *(self.path.with_name(f"{self.path.name}{e}") for e in ("-wal", "-shm"))]
 
     def _opened(self) -> bool:
-        """Open the file; return False if ``restore`` has replaced it while this waited for it."""
+        """Open the file; return False if ``restore`` replaced it while this process waited."""
         self._file = None if self.in_memory else os.stat(self.absolute)
         self.sqlite = self.db = self._connect()
         try:
@@ -148,7 +148,7 @@ class Store:
         return True
 
     def _is_replaced(self) -> bool:
-        """Return whether another file has the name of the one that was opened, or none has."""
+        """Return whether the path now leads to another file than the opened one, or to none."""
         try:
             there = self._file is None or os.path.samestat(self._file, os.stat(self.absolute))
         except FileNotFoundError:
@@ -156,10 +156,12 @@ class Store:
         return not there
 
     def _refuse_replaced(self) -> None:
-        """Refuse a file whose name another one has: SQLite would read the other one's -wal.
+        """Raise an error if the file was replaced: SQLite would read the new file's -wal.
+
 
         An idle reader of a graph that is not in WAL mode, as after a restoration, holds no lock
-        that would keep it from being replaced.
+
+        that would prevent the replacement.
         """
         if self._is_replaced():
             raise Unavailable(
@@ -190,7 +192,7 @@ class Store:
         finally:
             self.db.execute("ROLLBACK")
         if application != schema.APPLICATION_ID and (tables or application):
-            raise Unavailable(f"{self.path}: not a memory graph: a database of something else")
+            raise Unavailable(f"{self.path}: not a memory graph: another program's database")
         found = version if tables else None
         if found not in (None, schema.SCHEMA_VERSION):
             raise Unavailable(
@@ -203,7 +205,7 @@ class Store:
             self._make()
 
     def _use_wal(self) -> None:
-        """Switch a new graph or a backup to WAL mode; SQLite itself does not wait here."""
+        """Switch a new graph or a backup to WAL mode, and wait for a lock, as SQLite does not."""
         until = time.monotonic() + self.wait
         while True:
             try:
@@ -284,7 +286,7 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[int]:
-        """Run reads of one revision, and yield it; inside a transaction they are part of it."""
+        """Run a read transaction, or join the open one, and yield the revision that it reads."""
         with self.clear_errors():
             if self.db.in_transaction:
                 yield self.revision
@@ -292,7 +294,7 @@ class Store:
             self._begin(writing=False)
             try:
                 revision = self.revision
-                self._refuse_replaced()  # from here on it is locked
+                self._refuse_replaced()  # from here on the file is locked
                 yield revision
             finally:
                 self._roll_back()
@@ -321,12 +323,12 @@ class Store:
             raise Damaged(f"{self.path}: {RECOVER}") from None
 
     def damages(self) -> list[str]:
-        """Return what SQLite finds damaged in the file; inside a read."""
+        """Return the damages that SQLite finds in the file, in a read transaction."""
         rows = [row for (row,) in self.db.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
         return [] if rows == ["ok"] else [f"damaged file: {printable(row)}" for row in rows]
 
     def facts(self, keys: Iterable[int]) -> list[Fact]:
-        """Return the facts of these keys in order.
+        """Return the facts with these keys, in order.
 
         Raises:
             KeyError: a fact is missing.
@@ -344,7 +346,7 @@ class Store:
 def _prepare_file(path: Path, read_only: bool) -> None:
     """Create a missing or empty file for its owner only.
 
-    SQLite copies its permissions to -wal and -shm.
+    SQLite copies the file's permissions to -wal and -shm.
     """
     if path.is_dir():
         raise Unavailable(f"{path}: a folder, not a memory graph")

@@ -33,25 +33,42 @@ CLOSED_BY = """SELECT s.boundary FROM supersessions s
     JOIN provenance o ON o.fact = s.old JOIN provenance u ON u.fact = ?1 AND u.episode = o.episode
     WHERE s.old % 2 = 1 AND n.start >= t.start AND n.stop <= t.stop
         AND o.start >= u.start AND o.stop <= u.stop"""
-"""Selects when triplets of the second thesis's sentence ended triplets of the first thesis's."""
+"""Selects the times at which triplets in the sentence of thesis ?2 ended those of thesis ?1."""
 
 
 def supersede(db: Database, old: int, new: int, now: str, revision: int) -> list[int]:
     """Close an old fact where a new one begins, and return the keys of the changed facts.
 
-    The boundary is the begin of the new fact: by its text, else when it was said, else now. A new
-    fact without a begin begins at the boundary. If the new fact is older (it begins before the old
-    one; or, where a begin is unknown, it was said before the old one), the old fact closes the new
-    one instead. The old fact does so, too, if it begins after the boundary (a plan). A hypothesis
-    closes nothing, nor does a fact that had ended at the boundary. Theses follow the triplets of
-    their sentences: "Anna moved to Bergen in June", said in July, closes "Anna lives in Paris" in
-    June.
+
+    The boundary is the time at which the new fact begins: the time in its text, else the time at
+
+    which it was said, else ``now``. The old fact ends at the boundary, and a new fact without a
+
+    begin begins there.
+
+
+    The two facts change roles if the new one is older: it begins before the old one, or, if a
+
+    begin is unknown, it was said before. They also change roles if the old fact begins after the
+
+    boundary (a plan). A hypothesis closes nothing, and neither does a fact that has ended at the
+
+    boundary.
+
+
+    A thesis without a time of its own takes the boundary from the triplets of its sentence: "Anna
+
+    moved to Bergen in June", said in July, closes "Anna lives in Paris" in June.
 
     Args:
-        db: inside a write, with the supersessions of the triplets if these are theses.
+        db: the record, in a write transaction; for theses, the supersessions of the triplets in
+            their sentences are already written.
         old, new: fact keys.
         now: ISO time.
-        revision: of the write.
+        revision: revision of the write.
+
+    Returns:
+        [] if nothing is closed.
     """
     begin = None if new & 1 else _begin_of_thesis(db, old, new)
     if not new & 1 and begin is None:
@@ -75,13 +92,13 @@ def supersede(db: Database, old: int, new: int, now: str, revision: int) -> list
 
 
 def _begin_of_thesis(db: Database, old: int, new: int) -> str | None:
-    """Return the latest time at which ``new``'s triplets ended a part of ``old``; None: no part."""
+    """Return the latest time at which ``new``'s triplets ended one of ``old``'s; None: none did."""
     times = [time for (time,) in db.execute(CLOSED_BY, (old, new))]
     return max(times, key=lambda time: (start(time), time), default=None)
 
 
 def _is_before(a: Holds, b: Holds) -> bool:
-    """Return whether fact a is older than fact b, which was remembered earlier."""
+    """Return whether fact a, which was remembered after fact b, is older than b."""
     for one, other in ((a.valid_from, b.valid_from), (a.said, b.said)):
         if one is not None and other is not None and start(one) != start(other):
             return start(one) < start(other)
@@ -89,14 +106,14 @@ def _is_before(a: Holds, b: Holds) -> bool:
 
 
 def _has_ended(times: Holds, boundary: str) -> bool:
-    """Return whether a fact whose begin is unknown ended before a time, which is then no begin."""
+    """Return whether a fact without a begin ended before a boundary, so cannot begin there."""
     if times.valid_from is not None or times.valid_to is None:
         return False
     return start(times.valid_to) <= start(boundary)
 
 
 def _own_end(db: Database, key: int, times: Holds) -> str | None:
-    """Return the end of a fact by its own text."""
+    """Return the end that a fact's own text states."""
     sql = "SELECT old_valid_to FROM supersessions WHERE old = ?"
     row: tuple[str | None] | None = db.execute(sql, (key,)).fetchone()
     return times.valid_to if row is None else row[0]
@@ -109,7 +126,7 @@ def _own_begin(db: Database, key: int, times: Holds) -> str | None:
 
 
 def own_times(db: Database, key: int) -> tuple[str | None, str | None]:
-    """Return begin and end of a fact by its own text, without supersessions."""
+    """Return begin and end that a fact's own text states, without supersessions."""
     times = holds(db, key)
     return _own_begin(db, key, times), _own_end(db, key, times)
 
@@ -136,8 +153,8 @@ def _write(db: Database, key: int, column: str, time: str | None, revision: int)
 def release(db: Database, gone: Iterable[int], revision: int) -> int:
     """Undo the supersessions of deleted facts, and return how many facts are open again.
 
-    A fact that another one closes too stays closed. A fact that began at the end of a deleted one
-    loses its begin, which would reveal the deleted fact.
+    A fact stays closed if another fact also closes it. A fact that got its begin from the end of a
+    deleted fact loses this begin, which would reveal the deleted fact.
     """
     gone = set(gone)
     touched, closed = set(), set()

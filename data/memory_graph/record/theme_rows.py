@@ -1,8 +1,8 @@
-"""Chunks, questions and themes in the record: finds those that are out of date, and reads them.
+"""Reads the chunks, questions and themes of the record, and finds sources with outdated themes.
 
-A chunk is an episode, or a part of a long one. A source's chunks, questions and themes are made
-from its own episodes and facts alone, so only sources that have changed are made anew. A chat's
-questions and answers are no chunks, as they are history and never evidence.
+A chunk is an episode, or a part of a long episode. The chunks, questions and themes of a source
+depend only on the episodes and facts of this source, so only changed sources are processed again. A
+chat's questions and answers are no chunks, as they are history and never evidence.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.meta import read_meta
 
 GROUPED, PROBE = "themes grouped", "themes probe"
-"""Names of two rows of ``meta``. The first one exists while the themes of themes (level 2) are made
-from the themes (level 1) that are stored. The second one holds the vector of a known text, by the
-encoder that made the themes."""
+"""Names of two rows of ``meta``. ``GROUPED`` exists while the stored themes of level 2 are made
+from the stored themes of level 1. ``PROBE`` holds the vector of ``vectors.PROBE`` by the encoder
+that made the themes."""
 EVIDENCE = """coalesce(json_extract(e.properties, '$.kind'), '') NOT IN ('question', 'answer')"""
-"""Condition on episodes that are no history of a chat."""
+"""SQL condition that excludes a chat's questions and answers."""
 _SOURCES = f"""
 SELECT e.source FROM episodes e WHERE {EVIDENCE} GROUP BY e.source
 ORDER BY min(e.node)"""
@@ -70,7 +70,7 @@ class ChunkRow:
 
 @dataclass(frozen=True, slots=True)
 class ThesisRow:
-    """A thesis and a place where an episode says it."""
+    """A thesis and a place (span of an episode) that states it."""
 
     fact: int
     episode: int
@@ -82,7 +82,7 @@ class ThesisRow:
 
 @dataclass(frozen=True, slots=True)
 class QuoteRow:
-    """A quotation: the key of a thesis (or of an episode), and the place that says it."""
+    """A quotation: the key of a thesis (or of an episode), and the quoted place."""
 
     fact: int
     episode: int
@@ -97,11 +97,12 @@ class ThemeRow:
     Args:
         id: its id; 0 before it is written.
         level: 1: its members are chunks; 2: themes of level 1.
-        source: of its chunks, for level 1.
-        eigenvalue: of its vector.
-        members: ids and weights, the heaviest first.
-        quotes: the sentences that say most of it, best first, whenever they hold.
-        summary, maker: what an LM made of the quotes, and its name; None: nothing.
+        source: source of its chunks, for level 1.
+        eigenvalue: eigenvalue of its eigenvector.
+        members: ids and weights, heaviest first.
+        quotes: sentences that represent it best, best first; some may no longer hold.
+        summary, maker: summary of the quotes by a language model, and the model's name; None: no
+            summary.
     """
 
     id: int
@@ -114,15 +115,15 @@ class ThemeRow:
     maker: str | None = None
 
 
-# What is out of date
+# Outdated themes
 
 
 def changed_sources(db: Database, maker: str | None = None) -> list[str | None]:
-    """Return the sources whose themes do not show the record, in the order of their episodes.
+    """Return the sources whose themes are missing or outdated, in the order of their episodes.
 
     Args:
-        db: inside a read.
-        maker: of the questions that are wanted; None: any.
+        db: the record, in a read transaction.
+        maker: maker of the questions with which themes must be made; None: any.
     """
     made: dict[str | None, tuple[int, str]] = {
         source: (revision, by)
@@ -138,13 +139,13 @@ def changed_sources(db: Database, maker: str | None = None) -> list[str | None]:
 
 
 def maker_of_questions(db: Database) -> str | None:
-    """Return who made the questions of the last themes; None: there are no themes."""
+    """Return the maker of the questions of the last themes; None: there are no themes."""
     row = db.execute("SELECT maker FROM themed ORDER BY revision DESC LIMIT 1").fetchone()
     return None if row is None else str(row[0])
 
 
 def makers_in_use(db: Database, likely: str) -> list[str]:
-    """Return who made the questions that are used, inside a read; fast if all are by ``likely``."""
+    """Return the makers of the questions in use; fast if all are by ``likely``."""
     sql = "SELECT DISTINCT maker FROM questions WHERE kept = 1 AND maker != ?"
     found = [maker for (maker,) in db.execute(sql, (likely,))]
     sql = "SELECT 1 FROM questions WHERE kept = 1 AND maker = ? LIMIT 1"
@@ -154,7 +155,7 @@ def makers_in_use(db: Database, likely: str) -> list[str]:
 
 
 def is_grouped(db: Database) -> bool:
-    """Return whether the themes of level 2 show those of level 1."""
+    """Return whether the themes of level 2 are made from the stored themes of level 1."""
     return read_meta(db, GROUPED) is not None
 
 
@@ -167,10 +168,10 @@ def chunks_of(db: Database, source: str | None) -> list[ChunkRow]:
 
 
 def chunk_texts(db: Database, chunks: Iterable[ChunkRow]) -> list[str]:
-    """Return the texts of chunks, in order; those of an episode come together."""
+    """Return the texts of chunks, in order; chunks of an episode must be adjacent."""
     texts = []
     last, text = -1, ""
-    for chunk in chunks:  # SQL's substr ends at a NUL
+    for chunk in chunks:  # not SQL's substr, which ends at a NUL
         if chunk.episode != last:
             last = chunk.episode
             [text] = db.execute("SELECT text FROM nodes WHERE id = ?", (last,)).fetchone()
@@ -179,14 +180,15 @@ def chunk_texts(db: Database, chunks: Iterable[ChunkRow]) -> list[str]:
 
 
 def theses_of(db: Database, source: str | None) -> list[ThesisRow]:
-    """Return the theses of a source, whenever they hold, in the order of their places."""
+    """Return all theses of a source, also closed ones, in the order of their places."""
     return [ThesisRow(*row) for row in db.execute(_THESES, (source,))]
 
 
 def triplets_of(db: Database, source: str | None) -> Iterator[tuple[Any, ...]]:
     """Yield episode, start, stop, subject, relation, object and begin of a source's triplets.
 
-    Names are spelled as that episode spells them, so that its questions show no other episode.
+    Names are spelled as the episode spells them, so that questions about it reveal nothing of other
+    episodes.
     """
     for row in db.execute(_TRIPLETS, (source,)):
         if None not in row[3:6]:
@@ -206,7 +208,8 @@ def questions_of(
 ) -> dict[int, list[tuple[int, str]]]:
     """Return ids and texts of the questions that a maker made for chunks, by chunk.
 
-    A chunk for which it made none has an empty list; one that it has not seen is missing.
+    A chunk for which the maker has no question has an empty list; a chunk that the maker has not
+    processed is missing.
     """
     sql = """SELECT q.chunk, q.id, q.text FROM json_each(?) k JOIN questions q ON q.chunk = k.value
         WHERE q.maker = ? ORDER BY q.chunk, q.id"""
@@ -219,14 +222,14 @@ def questions_of(
 
 
 def kept_questions(db: Database, chunks: Iterable[ChunkRow]) -> list[tuple[int, int]]:
-    """Return id and chunk of the questions with which the themes of these chunks are made."""
+    """Return (id, chunk) of the questions with which the themes of chunks are made."""
     sql = """SELECT q.id, q.chunk FROM json_each(?) k JOIN questions q ON q.chunk = k.value
         WHERE q.kept = 1 ORDER BY q.chunk, q.id"""
     return list(db.execute(sql, (json.dumps([chunk.id for chunk in chunks]),)))
 
 
 def count_blank(db: Database) -> int:
-    """Return the number of texts that have no words, and so no chunks, of sources with themes."""
+    """Return the number of episodes without words, so without chunks, in sources with themes."""
     sql = f"""SELECT count(*) FROM episodes e JOIN themed t ON t.source IS e.source
         WHERE {EVIDENCE} AND NOT EXISTS (SELECT 1 FROM chunks c WHERE c.episode = e.node)"""
     return int(db.execute(sql).fetchone()[0])
@@ -247,10 +250,10 @@ def read_themes(
     """Return themes by falling eigenvalue within each level and source, level 2 first.
 
     Args:
-        db: inside a read.
-        ids: of the themes; None: all.
-        level: only of this one.
-        with_places: False: without members and quotations, which takes far less time.
+        db: the record, in a read transaction.
+        ids: ids of the themes; None: all.
+        level: level of the themes; None: both.
+        with_places: whether to read members and quotations, which takes most of the time.
     """
     wanted = "" if ids is None else "WHERE id IN (SELECT value FROM json_each(?))"
     values = [] if ids is None else [json.dumps(list(ids))]
@@ -280,7 +283,7 @@ def read_themes(
 
 
 def quotes_of(db: Database, themes: Iterable[int]) -> dict[int, tuple[QuoteRow, ...]]:
-    """Return what themes quote, best first, by their ids; inside a read."""
+    """Return the quotations of themes, best first, by theme id."""
     found: dict[int, list[QuoteRow]] = defaultdict(list)
     sql = """SELECT theme, fact, episode, start, stop FROM json_each(?) k
         JOIN theme_quotes ON theme = k.value ORDER BY theme, position"""
@@ -290,16 +293,19 @@ def quotes_of(db: Database, themes: Iterable[int]) -> dict[int, tuple[QuoteRow, 
 
 
 def theme_ids(db: Database, level: int) -> list[int]:
-    """Return the ids of a level's themes in rising order, inside a read."""
+    """Return the ids of a level's themes in rising order."""
     return [
         id_ for (id_,) in db.execute("SELECT id FROM themes WHERE level = ? ORDER BY id", (level,))
     ]
 
 
 def changed_questions(db: Database, since: int) -> Iterator[tuple[int, str]]:
-    """Yield key and text of questions and of parts of texts that were written after a revision.
+    """Yield key and text of questions and of parts of episodes that were written after a revision.
 
-    The key of a question is twice its id; that of a chunk that is a part of a text is one more.
+
+    The key of a question is 2 * its id; the key of a chunk that is a part of an episode is 2 * its
+
+    id + 1.
     """
     sql = "SELECT 2 * id, text FROM questions WHERE revision > ? AND text != ''"
     read = db.scan if since < 0 else db.execute

@@ -1,7 +1,7 @@
-"""Search for a name in every way that it may be written, for what ``forget`` would leave.
+"""Search for other ways of writing a name, in episodes that ``forget`` would leave.
 
-A text and a name are reduced to their letters and digits: without case, accents, compatibility
-forms, white space, punctuation and invisible characters. So "@anna_schmidt", "ANNA-SCHMIDT",
+Texts and names are reduced to letters and digits, without case, accents, compatibility forms, white
+space, punctuation and invisible characters. So "@anna_schmidt", "ANNA-SCHMIDT",
 "An<soft hyphen>na Schmidt" and "anna.schmidt@example.org" are all found by "Anna Schmidt".
 """
 
@@ -19,11 +19,11 @@ from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.normalise import fold
 
 SHORT = 4
-"""Names of fewer letters are found as separate words only: "Al" is in every other text."""
+"""Names of fewer letters must be separate words: the letters "al" are in almost every text."""
 NO_OBJECT = -1
-"""In place of an object's id, where only its name is known."""
+"""Stands for an object's id if only a name is given."""
 MAX_SPANS = 5
-"""Maximum different spans of an episode that are listed."""
+"""Maximum number of different spans of an episode that are listed."""
 _NOT_LETTERS = re.compile(r"[\W_]+")
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
 _ALIKE = str.maketrans("асеорхуіјѕԁһкмтнвοανρτικ", "aceopxyijsdhkmthboavptik")
@@ -41,17 +41,17 @@ UNION ALL SELECT p.episode, e.relation FROM edges e JOIN provenance p ON p.fact 
     WHERE e.type = {SIMPLE}
 UNION ALL SELECT e.target, a.spelling FROM aliases a JOIN edges e ON e.source = a.node
     AND e.type = {EPISODIC_EDGE} WHERE a.node != ?"""
-"""Every text with the episode that goes with it; without the object's own names."""
+"""Selects every text with its episode, except the names of the object itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """Episode in which a name is written otherwise.
+    """Episode in which a name is written in another way.
 
     Args:
-        episode: its id.
-        source: what it belongs to.
-        spans: how the name is written there.
+        episode: node id of the episode.
+        source: source of the episode.
+        spans: the name as the episode writes it.
     """
 
     episode: int
@@ -67,8 +67,8 @@ def wide_mentions(
     Args:
         db: the record.
         node: the object, or ``NO_OBJECT``.
-        names: of it.
-        known: episodes that are known to mention it, which are left out.
+        names: names of the object.
+        known: episodes to leave out, since they are known to mention it.
     """
     wanted = _forms(names)
     left_out = set(known)
@@ -85,7 +85,7 @@ def wide_mentions(
 
 
 def _forms(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the reduced forms of names; of several words also in other orders, with an initial."""
+    """Return the reduced forms of names; also last word first, and initial with last word."""
     found: dict[str, None] = {}
     for name in names:
         words = [word for part in fold(name).split() if (word := _reduced(part))]
@@ -107,7 +107,7 @@ def _reduced_letter(letter: str) -> str:
 
 
 def _spans(text: str, wanted: Sequence[str]) -> Iterator[str]:
-    """Yield how a text writes one of the wanted forms."""
+    """Yield the parts of a text that reduce to one of the wanted forms."""
     for written in dict.fromkeys([text, unquote(text), html.unescape(text), _unescaped(text)]):
         reduced = _reduced(written)
         if any(form in reduced for form in wanted):

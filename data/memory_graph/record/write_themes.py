@@ -1,4 +1,4 @@
-"""Writing and erasing of chunks, questions and themes."""
+"""Writes and erases chunks, questions and themes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ def add_chunks(
     spans: Callable[[str], Sequence[Span]],
     revision: int,
 ) -> int:
-    """Split the episodes of a source that have no chunks, and return how many are blank.
+    """Split those episodes of a source that have no chunks yet, and return the number of blank
+    ones.
 
     Args:
-        db: inside a write.
-        source: of the episodes.
-        spans: splits a text; none: it is blank.
-        revision: of the write.
+        db: the record, in a write transaction.
+        source: source of the episodes.
+        spans: returns the spans of a text's parts; [] for a blank text.
+        revision: revision of the write.
     """
     blank = 0
     for episode, text in db.execute(_EPISODES, (source,)).fetchall():
@@ -52,13 +53,13 @@ def add_chunks(
 def put_questions(
     db: Database, made: Mapping[int, Sequence[str]], maker: str, revision: int
 ) -> None:
-    """Replace the questions that a maker has for chunks; one with the same text keeps its id.
+    """Replace a maker's questions for chunks; a question whose text is unchanged keeps its id.
 
     Args:
-        db: inside a write.
+        db: the record, in a write transaction.
         made: texts by chunk; a chunk that was deleted meanwhile is skipped.
-        maker: who made them.
-        revision: of the write.
+        maker: maker of the questions.
+        revision: revision of the write.
     """
     sql = "SELECT value FROM json_each(?) k JOIN chunks c ON c.id = k.value"
     there = [chunk for (chunk,) in db.execute(sql, (json.dumps(list(made)),))]
@@ -76,14 +77,14 @@ def put_questions(
 
 
 def delete_questions(db: Database, ids: Sequence[int], revision: int) -> None:
-    """Delete questions, and note that their vectors have to go."""
+    """Delete questions, and note them in ``removed`` so that their vectors are dropped."""
     db.executemany("DELETE FROM questions WHERE id = ?", ((id_,) for id_ in ids))
     rows = ((QUESTION, id_, revision) for id_ in ids)
     db.executemany("INSERT INTO removed VALUES (?, ?, ?)", rows)
 
 
 def keep_questions(db: Database, chunks: Iterable[ChunkRow], kept: Iterable[int]) -> None:
-    """Mark the questions that the themes of these chunks are made with, and unmark the others."""
+    """Mark the questions with which the themes of chunks are made, and unmark the others."""
     ids = json.dumps([chunk.id for chunk in chunks])
     sql = (
         "UPDATE questions SET kept = 0 WHERE chunk IN (SELECT value FROM json_each(?)) AND kept = 1"
@@ -99,10 +100,10 @@ def replace_themes(
     themes: Iterable[ThemeRow],
     revision: int,
 ) -> None:
-    """Replace the themes of a source, or with level 2 those of level 2.
+    """Replace the themes of a source, or, for level 2, all themes of level 2.
 
-    With level 1, themes of themes that have a replaced theme go, too: a run that stops here leaves
-    no member that is not there.
+    For level 1, themes of level 2 with a replaced member are deleted, too, so that a run that stops
+    here leaves no reference to a missing theme.
     """
     sql = "SELECT id FROM themes WHERE source IS ? AND level = ?"
     gone = [id_ for (id_,) in db.execute(sql, (source, level))]
@@ -136,20 +137,20 @@ def delete_themes(db: Database, ids: Sequence[int]) -> None:
 
 
 def set_themed(db: Database, source: str | None, revision: int, maker: str) -> None:
-    """Note that a source's themes show a revision; those of level 2 no longer show level 1."""
+    """Note the revision from which a source's themes are made, and that level 2 is outdated."""
     db.execute("DELETE FROM themed WHERE source IS ?", (source,))
     db.execute("INSERT INTO themed VALUES (?, ?, ?)", (source, revision, maker))
     drop_meta(db, GROUPED)
 
 
 def set_grouped(db: Database, revision: int) -> None:
-    """Note that level 2 is made from the themes of level 1, and all themes from a revision."""
+    """Note that level 2 is made from the themes of level 1, and the revision of all themes."""
     db.execute("UPDATE themed SET revision = ?", (revision,))
     write_meta(db, GROUPED, 1)
 
 
 def make_anew(db: Database, probe: str) -> None:
-    """Note the encoder, by its vector of a known text, and that it has made no themes yet."""
+    """Mark all themes as outdated, and note the new encoder by its vector of a known text."""
     db.execute("DELETE FROM themed")
     drop_meta(db, GROUPED)
     write_meta(db, PROBE, probe)
@@ -159,10 +160,16 @@ def make_anew(db: Database, probe: str) -> None:
 
 
 def erase_themes(db: Database, episodes: Sequence[int], revision: int) -> tuple[int, int]:
-    """Delete chunks and questions of deleted episodes, and every theme that rests on them.
+    """Delete chunks and questions of episodes that are about to be deleted, and the themes with
 
-    A theme goes with a member or a quotation; one of level 2 with a theme that is its member. The
-    sources are to be made anew. Call it while the episodes are still there.
+    them.
+
+
+    A theme is deleted with any of its members or quotations, and a theme of level 2 with any
+
+    member theme. The sources of the episodes count as changed. Call this before the episodes are
+
+    deleted.
 
     Returns:
         The number of questions and of themes that were deleted.

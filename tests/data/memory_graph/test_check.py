@@ -41,10 +41,10 @@ BREAKS = {
     "episodic edges that do not join": "DELETE FROM nodes WHERE id = 1",
     "time edges that do not join": "DELETE FROM nodes WHERE type = 3",
     "simple edges without a relation": "UPDATE edges SET relation = NULL WHERE id = 1",
-    "edges that are there twice": "INSERT INTO edges (type, source, target, revision)"
+    "duplicate edges": "INSERT INTO edges (type, source, target, revision)"
     " SELECT type, source, target, 1 FROM edges WHERE type = 2",
-    "episodes without their record": "DELETE FROM episodes WHERE node = 1",
-    "records of no episode": "INSERT INTO episodes (node, extractor) VALUES (2, 'x')",
+    "episodes without their row of fields": "DELETE FROM episodes WHERE node = 1",
+    "rows of episodes without an episode": "INSERT INTO episodes (node, extractor) VALUES (2, 'x')",
     "aliases of no object": "UPDATE aliases SET node = 1 WHERE spelling = 'tea'",
     "objects whose name is not among": "UPDATE nodes SET text = 'coffee' WHERE text = 'tea'",
     "sightings of no alias": "INSERT INTO sightings VALUES (999, 1)",
@@ -58,13 +58,13 @@ BREAKS = {
     "theses that are not joined": "DELETE FROM edges WHERE type = 2 AND source = {thesis}",
     "subjects of triplets that are not joined": "DELETE FROM edges WHERE type = 2 AND source = 2",
     "objects of triplets that are not joined": "DELETE FROM edges WHERE type = 2 AND source = 3",
-    "objects that are not joined to the episodes where": "DELETE FROM edges WHERE type = 2"
+    "objects that are not joined to the episodes that": "DELETE FROM edges WHERE type = 2"
     " AND source = 2",
-    "objects and times that are joined to nothing": "INSERT INTO nodes (type, revision, text)"
+    "objects and times without edges": "INSERT INTO nodes (type, revision, text)"
     " VALUES (0, 1, 'lonely')",
     "texts that are not as they were written": "UPDATE nodes SET text = 'x' WHERE id = {thesis}",
     "aliases that are not as they were": "UPDATE aliases SET spelling = 'x' WHERE id = 1",
-    "nodes with a time that is none": "UPDATE nodes SET said = 'soon' WHERE id = 1",
+    "nodes with an invalid time": "UPDATE nodes SET said = 'soon' WHERE id = 1",
     "edges that end before they begin": "UPDATE edges SET valid_from = '2020', valid_to = '2019'"
     " WHERE id = 1",
     "name_words and what it indexes": "DELETE FROM aliases WHERE id = 1",

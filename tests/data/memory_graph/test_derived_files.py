@@ -163,7 +163,7 @@ def test_a_lock_is_waited_for_and_not_without_end(
         assert (first, second) == (True, False)
     assert now[0] == 7
     [record] = caplog.records  # one message, however long it takes
-    assert "another process is writing to it; waits up to 7 s" in record.getMessage()
+    assert "another process is writing to it; waiting up to 7 s" in record.getMessage()
     with locked(tmp_path, wait=7) as again:
         assert again
 

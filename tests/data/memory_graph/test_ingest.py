@@ -306,7 +306,7 @@ def test_a_wrong_extraction_names_the_extractor_and_no_text(
 
 def test_an_extractor_that_replaces_what_it_was_not_shown_is_told(store: Store) -> None:
     episodes = [Episode("Anna likes Paris"), Episode("Bob likes Rome")]
-    with pytest.raises(ValueError, match="scripted: replaces a fact that was not among the known"):
+    with pytest.raises(ValueError, match=r"scripted: replaces a fact that is not in Update\.known"):
         remember_many(store, Scripted(judge=lambda update: (3,)), episodes)
 
 

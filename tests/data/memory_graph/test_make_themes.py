@@ -280,7 +280,7 @@ WRONG = {
     "field eigenvalue: must be a number": ('"eigenvalue":0', '"eigenvalue":"0'),
     "themes whose members are no chunks": ('"member":1,', '"member":999999,'),
     "questions of no chunk": ('"chunk":1,', '"chunk":999999,'),
-    "quotations that no text says": ('"kind":"quote","theme":1,"position":0,"fact":', None),
+    "quotations that no episode states": ('"kind":"quote","theme":1,"position":0,"fact":', None),
 }
 
 
@@ -332,9 +332,9 @@ BREAKS = {
     " WHERE id = 1",
     "themes of themes whose members are no themes": "UPDATE themes SET level = 2 WHERE id = 1",
     "quotations of no theme": "UPDATE theme_quotes SET theme = 9999 WHERE theme = 1",
-    "quotations that no text says": "UPDATE theme_quotes SET start = start + 1 WHERE theme = 1",
-    "sources that are noted as having themes, and have no texts": "INSERT INTO themed"
-    " VALUES ('x', 1, 'rules')",
+    "quotations that no episode states": "UPDATE theme_quotes SET start = start + 1"
+    " WHERE theme = 1",
+    "sources with themes but without episodes": "INSERT INTO themed VALUES ('x', 1, 'rules')",
 }
 
 

@@ -481,7 +481,7 @@ def test_what_the_server_undoes_is_written_again(
         with pytest.raises(ValueError, match="the server undid one"):
             graph.undo()
         failures[:] = [psycopg.errors.CrashShutdown()]
-        with pytest.raises(ValueError, match="was committed; it may be kept or not"):
+        with pytest.raises(ValueError, match="during a commit; the write may be committed or not"):
             graph.undo()
         failures[:] = [psycopg.errors.DeadlockDetected("undone")]
         assert graph.forget(episode=iter([1])).episodes == 1

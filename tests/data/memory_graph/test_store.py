@@ -132,7 +132,7 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path, path: Path) ->
     with sqlite3.connect(other) as db:
         db.execute("CREATE TABLE bookmarks (url TEXT)")
     before = other.read_bytes()
-    assert "a database of something else" in message(other)
+    assert "another program's database" in message(other)
     assert other.read_bytes() == before
     assert "a folder" in message(tmp_path)
     with pytest.raises(ValueError, match=r"^\.: a folder, not a memory graph"):
