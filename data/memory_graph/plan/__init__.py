@@ -1,5 +1,7 @@
-"""Questions asked in steps, where the answer of one step fills the blank of the next.
+"""Asks questions in steps, where the answer of one step fills a reference in a later one.
 
-A planner makes the plan (``rules_planner.py``, ``model_planner.py``); ``run_plan.py`` asks the
-steps, ``recall_cache.py`` keeps the recalls of equal requests.
+
+A planner makes the plan (``rules_planner.py``, ``model_planner.py``), ``run_plan.py`` runs the
+
+steps, and ``recall_cache.py`` caches recalls.
 """

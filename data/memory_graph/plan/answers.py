@@ -1,4 +1,4 @@
-"""Finds the answers of a step in its facts by rules: names near the question, of the right kind."""
+"""Finds the answers of a step in its facts by rules: names in close facts, of the wanted kind."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from turngraph.data.memory_graph.plan.decompose import wanted_kind
 from turngraph.data.memory_graph.plan.steps import Digest, Found, Searched
 
 NUM_FACTS = 15
-"""Number of a clue's closest facts that are read."""
+"""Number of a clue's closest facts in which answers are searched."""
 NUM_ANSWERS = 8
 ABOUT, KIND, LIKE, LOWER, DIGITS = 0.2, 0.2, 0.6, 0.3, 0.3
-"""Added to the closeness of a fact: if it mentions a name of the step; if a name is of the wanted
-kind; times the cosine of the name to the wanted kind. Subtracted: for a name in lower case; for
-digits."""
+"""Weights of a name's score. Added to the closeness of its fact: ``ABOUT`` if the fact mentions a
+name of the step, ``KIND`` if the name is of the wanted kind, ``LIKE`` times the cosine of the name
+to the wanted kind. Subtracted: ``LOWER`` for a name in lower case, ``DIGITS`` for digits."""
 PEOPLE = frozenset(
     "who author composer director performer performers producer writer singer actor actress spouse "
     "wife husband person individual founder creator artist president leader owner inventor father "
@@ -31,7 +31,8 @@ PLACES = frozenset(
     "district residence".split()
 )
 CLOSED = {"country": COUNTRIES, "nation": COUNTRIES, "state": STATES, "continent": CONTINENTS}
-"""Kinds whose names are known. Texts are searched for them, as "Ugandan town" names no object."""
+"""Kinds of which all names are listed. Texts are searched for these names, as a text may name a
+country that is no object of the graph ("Ugandan town")."""
 INTO = frozenset("in of at near from to".split())
 
 Closeness = Callable[[str, Sequence[str]], np.ndarray]
@@ -39,7 +40,7 @@ Closeness = Callable[[str, Sequence[str]], np.ndarray]
 
 
 class _Step(NamedTuple):
-    """What a step asks for: its texts' words, names in them, and the kind of thing."""
+    """What a clue query asks for: its normal form, the names in it, and the kind of the answer."""
 
     text: str
     anchors: tuple[str, ...]
@@ -53,10 +54,10 @@ class _Answer(NamedTuple):
 
 
 def find_answers(step: Searched, closeness: Closeness) -> Digest:
-    """Return the names in a step's facts that may answer it, best first: guesses to go on with.
+    """Return the names in a step's facts that may answer it, best first, as guesses.
 
-    A name's score is the closeness of the closest fact that has it, raised or lowered by the
-    constants above. Names that the step itself contains are no answers.
+    A name's score is the closeness of the closest fact that contains it, changed by the weights
+    above. Names that the step itself contains are no answers.
 
     Args:
         step: a step and its facts.
@@ -106,7 +107,7 @@ def _names(asked: _Step, facts: Sequence[Fact]) -> list[_Answer]:
 
 
 def _is_new(name: str, asked: _Step) -> bool:
-    """Return whether a name adds something to those of the step."""
+    """Return whether a name is not among the names in the step."""
     parts = set(name.split())
     return (
         bool(name)
@@ -116,7 +117,7 @@ def _is_new(name: str, asked: _Step) -> bool:
 
 
 def _kind_score(kind: str | None, name: str, text: str) -> float:
-    """Return what a name's form says: whether it is a proper name of the wanted kind."""
+    """Return the part of a name's score for its form: a proper name of the wanted kind or not."""
     plain = alias(name)
     is_number = any(map(str.isdigit, name))
     score = -LOWER * (not name[:1].isupper() and not is_number)

@@ -1,4 +1,4 @@
-"""Combines the objects that the names of a step may mean into clue queries, likeliest first."""
+"""Combines the candidate objects of a step's names into clue queries, likeliest first."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from turngraph.data.normalise import fold
 
 @dataclass(frozen=True, slots=True, order=True)
 class Row:
-    """A text of a step with an object for each of its names.
+    """A text of a step, with one candidate object for each of its names.
 
     Args:
-        rank: sum of the ranks of the text and of the objects; the least comes first.
-        labels: the objects' own names, by which rows of one rank are ordered.
+        rank: sum of the ranks of the text and of the objects; rows are sorted by it.
+        labels: the objects' own names, by which rows of equal rank are sorted.
         text: the text.
         nodes: the objects' node ids.
         names: names as the text spells them.
@@ -33,7 +33,7 @@ class Row:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the text lacks one of the objects' own names."""
+        """Whether any of the objects' own names is missing in the text."""
         text = fold(self.text)
         return any(fold(label) not in text for label in self.labels)
 
@@ -44,15 +44,17 @@ class Row:
 
 
 def rows(text: str, rank: int, names: Sequence[tuple[Matched, ...]], most: int) -> Iterator[Row]:
-    """Yield a text's first combinations of one object for each name, the least rank first.
+    """Yield combinations of one object for each name of a text, by rising rank.
 
-    A bad first candidate of a name is thus in some rows only. (The product of all candidates, cut
-    to its first rows, would vary the last names only.)
+
+    Every name so varies within the first rows, and a wrong first candidate is in some rows only.
+
+    (The first rows of the product of all candidates would vary only the last names.)
 
     Args:
         text: the text.
         rank: its rank among the texts of its step, from 0.
-        names: for each name the objects that it may mean, best first; names without any left out.
+        names: for each name with candidates, the objects that it may mean, best first.
         most: maximum number of combinations.
     """
 

@@ -1,7 +1,7 @@
-"""Splits a question into steps by rules: from the innermost phrase with a name outwards.
+"""Splits a question into steps by rules, from the innermost phrase with a name outwards.
 
 "Who leads the country where Anna was born?" becomes "country where Anna was born" and "Who leads
-[1]?". Four kinds of phrase stand for something that must be found first: "X's birthplace", "the
+[1]?". Phrases of four kinds stand for something that must be found first: "X's birthplace", "the
 author of X", "the country where X is", "the country containing X".
 """
 
@@ -37,12 +37,12 @@ AUXILIARIES = frozenset(
     "may might must".split()
 )
 OF_WHAT = frozenset("birth origin citizenship death residence nationality water".split())
-"""What a noun phrase may end with: "city of birth"."""
+"""Words behind "of" that still belong to a noun phrase: "city of birth"."""
 _SPEAKER = FIRST_PERSON - {"my"}
 _MODALS = frozenset("do does did can could will would shall should may might must to".split())
 _SUBORDINATORS = frozenset("when while after before because".split())
 _LIGHT = frozenset("name part kind type number rest east west north south end one".split())
-"""Nouns that stand for nothing of their own."""
+"""Nouns that name nothing by themselves ("name of", "part of")."""
 _NO_NOUNS = (
     DETERMINERS
     | LINKS
@@ -56,17 +56,18 @@ _NO_NOUNS = (
 
 
 class Phrase(NamedTuple):
-    """A phrase of a question that stands for something to find first: its tokens [start, stop)."""
+    """Tokens [start, stop) of a question: a phrase for something that must be found first."""
 
     start: int
     stop: int
 
 
 def decompose(question: str) -> tuple[str, ...]:
-    """Return the texts of the steps of a question, the question itself last, with references.
+    """Return the texts of a question's steps; the last is the question, with references to the
+    others.
 
     Args:
-        question: text of the question, in English; any other is a step of its own.
+        question: text of the question in English; a question in another language is the only step.
     """
     text, _ = plain_text(question)
     words = _tokens(text)
@@ -89,10 +90,10 @@ def decompose(question: str) -> tuple[str, ...]:
 
 
 def _asked_in_clause(words: Sequence[Token]) -> tuple[str, str] | None:
-    """Return the steps of a statement about "a thing that ... what", whose clause is the question.
+    """Return the steps of a statement whose last relative clause asks, or None.
 
     "Anna works at a company that is based in what city?" becomes "company that Anna works at" and
-    "[1] is based in what city". None: the question has another form.
+    "[1] is based in what city". None is returned for a question of another form.
     """
     asking = [i for i, token in enumerate(words) if token.lower in ASKING]
     for relative in range(2, len(words)):
@@ -118,7 +119,7 @@ def _lower(words: Sequence[Token]) -> list[str]:
 
 
 def _tokens(text: str) -> list[Token]:
-    """Return the tokens of a question, whole names joined."""
+    """Return the tokens of a question; each whole name is one token."""
     return join_names(tokenise(text, find_dates(text, None)), text, Spellings())
 
 
@@ -148,7 +149,7 @@ def _without_article(tokens: Sequence[Token]) -> Sequence[Token]:
 
 
 def _says_something(tokens: Sequence[Token]) -> bool:
-    """Return whether a text has a word of content beside its references."""
+    """Return whether a text has a content word beside its references."""
     return any(
         token.kind not in ("hole", "mark")
         and (token.kind != "word" or not (token.lower in STOP_WORDS or token.lower in DETERMINERS))
@@ -158,9 +159,12 @@ def _says_something(tokens: Sequence[Token]) -> bool:
 
 
 def _innermost(words: Sequence[Token]) -> Phrase | None:
-    """Return the shortest phrase that stands for something to find, of several the last.
+    """Return the shortest phrase that stands for something to find; of several, the last.
 
-    Without a phrase around a name, one around common nouns: "the state whose sport is jousting".
+
+    If no such phrase contains a name, one with common nouns alone is returned: "the state whose
+
+    sport is jousting".
     """
     anchors = [i for i, token in enumerate(words) if _is_anchor(token)]
     found = [phrase for i in anchors for phrase in _phrases(words, i)]
@@ -184,7 +188,7 @@ def _phrases(words: Sequence[Token], index: int) -> Iterator[Phrase]:
 
 
 def _relative_clauses(words: Sequence[Token], relative: int) -> Iterator[Phrase]:
-    """Yield the phrase with the relative pronoun at an index, whatever its clause contains."""
+    """Yield the phrase with the relative pronoun at an index, with or without a name."""
     if words[relative].lower in RELATIVES and relative + 2 < len(words):
         start = _clause_start(words, relative)
         if start is not None:
@@ -192,7 +196,7 @@ def _relative_clauses(words: Sequence[Token], relative: int) -> Iterator[Phrase]
 
 
 def _is_anchor(token: Token) -> bool:
-    """Return whether a word stands for something known: a name, or the speaker."""
+    """Return whether a token stands for one thing: a name, a reference, or the speaker."""
     return token.kind in ("name", "quote", "hole", "address") or token.lower in _SPEAKER
 
 
@@ -246,7 +250,7 @@ def _bare_clause(words: Sequence[Token], index: int) -> Iterator[Phrase]:
 
 
 def _clause_start(words: Sequence[Token], relative: int) -> int | None:
-    """Return where the noun phrase of a clause starts; None if no clause begins at the index."""
+    """Return where the noun phrase before a clause starts; None if none begins at the index."""
     token = words[relative]
     if token.lower in RELATIVES:
         link = relative - (words[relative - 1].lower in LINKS)
@@ -258,9 +262,9 @@ def _clause_start(words: Sequence[Token], relative: int) -> int | None:
 
 
 def _clause_end(words: Sequence[Token], relative: int, index: int) -> int:
-    """Return where a clause with a name, or another word, at an index ends.
+    """Return where the clause with the word at an index ends.
 
-    It ends before a comma, and before a second verb after its own.
+    A clause ends before a comma, and before a second verb.
     """
     before = words[max(relative, 0) : index]
     has_verb = any(_is_verb(token) for token in before)
@@ -286,9 +290,10 @@ def _clause_end(words: Sequence[Token], relative: int, index: int) -> int:
 
 
 def _noun_start(words: Sequence[Token], stop: int) -> int | None:
-    """Return the start of the noun phrase, with its article, that ends before an index.
+    """Return the start of the noun phrase, with its article, that ends before an index, or None.
 
-    Without an article it must follow a preposition or a comma. None: there is no such phrase.
+
+    A noun phrase without an article must follow a preposition.
     """
     start = stop
     while start > 0 and stop - start <= MAX_NOUNS and _is_noun(words, start - 1):
@@ -308,10 +313,10 @@ def _with_article(words: Sequence[Token], index: int) -> int:
 
 
 def coordinated(question: str) -> tuple[str, ...]:
-    """Return a question for each of two names that are coordinated or compared; else the question.
+    """Return one question for each of two coordinated names, or the question itself.
 
-    "Are X and Y both rivers?" becomes "Are X rivers?" and "Are Y rivers?", which retrieval takes as
-    it does others. In doubt the question is not split.
+    "Are X and Y both rivers?" becomes "Are X rivers?" and "Are Y rivers?", since
+    retrieval needs no correct grammar. In doubt the question is not split.
     """
     words = [token for token in _tokens(plain_text(question)[0]) if token.lower != "both"]
     for (i, left), (j, right) in pairwise(
@@ -333,9 +338,9 @@ def coordinated(question: str) -> tuple[str, ...]:
 def wanted_kind(text: str) -> tuple[str | None, tuple[str, ...]]:
     """Return the kind of thing that a step or a question asks for, and the names in it.
 
-    The kind is the head of its first noun phrase ("country", "birthplace"), in lower case, or a
-    question word: "who", "when" or "where"; "whether" for a question that yes or no answers. None:
-    neither is found.
+    The kind is the head of the first noun phrase ("country", "birthplace"), in lower case; or a
+    question word, "who", "when" or "where"; or "whether" for a yes-no question. None: the text has
+    neither.
 
     Args:
         text: a step without references, or a question.

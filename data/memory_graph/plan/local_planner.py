@@ -1,4 +1,4 @@
-"""Planner for a small local language model: few calls, the rest by rules."""
+"""Planner for a small local language model: few calls, all else by rules."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from turngraph.data.memory_graph.plan.steps import (
 from turngraph.data.memory_graph.recall.plan_trace import Clue
 
 MAX_CALLS = 10
-"""Most calls of a question."""
+"""Maximum number of calls for a question."""
 NUM_READ = 8
-"""Most facts of a prompt."""
+"""Maximum number of facts in a prompt."""
 
 
 class LocalPlanner(ModelPlanner):
-    """Planner for a small local model, with at most ``MAX_CALLS`` calls of a question.
+    """Planner for a small local model, with at most ``MAX_CALLS`` calls for a question.
 
-    The model plans (one call), answers steps and revises (a call each for every step). Names and
-    clue queries are found by rules, a question is never split, and its answer is that of the last
-    step that has one.
+
+    The model makes the plan (one call), answers each step and revises the plan after it (two calls
+
+    for each step). Rules find names and clue queries. A question is never split into
+
+    sub-questions, and its answer is the answer of the last step that has one.
 
     Args:
         replies: the language model; its ``max_calls`` should be ``MAX_CALLS``.
@@ -62,7 +65,7 @@ class LocalPlanner(ModelPlanner):
         return [Digest((answer,), keys) if answer else Digest() for answer, keys in findings]
 
     def revise(self, progress: Sequence[Progress]) -> list[Revision]:
-        """Return both verdicts, whether the steps suffice and what remains, from one call each."""
+        """Return whether the steps suffice and which remain, by one call for each sub-question."""
         values = self.replies([stages.next_prompt(each, self.room(each)) for each in progress])
         return [
             Revision(enough=True)

@@ -1,4 +1,4 @@
-"""Merges what the clue queries of a plan found into one ranking."""
+"""Merges the facts from all clue queries of a plan into one ranking."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import Found, PlanSettings
 
 TEMPERATURE = 0.1
-"""Of the softmax over the clue queries of a step: a difference of 0.1 in closeness is one of e."""
+"""Temperature of the softmax over a step's clue queries: 0.1 more closeness is a factor of e."""
 
 
 def merged(steps: Sequence[Sequence[Found]], settings: PlanSettings) -> tuple[Fact, ...]:
     """Return the facts, or episodes, of steps, each once, best first.
 
-    Every step has the same weight. The clue queries of a step are alternatives, of which most are
-    wrong if a reference is filled with several answers: each has a share of the step's weight, by
-    softmax over the closeness of its closest fact. Within a ranking an episode counts by the square
-    root of its score divided by that of the first, and a fact by 1 / rank. Each keeps its highest
-    score.
+    Every step has the same weight. The clue queries of a step are alternatives, most of which are
+    wrong if a reference is filled with several answers. Each query gets a share of the step's
+    weight, by softmax over the closeness of its closest fact. Within the ranking of a query, a fact
+    counts by 1 / rank, and an episode by the square root of its score divided by the highest score.
+    The weights of a fact are added, and it keeps its highest score.
 
     Args:
-        steps: what the clue queries of each step found.
+        steps: for each step, its clue queries with their facts.
         settings: settings of planned asking.
     """
     weights: dict[int, float] = defaultdict(float)
@@ -49,7 +49,7 @@ def _value(fact: Fact, highest: float, rank: int, settings: PlanSettings) -> flo
 
 
 def _shares(found: Sequence[Found]) -> np.ndarray:
-    """Return the share of each clue query in the weight of its step; 0 for fruitless ones."""
+    """Return the share of each clue query in its step's weight; 0 for queries without facts."""
     fruitful = np.array([bool(each.facts or each.episodes) for each in found], dtype=bool)
     if not fruitful.any():
         return np.zeros(len(found))

@@ -34,11 +34,11 @@ from turngraph.data.memory_graph.recall.plan_trace import Clue, SubTrace
 from turngraph.data.normalise import fold
 
 NUM_READ = 20
-"""Most facts of a prompt, the closest ones."""
+"""Maximum number of facts in a prompt; the closest are taken."""
 
 
 class _Finding(NamedTuple):
-    """An answer and the keys of the facts that it comes from; "" and none: no answer."""
+    """An answer and the keys of the facts that it comes from; ("", ()): no answer."""
 
     answer: str = ""
     keys: tuple[int, ...] = ()
@@ -47,18 +47,18 @@ class _Finding(NamedTuple):
 class ModelPlanner:
     """Planner that asks a language model at every stage, after PersonalAI 2.0.
 
-    All prompts of a stage, of all live sub-questions, are asked as one list. An answer counts only
-    with the statements that it comes from, so that what a model knows by itself is no answer. A
-    step that is done, or planned already, is not planned again.
+    The prompts of a stage, for all live sub-questions, are sent as one list. An answer counts only
+    if the model names the statements that it comes from, so the model's own knowledge is no answer.
+    A step that is done or planned already is not planned again.
 
     Args:
         replies: the language model.
         limits: settings of the plan.
-        name: of the planner.
-        num_read: most facts of a prompt, the closest ones.
+        name: name of the planner.
+        num_read: maximum number of facts in a prompt; the closest are taken.
 
     Attributes:
-        counts: replies of which something was left out, by reason.
+        counts: numbers of steps and answers of replies that were left out, by reason.
     """
 
     def __init__(
@@ -96,10 +96,14 @@ class ModelPlanner:
         ]
 
     def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
-        """Return for each step a clue query a combination of the objects that its names may mean.
+        """Return the clue queries of each step: one for each combination of objects that its names
 
-        Combinations of the likeliest objects come first. Where the memory has other names for them
-        than the step, the model rewords it.
+        may mean.
+
+
+        Combinations of the likeliest objects come first. If the objects have other names in the
+
+        memory graph than in the step, the model rewords the query.
         """
         texts = [(step, rank) for step in steps for rank in range(len(step.texts))]
         values = self.replies([stages.names_prompt(step, step.texts[i]) for step, i in texts])
@@ -116,7 +120,7 @@ class ModelPlanner:
         return [tuple(row.clue(next(reworded) or row.text) for row in found) for found in chosen]
 
     def _rows(self, step: Ready, objects: Iterator[list[tuple[Matched, ...]]]) -> list[Row]:
-        """Return the first rows of all texts of a step together."""
+        """Return the best ``max_clues`` rows of all texts of a step."""
         most = self.limits.max_clues
         found = [
             row for i, text in enumerate(step.texts) for row in rows(text, i, next(objects), most)
@@ -124,7 +128,7 @@ class ModelPlanner:
         return sorted(found)[:most]
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
-        """Return the answer of each step: first that of each clue query, then one from these."""
+        """Return the answer of each step, joined from the answers to its clue queries."""
         clues = [(step, found, self.closest([found])) for step in steps for found in step.found]
         values = self.replies.some(
             stages.summarise_prompt(step.ready, found.clue.query, facts) if facts else None
@@ -149,9 +153,10 @@ class ModelPlanner:
         ]
 
     def closest(self, found: Sequence[Found]) -> list[Fact]:
-        """Return the closest facts of clue queries, none that says the same as a closer one.
+        """Return the closest facts of clue queries, without repeated statements.
 
-        Whole texts are among them only if there is nothing else.
+
+        Episodes are returned only if there are no other facts.
         """
         facts = [fact for each in found for fact in each.facts]
         short = [fact for fact in facts if fact.type != "episodic"] or facts
@@ -163,7 +168,7 @@ class ModelPlanner:
         return list(different.values())[: self.num_read]
 
     def answered(self, value: Any, facts: Sequence[Fact]) -> _Finding:
-        """Return the answer of a reply about facts; none if it names no fact.
+        """Return the answer of a reply about facts; no answer if the reply names no fact.
 
         Args:
             value: the reply; None: nothing was asked.
@@ -177,9 +182,10 @@ class ModelPlanner:
         return _Finding(answer, keys) if keys else _Finding()
 
     def revise(self, progress: Sequence[Progress]) -> list[Revision]:
-        """Return whether the steps suffice and, where they do not, the steps that remain.
+        """Return whether the finished steps suffice and, if not, the steps that remain.
 
-        Without any answer they cannot suffice, and the model is not asked.
+
+        If no step has an answer, they do not suffice, and the model is not asked about it.
         """
         verdicts = self.replies.some(
             stages.enough_prompt(each) if _has_answer(each) else None for each in progress
@@ -203,7 +209,7 @@ class ModelPlanner:
         return Revision() if same else Revision(next=texts)
 
     def room(self, progress: Progress) -> int:
-        """Return how many steps may still come."""
+        """Return the maximum number of further steps, at least 1."""
         return max(self.limits.max_steps - len(progress.done), 1)
 
     def _steps(self, progress: Progress, texts: Sequence[str], most: int) -> tuple[str, ...] | None:
@@ -217,7 +223,7 @@ class ModelPlanner:
         return kept[:most]
 
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
-        """Return the answer of each sub-question; None without any answer of a step."""
+        """Return the answer of each sub-question; None if none of its steps has an answer."""
         values = self.replies.some(
             stages.answer_prompt(each) if _has_answer(each) else None for each in progress
         )
@@ -246,7 +252,7 @@ def _joined(findings: Sequence[_Finding], value: Any) -> Digest:
 
     Args:
         findings: answers of clue queries.
-        value: the reply about them; None: they agree, or there is none.
+        value: the reply that joins them; None: all answers are equal, or there is none.
     """
     if value is None:
         chosen, answer = list(findings), findings[0].answer if findings else ""

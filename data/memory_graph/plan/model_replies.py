@@ -1,4 +1,4 @@
-"""Asks a language model for JSON: counts calls, checks replies, asks again, keeps whole ones."""
+"""Asks a language model for JSON: counts calls, checks and caches replies, retries."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from turngraph.data.memory_graph.extract.model_extractor import Ask, Prompt
 from turngraph.data.memory_graph.extract.replies import misfit
 
 MAX_REPLIES = 10_000
-"""Largest number of cached replies, at which the cache is cleared."""
+"""Maximum number of cached replies; the cache is cleared when more would be added."""
 
 
 class ReplyCache:
-    """Cache of whole, valid replies, in memory; forgetting clears it.
+    """In-memory cache of complete, valid replies; any deletion from the memory graph clears it.
 
-    A reply depends on its prompt alone, so that it outlives changes of the memory graph: what was
-    remembered since asks the same prompts where it found the same. But replies repeat what was
-    remembered, so none may outlive what was forgotten. Nothing is written to disk.
+
+    A reply depends on its prompt alone, so it stays valid when new episodes are remembered. But a
+
+    reply may repeat remembered texts, so no reply may outlive a text that was forgotten. Nothing
+
+    is written to disk.
 
     Args:
         deletions: returns a number that changes whenever something is deleted from the memory
@@ -37,16 +40,16 @@ class ReplyCache:
         return len(self._replies)
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all replies."""
         self._replies.clear()
 
     def find(self, keys: Sequence[str]) -> dict[str, Any]:
-        """Return the cached replies by their keys, without the keys that have none."""
+        """Return the cached replies by key; keys without a reply are left out."""
         self._drop_what_is_forgotten()
         return {key: self._replies[key] for key in keys if key in self._replies}
 
     def keep(self, replies: dict[str, Any]) -> None:
-        """Add replies, unless something was deleted since ``find`` that prompts may repeat."""
+        """Add replies, unless something was deleted since ``find``, which they may repeat."""
         if self._drop_what_is_forgotten():
             return
         if len(self._replies) + len(replies) > MAX_REPLIES:
@@ -54,7 +57,7 @@ class ReplyCache:
         self._replies |= replies
 
     def _drop_what_is_forgotten(self) -> bool:
-        """Clear the cache if something was deleted since the last look, and return whether."""
+        """Clear the cache if something was deleted since the last call; return whether it was."""
         deletions = self._deletions() if self._deletions is not None else 0
         if deletions == self._seen:
             return False
@@ -64,15 +67,15 @@ class ReplyCache:
 
 
 class ModelReplies:
-    """Replies of one language model with one decoding.
+    """Replies of one language model, decoded in one way.
 
     Args:
         ask: the language model.
-        model: its name, for the cache.
-        decoding: how it decodes, for the cache.
-        cache: keeps whole replies, such as ``MemoryGraph.replies``; None: none is kept.
-        retries: how often a prompt is asked again if its reply is off its schema.
-        max_calls: most calls of a question; None: no limit.
+        model: name of the model, a part of the cache's keys.
+        decoding: description of the decoding, a part of the cache's keys.
+        cache: cache of complete replies, such as ``MemoryGraph.replies``; None: no cache.
+        retries: number of further attempts at a prompt whose reply does not fit its schema.
+        max_calls: maximum number of calls for a question; None: no limit.
         count: returns the number of requests so far, if ``ask`` counts them itself, its retries
             included; None: the prompts are counted.
     """
@@ -98,17 +101,20 @@ class ModelReplies:
         return self._calls if self.count is None else self.count()
 
     def begin(self) -> None:
-        """Begin a question: its calls are counted from here."""
+        """Begin a question: count its calls from here on."""
         self._calls_before = self.calls
 
     def __call__(self, prompts: Sequence[Prompt]) -> list[Any]:
-        """Return the values of the replies in the order of the prompts, all asked together.
+        """Return the values of the replies to prompts, in order; all prompts are sent together.
 
-        Equal prompts are asked once, known ones not at all.
+
+        Equal prompts are sent once, and prompts with a cached reply not at all.
 
         Raises:
-            BudgetSpent: the question would take more than ``max_calls``, or what ``ask`` raises.
-            UserError: a reply is off its schema after all retries; or what ``ask`` raises.
+            BudgetSpent: the question would need more than ``max_calls`` calls; or ``ask`` raised
+                it.
+            UserError: a reply does not fit its schema, or is cut off, after all retries; or ``ask``
+                raised it.
         """
         if not prompts:
             return []
@@ -122,17 +128,17 @@ class ModelReplies:
             todo = {key: prompt for key, prompt in todo.items() if key not in found}
         for prompt in todo.values():
             tries = f"{self.retries + 1} attempts" if self.retries else "the only attempt"
-            raise UserError(f"{prompt.subject}: no reply of its schema, or whole, after {tries}")
+            raise UserError(f"{prompt.subject}: no complete reply of the schema after {tries}")
         return [found[key] for key in keys]
 
     def some(self, prompts: Iterable[Prompt | None]) -> list[Any | None]:
-        """Return the values of replies as a call does, and None in the place of no prompt."""
+        """Return the values of replies as ``__call__`` does, and None in place of each None."""
         listed = list(prompts)
         values = iter(self([prompt for prompt in listed if prompt is not None]))
         return [None if prompt is None else next(values) for prompt in listed]
 
     def _ask(self, prompts: dict[str, Prompt]) -> dict[str, Any]:
-        """Ask once, and return the values of valid replies by key."""
+        """Send prompts once, and return the values of valid replies by key."""
         used = self.calls - self._calls_before
         if self.max_calls is not None and used + len(prompts) > self.max_calls:
             raise BudgetSpent(f"calls of the question: {used} of {self.max_calls} are used")
@@ -149,6 +155,6 @@ class ModelReplies:
         return found
 
     def _key(self, prompt: Prompt) -> str:
-        """Return a digest, so that the keys do not repeat what was remembered."""
+        """Return a prompt's key: a hash, so that keys do not repeat remembered texts."""
         parts = [self.model, self.decoding, prompt.text, prompt.schema]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

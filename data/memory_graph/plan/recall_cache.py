@@ -1,4 +1,4 @@
-"""Caches what clue queries recall, in memory, for as long as the record and time leave it true."""
+"""Caches the recalls of clue queries in memory, as long as they stay valid."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from turngraph.data.memory_graph.times import now, second_of
 
 INFINITE = float("inf")
 MAX_ENTRIES = 2000
-"""Largest number of cached recalls, at which the cache is cleared."""
+"""Maximum number of cached recalls; the cache is cleared when more would be added."""
 NUM_READ = 5
-"""Number of a clue's first episodes whose facts are read to answer a step."""
+"""Number of a clue's best episodes whose facts are used to answer a step."""
 
 _Key = tuple[str, tuple[int, ...] | None, str | None, PlanSettings]
 
 
 class _Entry(NamedTuple):
-    """A recall and the seconds [since, until) in which it is true, without ``as_of``."""
+    """A recall, and the seconds [since, until) in which it is valid."""
 
     since: float
     until: float
@@ -32,11 +32,14 @@ class _Entry(NamedTuple):
 
 
 class RecallCache:
-    """Cache of recalls of one state of the record; another state clears it.
+    """Cache of recalls at one state of the record; a new state clears it.
 
-    A recall as of a given time is true for good. One without a time is true until the next second
-    at which a fact begins or ceases to hold. Nothing is written to disk, as a recall repeats what
-    was remembered.
+
+    A recall with ``as_of`` stays valid. A recall without it is valid until the next second at
+
+    which a fact begins or ceases to hold. Nothing is written to disk, as a recall repeats
+
+    remembered texts.
     """
 
     def __init__(self) -> None:
@@ -47,15 +50,15 @@ class RecallCache:
         return len(self._entries)
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all recalls."""
         self._entries.clear()
 
     def search(
         self, recall: Recall, clues: Sequence[Clue], as_of: str | None, settings: PlanSettings
     ) -> list[Found]:
-        """Return what each clue finds, in order, from the cache or the memory graph.
+        """Return the recall of each clue, in order, from the cache or the memory graph.
 
-        All recalls read one revision. Queries that are not in the cache are embedded together.
+        All recalls read one revision. Queries that are not in the cache are embedded in one batch.
 
         Args:
             recall: the memory graph.
@@ -100,7 +103,7 @@ class RecallCache:
 
 
 def _key(clue: Clue, as_of: str | None, settings: PlanSettings) -> _Key:
-    # names only label the start objects, so that one clue may come from differently written steps
+    # without the names of the start objects: two steps may spell one object in two ways
     start = None if clue.start is None else tuple(entity.node for entity in clue.start)
     return clue.query, start, as_of, settings
 
@@ -108,7 +111,7 @@ def _key(clue: Clue, as_of: str | None, settings: PlanSettings) -> _Key:
 def _recalled(
     recall: Recall, clue: Clue, as_of: str | None, settings: PlanSettings
 ) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
-    """Return the facts of a clue and, if they are wanted, the episodes."""
+    """Return the facts of a clue and, if settings.over is "episodes", the episodes."""
     wanted = replace(settings.recall, num_facts=settings.num_facts)
     if settings.over == "facts":
         return recall.ask(clue.query, as_of, wanted, start=clue.start).facts, ()

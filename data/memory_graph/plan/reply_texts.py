@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.recall.plan_trace import StepTrace
 from turngraph.data.normalise import fold
 
 NO_ANSWERS = frozenset({"", "unknown", "not known", "not stated", "not mentioned", "no answer"})
-"""Answers that say that there is none, folded and without a full stop."""
+"""Answers that mean "no answer", folded and without a full stop."""
 
 
 def read_text(text: str) -> str:
@@ -22,25 +22,25 @@ def read_text(text: str) -> str:
 
 
 def read_answer(value: Any) -> str:
-    """Return the answer of a reply; "" for one that says that there is none."""
+    """Return the answer of a reply; "" for one of ``NO_ANSWERS``."""
     answer = read_text(value["answer"])
     return "" if fold(answer).rstrip(".") in NO_ANSWERS else answer
 
 
 def read_numbers(numbers: Sequence[int]) -> list[int]:
-    """Return the numbers of a list in order, each once."""
+    """Return numbers sorted, each once."""
     return sorted(set(numbers))
 
 
 def read_parts(question: str, value: Any, most: int) -> tuple[str, ...]:
-    """Return the independent parts of a question; the question alone if there are not two."""
+    """Return the independent parts of a question, or (question,) if there are fewer than two."""
     texts = [read_text(text) for text in value["questions"][:most]]
     parts = tuple({fold(text): text for text in texts if text}.values())
     return parts if value["independent"] and len(parts) > 1 else (question,)
 
 
 def copies_example(steps: Sequence[str], progress: Progress) -> bool:
-    """Return whether steps have a name that occurs only in the example of a prompt."""
+    """Return whether steps contain a name that occurs only in the example of a prompt."""
     answers = (answer for trace in progress.done for answer in trace.answers)
     shown = fold(" ".join((progress.question, *answers)))
     return any(
@@ -51,7 +51,7 @@ def copies_example(steps: Sequence[str], progress: Progress) -> bool:
 
 
 def without_repeats(texts: Sequence[str], done: Sequence[StepTrace], first: int) -> tuple[str, ...]:
-    """Leave out steps that are done or stand there already; references to them then mean those.
+    """Leave out steps that repeat finished or earlier steps, and redirect references to these.
 
     Args:
         texts: texts of steps, numbered from ``first``.

@@ -1,4 +1,4 @@
-"""Planner without a language model: bridges and comparisons of English questions by rules."""
+"""Planner without a language model: rules for multi-hop and comparison questions in English."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from turngraph.data.memory_graph.recall.recall import Recall
 
 
 class RulesPlanner:
-    """Planner that splits comparisons, follows bridges inside out, and fills references by kind.
+    """Planner that splits comparisons, resolves inner phrases first, and fills references by kind.
 
     "Who leads the country where Anna was born?" has the steps "country where Anna was born" and
-    "Who leads [1]". Names of countries near the facts about Anna fill the reference. If a step has
-    no answer, the steps that refer to it are revised to do without.
+    "Who leads [1]". Names of countries in the facts close to the first step fill the reference. If
+    a step has no answer, references to it are removed from the later steps.
 
     Args:
-        recall: the memory graph, which compares names.
+        recall: the memory graph; its encoder compares names.
     """
 
     name = "rules"
@@ -38,7 +38,7 @@ class RulesPlanner:
         self.recall, self._reader = recall, RulesExtractor()
 
     def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return a question for each of two coordinated names, else the question."""
+        """Return one question for each of two coordinated names, or the question itself."""
         return [coordinated(question) for question in questions]
 
     def plan(self, progress: Sequence[Progress]) -> list[tuple[str, ...]]:
@@ -50,20 +50,20 @@ class RulesPlanner:
         return rules_clues(self._reader, steps, match)
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
-        """Return the objects of the closest facts that the step does not name, by their kind."""
+        """Return the names in the closest facts that may answer each step, as guesses."""
         return [find_answers(step, self.recall.closeness_of_names) for step in steps]
 
     def revise(self, progress: Sequence[Progress]) -> list[Revision]:
-        """Leave references to a step without answer out of the steps that remain."""
+        """Remove references to a step without an answer from the remaining steps."""
         return [_revision(each) for each in progress]
 
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
-        """Return the answer of the last step if a reader gave it; the rules' own is a guess."""
+        """Return the answer of the last step, unless it is a guess of the rules."""
         last = [each.done[-1] if each.done else None for each in progress]
         return [None if one is None or one.guessed else one.answer for one in last]
 
     def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
-        """Return no answers: comparing is left to the reader of the facts."""
+        """Return None for each question: the reader of the facts compares."""
         return [None for _ in questions]
 
 

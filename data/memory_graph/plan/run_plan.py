@@ -1,4 +1,4 @@
-"""Runs planned asking: waves of all live sub-questions through the stages of a planner."""
+"""Runs a plan: in waves, each live sub-question goes through the stages of a planner."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from turngraph.data.memory_graph.recall.recall import Recall
 from turngraph.data.memory_graph.recall.recollection import Recollection
 
 OnStep = Callable[[str, StepTrace], None]
-"""Called with each step when it is finished, and with its number: "2", or "1.2" where there are
-several sub-questions."""
+"""Called with the number of a finished step and the step; the number is "2", or "1.2" for step 2 of
+the first of several sub-questions."""
 
 
 @dataclass
@@ -87,7 +87,7 @@ def ask_planned(
     read: Digester | None = None,
     on_step: OnStep | None = None,
 ) -> Recollection:
-    """Ask a question by a plan, and return what all its steps found.
+    """Ask a question by a plan, and return the merged facts of all its steps.
 
     Args:
         recall: the memory graph.
@@ -109,7 +109,7 @@ def ask_planned(
 
 
 class _Run:
-    """One question on its way through the stages."""
+    """State of one question during the run of its plan."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _Run:
     ) -> None:
         self.recall, self.planner, self.as_of = recall, planner, as_of
         self.settings = settings
-        self.cache = RecallCache() if cache is None else cache  # an empty one is false
+        self.cache = RecallCache() if cache is None else cache  # an empty cache is false
         self.milliseconds: dict[str, float] = defaultdict(float)
         self.whole: Sequence[Found] = ()
         self.hits = self.recalls = 0
@@ -209,7 +209,7 @@ class _Run:
         try:
             with self._timed("digest"):
                 digests = read(searched)
-        except BudgetSpent as error:  # what was found counts, even if nobody reads it
+        except BudgetSpent as error:  # the facts count even without answers
             digests, spent = [Digest()] * len(searched), error
         for sub, step, digest in zip(live, searched, digests, strict=True):
             trace = StepTrace(
@@ -229,7 +229,7 @@ class _Run:
             raise spent
 
     def _finish(self, sub: _Sub, trace: StepTrace, found: Sequence[Found]) -> None:
-        """Add a finished step to its sub-question, and stop this if it leads nowhere."""
+        """Add a finished step to its sub-question, and stop it if the step brings nothing new."""
         known = {fact.key for each in sub.done for fact in each.facts}
         is_new = not known.issuperset(fact.key for fact in trace.facts)
         is_new |= trace.answer is not None and trace.answer not in [t.answer for t in sub.done]

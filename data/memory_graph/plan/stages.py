@@ -1,8 +1,8 @@
 """Prompts and reply schemas of the stages that a language model decides.
 
-Every value is put into a prompt on one line, so that no text that was remembered can look like a
-part of the prompt. A verdict gives its reason first, as the model writes the reason before it
-decides.
+Every value is put into a prompt on one line, so that no remembered text can look like a part of the
+prompt. In the schema of a verdict the reason comes first, so that the model writes the reason
+before it decides.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from turngraph.data.memory_graph.plan.steps import Progress, Ready
 from turngraph.data.memory_graph.recall.plan_trace import SubTrace
 
 MAX_QUESTION, MAX_REASON, MAX_ANSWER, MAX_STEP = 500, 200, 200, 200
-"""Longest texts of a reply, in characters."""
+"""Maximum lengths of texts in a reply, in characters."""
 MAX_FACT = 400
-"""Longest statement in a prompt, in characters; a longer one is cut."""
+"""Maximum length of a statement in a prompt, in characters; a longer one is cut."""
 MAX_PARTS = 4
-"""Most sub-questions of a question."""
+"""Maximum number of sub-questions of a question."""
 
 _REASON = text_schema(MAX_REASON)
 _VERDICT: Schema = {"type": "boolean"}
@@ -46,28 +46,28 @@ ANSWER = object_schema(answer=text_schema(MAX_ANSWER))
 
 
 def steps_schema(most: int) -> Schema:
-    """Return the schema of a plan of at most so many steps."""
+    """Return the schema of a plan of at most ``most`` steps."""
     return object_schema(steps=_texts(most))
 
 
 def revision_schema(most: int) -> Schema:
-    """Return the schema of whether and how a plan changes."""
+    """Return the schema of a revision: whether the plan changes, and the remaining steps."""
     return object_schema(because=_REASON, revise=_VERDICT, next=_texts(most))
 
 
 def next_schema(most: int) -> Schema:
-    """Return the schema of the verdicts of ``ENOUGH`` and ``revision_schema`` in one reply."""
+    """Return the schema that joins the verdicts of ``ENOUGH`` and ``revision_schema``."""
     verdicts = {"enough": _VERDICT, "revise": _VERDICT}
     return object_schema(because=_REASON, **verdicts, next=_texts(most))
 
 
 def digest_schema(count: int) -> Schema:
-    """Return the schema of an answer and which of ``count`` statements give it."""
+    """Return the schema of an answer and the numbers, up to ``count``, of its statements."""
     return object_schema(facts=numbers_schema(count), answer=text_schema(MAX_ANSWER))
 
 
 def aggregate_schema(count: int) -> Schema:
-    """Return the schema of an answer and which of ``count`` parts it comes from."""
+    """Return the schema of an answer and the numbers, up to ``count``, of its parts."""
     return object_schema(**{"answer": text_schema(MAX_ANSWER), "from": numbers_schema(count)})
 
 
@@ -90,7 +90,7 @@ def _prompt(stage: str, schema: Schema, subject: str, values: Mapping[str, objec
 
 
 def decompose_prompt(question: str) -> Prompt:
-    """Return the prompt for the independent parts of a question."""
+    """Return the prompt that splits a question into independent parts."""
     return _prompt("decompose", PARTS, "the question", {"question": one_line(question)})
 
 
@@ -106,13 +106,13 @@ def names_prompt(ready: Ready, text: str) -> Prompt:
 
 
 def clue_prompt(ready: Ready, text: str, things: Sequence[str]) -> Prompt:
-    """Return the prompt for a text of a step that names things as the memory does."""
+    """Return the prompt that rewords a step's text with the names in the memory graph."""
     values = {"question": one_line(text), "things": _lines(things)}
     return _prompt("clue", QUESTION, _step(ready), values)
 
 
 def summarise_prompt(ready: Ready, query: str, facts: Sequence[Fact]) -> Prompt:
-    """Return the prompt for what facts say about a query."""
+    """Return the prompt that answers a query from facts."""
     values = {"question": one_line(query), "facts": _lines([_fact(fact) for fact in facts])}
     return _prompt("summarise", digest_schema(len(facts)), _step(ready), values)
 
@@ -130,18 +130,18 @@ def join_prompt(ready: Ready, found: Sequence[tuple[str, str]]) -> Prompt:
 
 
 def enough_prompt(progress: Progress) -> Prompt:
-    """Return the prompt for whether the finished steps suffice."""
+    """Return the prompt that asks whether the finished steps suffice."""
     return _prompt("enough", ENOUGH, _after(progress), _done(progress))
 
 
 def revise_prompt(progress: Progress, most: int) -> Prompt:
-    """Return the prompt for the steps that remain; at most ``most`` may."""
+    """Return the prompt that revises the remaining steps, at most ``most``."""
     values = _done(progress) | _left(progress, most)
     return _prompt("revise", revision_schema(most), _after(progress), values)
 
 
 def next_prompt(progress: Progress, most: int) -> Prompt:
-    """Return the prompt that asks both whether the steps suffice and which remain."""
+    """Return the prompt that asks whether the steps suffice and which steps remain."""
     values = _done(progress) | _left(progress, most)
     return _prompt("next", next_schema(most), _after(progress), values)
 
@@ -152,7 +152,7 @@ def answer_prompt(progress: Progress) -> Prompt:
 
 
 def aggregate_prompt(question: str, subs: Sequence[SubTrace]) -> Prompt:
-    """Return the prompt for a question's answer from those of its sub-questions."""
+    """Return the prompt for a question's answer from the answers of its sub-questions."""
     parts = [f"{one_line(sub.question)}: {one_line(sub.answer or 'no answer')}" for sub in subs]
     values = {"question": one_line(question), "parts": _lines(parts)}
     return _prompt("aggregate", aggregate_schema(len(subs)), "the question", values)

@@ -1,12 +1,16 @@
-"""Settings and protocol of planned asking, and what the stages hand on.
+"""Settings of planned asking, the protocol of planners, and the data between their stages.
+
 
 After PersonalAI 2.0 (arXiv 2605.13481): a question is split into sub-questions, each of which gets
-a plan of search steps; a step asks the memory graph several clue queries, and what they find
-answers the step and may change the rest of the plan. ``run_plan.py`` runs the stages; a ``Planner``
-decides them.
+
+a plan of search steps. A step asks the memory graph several clue queries; their facts answer the
+
+step and may change the rest of the plan. ``run_plan.py`` runs the stages; a ``Planner`` decides
+
+them.
 
 A step's text may refer to the answers of earlier steps by number: "who leads [1]". Such a reference
-is filled with these answers when the step's turn comes.
+is filled with these answers before the step is asked.
 """
 
 from __future__ import annotations
@@ -32,18 +36,18 @@ from turngraph.data.memory_graph.recall.plan_trace import (
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 
 MAX_ROWS = 1000
-"""Most choices of answers that are tried to fill a step; different ones may make the same text."""
+"""Maximum number of combinations of answers that are tried to fill a step's references."""
 
 # Settings
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """Settings of planned asking; where the paper names a limit, its field says so."""
+    """Settings of planned asking, with the paper's names for limits in parentheses."""
 
     over: Literal["facts", "episodes"] = "facts"
-    """facts: a clue asks as ``MemoryGraph.ask`` does; episodes: as ``ask_episodes`` does, and facts
-    serve to answer steps only."""
+    """facts: a clue query returns facts, as ``MemoryGraph.ask`` does; episodes: it returns
+    episodes, as ``ask_episodes`` does, and facts are used only to answer steps."""
     max_steps: int = 4
     """Most steps of a sub-question (S_m); the paper's runs have 8."""
     max_clues: int = 4
@@ -53,9 +57,9 @@ class PlanSettings:
     num_facts: int = 50
     """Most facts of a clue query (F_m)."""
     num_fillings: int = 1
-    """Most answers of a step that fill a reference to it, each of which makes a text of its own."""
+    """Maximum number of answers of a step that fill a reference to it; each makes another text."""
     recall: RecallSettings = field(default_factory=RecallSettings)
-    """Settings of each recall; its ``num_facts`` gives way to that of the plan."""
+    """Settings of each recall, except ``num_facts``, which the plan's field replaces."""
 
     def __post_init__(self) -> None:
         if self.over not in ("facts", "episodes"):
@@ -65,12 +69,12 @@ class PlanSettings:
                 raise UserError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
 
 
-# What a planner is given, and what it returns
+# Inputs and results of planners
 
 
 Match = Callable[[Sequence[str]], list[tuple[Matched, ...]]]
-"""Returns for each name the objects that it may mean, best first, at most ``num_candidates``; ()
-for a name that is like no object's. All names are embedded together."""
+"""Returns for each name at most ``num_candidates`` objects that it may mean, best first; () for a
+name without a similar object. All names are embedded in one batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Progress:
     """A live sub-question between two steps.
 
     Args:
-        root: the question that it is a part of, as the user wrote it.
+        root: the whole question, as the user wrote it.
         question: the sub-question.
         done: its finished steps.
         left: its remaining steps.
@@ -91,23 +95,23 @@ class Progress:
 
     @property
     def next_number(self) -> int:
-        """Number of the first step of a revision: one more than that of the last finished step."""
+        """Number of the first step of a revision: one more than the highest of finished steps."""
         return max((trace.step.number for trace in self.done), default=0) + 1
 
     def left_texts(self) -> tuple[str, ...]:
-        """Return the texts of the remaining steps, with the references that a revision needs."""
+        """Return the texts of the remaining steps, with references renumbered for a revision."""
         numbers = {step.number: self.next_number + i for i, step in enumerate(self.left)}
         return tuple(renumbered(step.text, numbers) for step in self.left)
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A step whose turn has come.
+    """The next step of a sub-question.
 
     Args:
-        progress: its sub-question, without the step.
+        progress: the sub-question, without this step.
         step: the step.
-        texts: its text with references filled in, as in ``StepTrace``.
+        texts: the step's text with references filled in, as in ``StepTrace``.
     """
 
     progress: Progress
@@ -117,13 +121,13 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A clue query and what the memory graph has for it.
+    """A clue query and its recall from the memory graph.
 
     Args:
         clue: the query.
-        facts: facts, best first, at most ``PlanSettings.num_facts``; none: a fruitless clue.
-        episodes: whole texts, best first, if ``PlanSettings.over`` is "episodes"; else none.
-        hit: whether both were in the cache.
+        facts: at most ``PlanSettings.num_facts`` facts, best first.
+        episodes: episodes, best first, if ``PlanSettings.over`` is "episodes"; else ().
+        hit: whether the recall was in the cache.
     """
 
     clue: Clue
@@ -138,7 +142,7 @@ class Searched:
 
     Args:
         ready: the step.
-        found: its clue queries with what they found, in order; none: it had no clue.
+        found: its clue queries with their recalls, in order; (): it has no clue query.
     """
 
     ready: Ready
@@ -147,12 +151,12 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a step's facts say.
+    """Answers of a step from its facts.
 
     Args:
-        answers: answers of the step, best first, each once; (): the facts have none.
+        answers: answers of the step, best first, each once; (): the facts contain none.
         keys: keys of the facts that the answers come from.
-        guessed: whether the answers are only likely names, to go on with.
+        guessed: whether the answers are only likely names, for use in later steps.
     """
 
     answers: tuple[str, ...] = ()
@@ -162,11 +166,11 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What to do after a step.
+    """Decision after a step.
 
     Args:
-        enough: whether the steps done suffice, so that the sub-question stops.
-        next: texts of the steps that remain; None: the plan as it is, nothing revised.
+        enough: whether the finished steps suffice; the sub-question then stops.
+        next: texts of the steps that remain; None: the plan is unchanged.
     """
 
     enough: bool = False
@@ -178,8 +182,8 @@ class Planner(Protocol):
 
     Each method takes the inputs of all live sub-questions at once and returns one result for each,
     in order; it is not called without inputs. A planner that asks a language model thus sends all
-    prompts of a stage as one list. What a method raises ends the question, except ``BudgetSpent``:
-    then what was found so far is the result.
+    prompts of a stage as one list. An exception from a method ends the question, except
+    ``BudgetSpent``: then the facts recalled so far are the result.
 
     Args:
         name: name of the planner.
@@ -193,21 +197,22 @@ class Planner(Protocol):
         """Number of LM calls so far."""
 
     def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the independent sub-questions of each question; (question,) if it has none."""
+        """Return the independent sub-questions of each question, or (question,)."""
 
     def plan(self, progress: Sequence[Progress]) -> list[tuple[str, ...]]:
-        """Return the texts of the steps of each sub-question, which are numbered from 1."""
+        """Return the texts of each sub-question's steps; the steps are numbered from 1."""
 
     def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
         """Return the clue queries of each step, best first; those beyond ``max_clues`` are ignored.
 
         Args:
             steps: steps, at most one of each sub-question.
-            match: finds the objects that names may mean; call it once, with the names of all steps.
+            match: returns the objects that names may mean; call it once, with the names of all
+                steps.
         """
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
-        """Return the answers of each step. A reader such as a trained model may take its place."""
+        """Return the answers of each step; a ``Digester`` may be used in place of this method."""
 
     def revise(self, progress: Sequence[Progress]) -> list[Revision]:
         """Return what to do after the last finished step of each sub-question.
@@ -216,10 +221,10 @@ class Planner(Protocol):
         """
 
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
-        """Return the answer of each sub-question, whose steps are all done; None: none."""
+        """Return the answer of each sub-question, whose steps are all done, or None."""
 
     def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
-        """Return the answer of each question from two or more sub-questions; None: none."""
+        """Return the answer of each question from two or more sub-questions, or None."""
 
 
 Digester = Callable[[Sequence[Searched]], Sequence[Digest]]
@@ -230,12 +235,12 @@ Digester = Callable[[Sequence[Searched]], Sequence[Digest]]
 
 
 def renumbered(text: str, numbers: Mapping[int, int]) -> str:
-    """Return a text that refers to steps by other numbers; those without a new one stay."""
+    """Return a text with other numbers in its references; numbers without a new one stay."""
     return REFERENCE.sub(lambda m: f"[{numbers.get(int(m[1]), int(m[1]))}]", text)
 
 
 def fill(text: str, answers: Mapping[int, Sequence[str]], most: int) -> tuple[str, ...]:
-    """Return a text with its references filled in, the likeliest filling first.
+    """Return the fillings of a text's references with answers, the likeliest first.
 
     With several references, fillings are ranked by the sum of their answers' ranks, and then by
     the answers. A reference to a step without answers is left out.
@@ -257,12 +262,12 @@ def fill(text: str, answers: Mapping[int, Sequence[str]], most: int) -> tuple[st
 
 
 def _by_rank(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield one rank for each size, those with the least sum first; each row once, lazily."""
+    """Yield all rows of one rank below each size, each once, by rising sum."""
     heap = [(0, (0,) * len(sizes), 0)]
     while heap:
         total, row, changed = heappop(heap)
         yield row
-        # a rank before the last one that was raised stays, so that one way leads to each row
+        # ranks before the last raised one stay, so that each row is reached in one way only
         for index in range(changed, len(sizes)):
             if row[index] + 1 < sizes[index]:
                 raised = (*row[:index], row[index] + 1, *row[index + 1 :])
@@ -279,13 +284,13 @@ def number_steps(
 ) -> tuple[tuple[Step, ...], int]:
     """Return texts as numbered steps, and how many were dropped.
 
-    A step that refers to no earlier step, or to a dropped one, is dropped, and so is a blank one.
+    A step is dropped if it is blank, or if it refers to a step that is dropped or not earlier.
 
     Args:
         texts: texts of steps, in order.
         done: numbers of the finished steps.
         why: whether the steps are planned or revised.
-        first: number of the first.
+        first: number of the first text.
     """
     known = set(done)
     steps = []

@@ -1,1 +1,1 @@
-"""Edits, undoes, forgets, checks, backs up, exports, imports a memory graph; makes themes."""
+"""Maintenance of a memory graph: edit, undo, forget, check, backup, export, import, themes."""

@@ -31,12 +31,12 @@ UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 def backup(store: Store, path: str | Path) -> None:
     """Copy the last committed state to a new file with SQLite's online backup.
 
-    Other processes may read and write meanwhile. The file gets its name only when all of it is on
-    disk. It needs no other file, as derived data are rebuilt.
+    Other processes may read and write meanwhile. The file gets its name only after all of its bytes
+    are on disk. No other file needs a backup, as derived data are rebuilt.
 
     Args:
         store: the open graph.
-        path: of the new file; must not exist, so that no graph in use is overwritten.
+        path: path of the new file; must not exist, so that no graph in use is overwritten.
 
     Raises:
         UserError: ``path`` exists or cannot be written, or the disk is full.
@@ -64,7 +64,7 @@ def backup(store: Store, path: str | Path) -> None:
 
 @contextmanager
 def _partial(path: Path) -> Iterator[Path]:
-    """Yield the name of a partial file, and remove what is left of it."""
+    """Yield the path of a partial file, and remove the file and those of SQLite beside it."""
     partial = partial_of(path)
     try:
         yield partial
@@ -74,7 +74,7 @@ def _partial(path: Path) -> Iterator[Path]:
 
 
 def _copy(store: Store, target: Path) -> None:
-    """Copy in one read transaction, which writes of other processes do not restart."""
+    """Copy in one read transaction, so that writes of other processes do not restart the copy."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with (
         store.reading(),
@@ -87,35 +87,35 @@ def _copy(store: Store, target: Path) -> None:
             bar.update(total - remaining - bar.n)
 
         store.sqlite.backup(copy, pages=STEP_PAGES, progress=show)
-        copy.execute("PRAGMA journal_mode = DELETE")  # no -wal beside it until it is opened
+        copy.execute("PRAGMA journal_mode = DELETE")  # a backup has no -wal until it is opened
 
 
 def restore(backup: str | Path, path: str | Path) -> None:
     """Replace a memory graph by a backup, or create it.
 
-    The backup is copied, brought to this version's schema and checked before anything is replaced.
-    If the process is killed, the old graph or the new one is there, whole.
+    The backup is copied, and the copy is checked, before anything is replaced. If the process is
+    killed, either the old graph or the new one exists, complete.
 
     Args:
-        backup: of a memory graph; it is not changed.
-        path: of the graph.
+        backup: path of the backup, which is not changed.
+        path: path of the graph.
 
     Raises:
-        UserError: the backup is missing, damaged or no memory graph; another process has the graph
-            open; or the graph cannot be written.
+        UserError: the backup is missing, damaged, not a memory graph or of another schema version;
+            another process has the graph open; or the graph cannot be written.
     """
     for place in (backup, path):
         if is_url(place):
             raise UserError(f"{shown(place)}: only files are restored; `import` reads an export")
     source, named = Path(backup), Path(path)
-    path = Path(os.path.realpath(named))  # a link stays; SQLite keeps -wal beside what it leads to
+    path = Path(os.path.realpath(named))  # a link stays; SQLite puts -wal beside its target
     derived = named.with_name(f"{named.name}.derived")
     try:
         _refuse(source, path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with _partial(path) as partial:
             _copy_checked(source, partial)
-            if path.exists() and path.stat().st_size:  # an empty file is a new graph, its owner's
+            if path.exists() and path.stat().st_size:  # an empty file gets the mode of a new graph
                 shutil.copymode(path, partial)
             to_disk(partial)
             _replace(path, partial)
@@ -133,7 +133,7 @@ def _refuse(source: Path, path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: a folder, not a memory graph")
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: no file, which could be replaced")
+        raise UserError(f"{path}: not a file, so it cannot be replaced")
     if path.exists() and source.samefile(path):
         raise UserError(f"{source}: the graph itself, not a backup of it")
 
@@ -141,7 +141,10 @@ def _refuse(source: Path, path: Path) -> None:
 def _replace(path: Path, partial: Path) -> None:
     """Replace a graph that no other process has open.
 
-    What SQLite keeps beside the old graph would be taken for the new one's.
+
+    The files that SQLite keeps beside the old graph are deleted: they would be read as the new
+
+    graph's.
     """
     with _alone(path):
         for ending in ("-journal", *ENDINGS):
@@ -165,7 +168,7 @@ def _copy_checked(source: Path, target: Path) -> None:
         ):
             old.backup(copy)
             if copy.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-                raise UserError(f"{source}: not a memory graph")  # an empty one would become one
+                raise UserError(f"{source}: not a memory graph")  # Store would fill an empty file
         with Store(target) as store:
             problems = check(store)
             store.db.execute("PRAGMA journal_mode = DELETE")
@@ -178,24 +181,24 @@ def _copy_checked(source: Path, target: Path) -> None:
     if damages := [problem for problem in problems if problem.damage]:
         more = f" and {len(damages) - 1} more" if len(damages) > 1 else ""
         raise UserError(f"{source}: damaged: {damages[0]}{more}; nothing was restored")
-    for problem in problems:  # the graph had it when the backup was made
+    for problem in problems:  # the backed up graph had these problems already
         logger.warning("%s: %s", source, problem)
 
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes out of a graph's file, which is whole without its -wal inside.
+    """Lock a graph's file exclusively, with its -wal merged.
 
     Raises:
-        UserError: another process has it open.
+        UserError: another process has the graph open.
     """
     with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as db:
         try:
             db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
             db.execute("BEGIN EXCLUSIVE")
             db.execute("COMMIT")
-            # merges the -wal: a kill before the replacement then loses nothing of the old graph,
-            # and closing it after that deletes no -wal, which would be the new graph's
+            # merge the -wal: a kill before the replacement then loses nothing of the old graph, and
+            # closing the old file after the replacement does not delete the new graph's -wal
             db.execute("PRAGMA journal_mode = DELETE").fetchall()
             db.execute("BEGIN EXCLUSIVE")
         except sqlite3.DatabaseError as error:
@@ -204,5 +207,5 @@ def _alone(path: Path) -> Iterator[None]:
                 raise UserError(f"{path}: open in another process; close it there") from None
             if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                 raise  # the -wal is not merged
-            # damaged: that is what a backup is for
+            # a damaged graph may be replaced
         yield

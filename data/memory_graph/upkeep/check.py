@@ -35,15 +35,18 @@ from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep import purge
 
 KEPT = (LOCK, purge.LOCK)
-"""Files beside the derived ones, which other processes may hold."""
+"""Lock files in the folder of derived files, which other processes may hold."""
 
 
 def check(store: Store) -> list[Problem]:
     """Return every problem of a memory graph; change nothing.
 
-    Checked are: the file, by SQLite; references, provenance and edges of episodes (integrity.py);
-    texts, names and times against their hashes and forms; word indexes and derived arrays against
-    the record.
+
+    SQLite checks the file. ``integrity.py`` checks references, provenance and edges. Texts and
+
+    names are compared with their hashes and normal forms, times are parsed, and word indexes and
+
+    derived arrays are compared with the record.
     """
     try:
         with store.reading():
@@ -63,10 +66,10 @@ def check(store: Store) -> list[Problem]:
 
 
 def check_file(path: str | Path) -> list[Problem]:
-    """Check a file that may be too damaged to be opened, and say how to recover what is left.
+    """Check a file that may be too damaged to be opened; the last problem says how to recover it.
 
     Raises:
-        UserError: the file is missing, or no memory graph of this version.
+        UserError: the file is missing, or is not a memory graph of this version.
     """
     try:
         with open_store(path, read_only=True) as store:
@@ -83,13 +86,13 @@ def check_file(path: str | Path) -> list[Problem]:
 
 
 def _changed_texts(db: Database) -> list[Problem]:
-    """Find texts that do not fit their hashes, as after overwritten bytes."""
+    """Find texts that differ from their hashes, as after overwritten bytes."""
     sql = f"SELECT id, type, hash, text FROM nodes WHERE type IN ({THESIS}, {TIME})"
     nodes = (row[0] for row in db.execute(sql) if text_hash(row[1], row[3]) != row[2])
-    problems = found_rows("texts that are not as they were written", nodes, damage=True)
+    problems = found_rows("texts that differ from their hashes", nodes, damage=True)
     names = db.execute("SELECT id, alias, spelling FROM aliases")
     wrong = (row[0] for row in names if alias(row[2]) != row[1])
-    return problems + found_rows("aliases that are not as they were written", wrong, damage=True)
+    return problems + found_rows("aliases that differ from their spellings", wrong, damage=True)
 
 
 def _wrong_times(db: Database) -> list[Problem]:
@@ -108,24 +111,24 @@ def _wrong_times(db: Database) -> list[Problem]:
 def _wrong_index(db: Database, table: str) -> list[Problem]:
     if db.words.is_right(table):
         return []
-    what = f"{table} and what it indexes differ"
+    what = f"{table} and the texts that it indexes differ"
     return [Problem(what, derived=True)]
 
 
 def _wrong_arrays(store: Store) -> list[Problem]:
-    """Check that existing arrays, once refreshed, equal the record."""
+    """Check that the derived arrays, if they exist, equal the record after a refresh."""
     shown = Adjacency(store.db, store.derived, writable=False)
     if shown.revision < 0:
         return []
     shown.refresh()
     nodes, edges = read_columns(store.db)
     same = _equal(shown.nodes, nodes, "type", -1) and _equal(shown.edges, edges, "flags", GONE)
-    what = f"the arrays of {store.derived.name} do not show the record"
+    what = f"the arrays of {store.derived.name} differ from the record"
     return [] if same else [Problem(what, derived=True)]
 
 
 def _equal(shown: dict[str, Any], right: dict[str, Any], kind: str, none: int) -> bool:
-    """Return whether columns are equal wherever there is a row; arrays may have spare rows."""
+    """Return whether columns are equal in all existing rows; arrays may have spare rows."""
     size = max(len(shown[kind]), len(right[kind]))
     kinds = [
         np.pad(columns[kind], (0, size - len(columns[kind])), constant_values=none)
@@ -141,26 +144,26 @@ def _equal(shown: dict[str, Any], right: dict[str, Any], kind: str, none: int) -
 
 
 def _wrong_vectors(store: Store) -> list[Problem]:
-    """Check the vectors of all texts that were not written after the vectors' revision."""
+    """Check the vectors of all texts that were not written after the revision of the vectors."""
     problems = []
     for name, (changed, _) in TEXTS.items():
         folder = store.derived / name
         if not folder.is_dir():
             continue
         with ExitStack() as snapshot:
-            # vectors of forgotten texts are erased after the commit, before the files' revision
+            # lock: vectors of forgotten texts are erased after the commit that forgets them
             with locked(folder, store.wait):
                 snapshot.enter_context(store.reading())
                 matrix = VectorMatrix(folder, writable=False)
             state = State.of(matrix.manifest)
             revision = state.revision
-            if revision < 0 or not shows(store.db, state):  # none, or of another record: rebuilt
+            if revision < 0 or not shows(store.db, state):  # missing, or another record's
                 continue
             later = {key for key, _ in changed(store.db, revision)}
             texts = track(changed(store.db, -1), f"check {name}", "texts", delay=2, leave=False)
             wrong = sum(key not in later and matrix.hash_of(key) != digest(t) for key, t in texts)
         if wrong:
-            what = f"vectors of {store.derived.name}/{name} do not show revision {revision}"
+            what = f"vectors of {store.derived.name}/{name} differ from revision {revision}"
             problems.append(Problem(what, wrong, derived=True))
     return problems
 

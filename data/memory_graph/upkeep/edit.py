@@ -1,7 +1,7 @@
 """Edits of objects: merge, split, rename, add an alias.
 
 Every edit is one transaction and can be undone (journal.py). An object is given by its name or, if
-that is ambiguous, by its id: 12 or "#12".
+several objects have the name, by its id: 12 or "#12".
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.journal import edit, simple_keys_at
 
 Statements = dict[int, set[int]]
-"""Episodes that say a fact, by fact key."""
+"""Episodes that state a fact, by fact key."""
 
 
 @tried_again
 def merge(store: Store, keep: str | int, other: str | int) -> int:
-    """Merge two objects that are one thing, and return the id of the kept one.
+    """Merge two objects that are one thing, and return the id of the remaining object.
 
-    All names, sightings and edges of the other move to the kept object. Edges that become equal
-    are joined, with the provenance of both. A simple edge between the two becomes a loop: it was
-    said, and stays.
+
+    All names, sightings and edges of ``other`` move to ``keep``. Edges that become equal are
+
+    joined, with the provenance of both. A simple edge between the two objects becomes a loop,
+
+    since a text states it.
 
     Raises:
         UserError: a name is unknown or ambiguous, or both are the same object.
@@ -57,12 +60,12 @@ SELECT DISTINCT e.id, e.said, e.type, e.source, e.target, e.relation, e.valid_fr
 FROM e
 LEFT JOIN supersessions b ON e.type = 0 AND b.new = e.fact
 LEFT JOIN supersessions c ON e.type = 0 AND c.old = e.fact ORDER BY e.id"""
-"""Edges of an object. Two are equal if all columns from the third on are; the last two columns are
-the validity by the edge's own text."""
+"""Selects the edges of an object. Two edges are equal if all columns from the third on are equal;
+the last two columns are the validity that the edge's own text states."""
 
 
 def _join_equal_edges(db: Database, node: int, moved: set[int]) -> None:
-    """Join equal edges; those that were at the object before are kept."""
+    """Join equal edges; of each group, an edge that the object had before remains."""
     rows = db.execute(_EDGES_TO_JOIN, (node,)).fetchall()
     first: dict[tuple[object, ...], tuple[int, str | None]] = {}
     for edge, said, *rest in sorted(rows, key=lambda row: row[0] in moved):
@@ -84,12 +87,12 @@ def _move_fact(db: Database, old: int, new: int) -> None:
 
 
 def _move_rows(db: Database, table: str, column: str, old: int, new: int, *others: str) -> None:
-    """Give rows another value of a key column; drop those that are there with it already.
+    """Set a key column of rows to another value; drop rows that exist with this value already.
 
     Args:
-        db: inside a write.
-        table, column: what to change.
-        old, new: values.
+        db: the record, in a write transaction.
+        table, column: table and column to change.
+        old, new: old and new value.
         others: the other columns of the key.
     """
     same = " AND ".join(f"t.{name} = {table}.{name}" for name in others)
@@ -142,7 +145,7 @@ def add_alias(store: Store, entity: str | int, name: str) -> int:
         sql = "SELECT node FROM aliases WHERE alias = ? AND node != ?"
         other = db.execute(sql, (alias(name), node)).fetchone()
         if other is not None:
-            raise UserError(f"{name!r} names #{other[0]} already; merge makes the two one")
+            raise UserError(f"{name!r} names #{other[0]} already; `merge` joins the two")
         with edit(db, revision, f"alias #{node}", ()):
             _give_alias(db, node, name)
     return node
@@ -155,7 +158,7 @@ def _new_name(name: str) -> str:
 
 
 def _give_alias(db: Database, node: int, name: str) -> None:
-    """Add a name that an object keeps even if no text uses it."""
+    """Add a name that an object keeps even if no episode contains it."""
     values = (alias(name), name, node)
     sql = "UPDATE aliases SET given = 1 WHERE alias = ? AND spelling = ? AND node = ?"
     if not db.execute(sql, values).rowcount:
@@ -170,22 +173,25 @@ def split(
     episodes: Iterable[int] = (),
     facts: Iterable[int] = (),
 ) -> int:
-    """Split an object that means two things, and return the new object's id.
+    """Split an object that stands for two things, and return the new object's id.
 
-    The given facts move to a new object. A fact that other episodes say too is then a fact of both
-    objects. An episode that still says something of the old object mentions both, under the names
-    that were seen there; in any other the new object replaces the old one.
+
+    The given facts move to a new object. A fact that other episodes state, too, becomes a fact of
+
+    both objects. An episode that still states a fact of the old object mentions both objects,
+
+    under the names that it contains; in every other episode the new object replaces the old one.
 
     Args:
         store: the graph.
         entity: the object, by name or id.
-        new_name: of the new object; another object may have it too.
-        episodes: node ids; everything that they say of the object moves.
-        facts: keys of simple triplets and theses; they move whichever episode says them.
+        new_name: name of the new object; another object may have it, too.
+        episodes: node ids of episodes; all facts of the object that they state move.
+        facts: keys of simple triplets and theses, which move for all episodes that state them.
 
     Raises:
-        UserError: the object is unknown or ambiguous, the new name is blank, an episode or fact
-            is unrelated to the object, or nothing would be left of it.
+        UserError: the object is unknown or ambiguous, the new name is blank, an episode or fact is
+            unrelated to the object, or the object would lose all its edges.
     """
     return _split(store, entity, _new_name(new_name), set(episodes), set(facts))
 
@@ -207,12 +213,12 @@ def _split(store: Store, entity: str | int, name: str, episodes: set[int], facts
             for episode in sorted(episodes.union(*moved.values())):
                 _give_mention(db, episode, episode in left, old, new)
             if not db.execute("SELECT 1 FROM edges WHERE ? IN (source, target)", (old,)).fetchone():
-                raise UserError(f"nothing would be left of #{old}; rename gives it another name")
+                raise UserError(f"nothing would be left of #{old}; `rename` changes its name")
     return new
 
 
 def _statements(db: Database, node: int) -> Statements:
-    """Return the facts of an object with the episodes that say them."""
+    """Return the facts of an object with the episodes that state them."""
     found: Statements = defaultdict(set)
     sql = (
         "SELECT p.fact, p.episode FROM edges e JOIN provenance p ON p.fact ="
@@ -232,15 +238,15 @@ def _chosen(
     said_in = {episode for (episode,) in db.execute(sql, (node,))}
     for given, possible, kind in ((episodes, said_in, "episode"), (facts, known.keys(), "fact")):
         if given - possible:
-            raise UserError(f"{kind} {min(given - possible)} says nothing of #{node}")
+            raise UserError(f"{kind} {min(given - possible)} does not mention #{node}")
     if not episodes and not facts:
-        raise UserError(f"say which episodes or facts of #{node} belong to the new object")
+        raise UserError(f"name the episodes or facts of #{node} that belong to the new object")
     chosen = {key: said if key in facts else said & episodes for key, said in known.items()}
     return {key: said for key, said in chosen.items() if said}
 
 
 def _give_fact(db: Database, key: int, said_in: set[int], whole: bool, old: int, new: int) -> None:
-    """Move a fact to the new object; unless ``whole``, a copy of it stays with the old one."""
+    """Move a fact to the new object; unless ``whole``, the old object keeps a copy."""
     edge = _edge_of(db, key, old)
     if not whole:
         sql = (
@@ -267,7 +273,7 @@ def _edge_of(db: Database, key: int, node: int) -> int:
 
 
 def _give_provenance(db: Database, key: int, copy: int, said_in: set[int]) -> None:
-    """Divide the episodes of two copies of a triplet; both keep all supersessions."""
+    """Move episodes of a triplet to its copy; both keep all supersessions."""
     moves = [(copy, key, episode) for episode in said_in]
     db.executemany("UPDATE provenance SET fact = ? WHERE fact = ? AND episode = ?", moves)
     rest = "boundary, old_valid_to, new_valid_from FROM supersessions WHERE"
@@ -276,7 +282,7 @@ def _give_provenance(db: Database, key: int, copy: int, said_in: set[int]) -> No
 
 
 def _write_first_said(db: Database, edge: int) -> None:
-    """Write when a simple triplet was first said, from its episodes."""
+    """Set the time at which a simple triplet was first said, from its episodes."""
     sql = (
         "SELECT n.said FROM provenance p JOIN nodes n ON n.id = p.episode"
         " WHERE p.fact = ? AND n.said IS NOT NULL"
@@ -287,7 +293,7 @@ def _write_first_said(db: Database, edge: int) -> None:
 
 
 def _give_mention(db: Database, episode: int, both: bool, old: int, new: int) -> None:
-    """Join the new object to an episode, with the old one's names that were seen there."""
+    """Join the new object to an episode, with the old one's names that the episode contains."""
     joined = (EPISODIC_EDGE, old, episode)
     if both:
         sql = "INSERT INTO edges (type, source, target, revision) VALUES (?, ?, ?, 0)"
@@ -314,7 +320,7 @@ def _give_mention(db: Database, episode: int, both: bool, old: int, new: int) ->
 
 
 def _drop_unused(db: Database, alias_id: int, node: int) -> None:
-    """Drop an alias without sightings, unless a user gave it or it is the object's name."""
+    """Drop an alias without sightings, unless a user gave it or the object's name is the alias."""
     db.execute(
         "DELETE FROM aliases WHERE id = ?1 AND given = 0"
         " AND NOT EXISTS (SELECT 1 FROM sightings WHERE alias = ?1)"

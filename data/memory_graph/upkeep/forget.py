@@ -1,6 +1,9 @@
 """Deletion of episodes without a trace in any file.
 
-One transaction deletes them from the record (erase.py). Then every file is purged (purge.py).
+
+One transaction deletes the episodes from the record (erase.py). Then all files are purged of their
+
+texts (purge.py).
 """
 
 from __future__ import annotations
@@ -35,15 +38,15 @@ _LISTED = """SELECT n.id, n.said, e.source, n.text FROM json_each(?) k
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Counts of what was deleted, or would be.
+    """Numbers of deleted rows, or, in a dry run, of rows that would be deleted.
 
     Args:
-        episodes: whole texts.
-        theses, triplets, objects: those that only these episodes said.
-        names: spellings that were seen only there.
-        reopened: facts that had been superseded there and are open again.
+        episodes: episodes, with their whole texts.
+        theses, triplets, objects: those that only these episodes state or mention.
+        names: spellings that only these episodes contain.
+        reopened: facts that only deleted facts had superseded, and that are open again.
         questions: utility questions of these episodes.
-        themes: themes that have something of them.
+        themes: themes with a member or a quotation from these episodes.
     """
 
     episodes: int = 0
@@ -67,7 +70,7 @@ class Listed:
 
 
 class _DryRun(Exception):
-    """Rolls the transaction back."""
+    """Raised to roll back the transaction of a dry run."""
 
 
 def forget(
@@ -78,38 +81,46 @@ def forget(
     dry_run: bool = False,
     wide: bool = False,
 ) -> Forgotten:
-    """Delete episodes, an entity or a source, and everything that only they said.
+    """Delete episodes, an entity or a source, and everything that only the deleted episodes state.
 
-    An entity is deleted with every episode that mentions it, whole: an episode that is joined to
-    the entity, whose text has one of its names as words (unless another object has that name, too),
-    or whose speaker it is. With ``wide`` the episodes that ``other_mentions`` lists are deleted as
-    well; where no object has the name, these alone. A statement that another episode makes, too,
-    stays. A fact that only deleted facts superseded is open again. The journal is emptied, so that
-    no earlier edit can be undone.
+
+    An entity is deleted with every whole episode that mentions it: an episode with an edge to the
+
+    entity, an episode whose text contains one of its names as words (unless another object has the
+
+    name, too), or an episode whose speaker it is. With ``wide``, the episodes that
+
+    ``other_mentions`` lists are deleted as well; if no object has the name, only these. A
+
+    statement that a remaining episode makes, too, stays. A fact that only deleted facts superseded
+
+    is open again. The journal is emptied, so no earlier edit can be undone.
+
 
     The whole database is rewritten, so deleting one episode takes as long as deleting many: delete
-    them together.
+
+    episodes together.
 
     Args:
         store: the graph.
         episode: node id or ids.
         entity: name, or id if several objects have the name.
-        source: as given with the episodes.
-        dry_run: change nothing, only count.
-        wide: delete the entity's ``other_mentions`` too.
+        source: ``Episode.source`` of the episodes.
+        dry_run: whether to change nothing and only count.
+        wide: whether to delete the entity's ``other_mentions``, too.
 
     Raises:
-        UserError: not exactly one of episode, entity and source is given; the given one is unknown;
-            ``wide`` is given without an entity; or another process read an older state for
-            ``store.wait`` seconds. In this last case the record has forgotten, and the files will
-            when the graph is next opened for writing.
+        UserError: not exactly one of episode, entity and source is given; the graph does not have
+            it; ``wide`` is given without an entity; or another process read an older state for
+            ``store.wait`` seconds. In this last case the record is already changed, and the files
+            are purged when the graph is next opened for writing.
     """
     if [episode, entity, source].count(None) != 2:
-        raise UserError("forget takes one of episode, entity and source")
+        raise UserError("forget takes exactly one of episode, entity and source")
     if wide and entity is None:
-        raise UserError("wide is for an entity")
+        raise UserError("wide: only an entity can be forgotten widely")
     if not isinstance(episode, int | None):
-        episode = list(episode)  # it is read again where the write is tried again
+        episode = list(episode)  # a list, as a second attempt reads it again
     chosen = partial(_chosen, store, episode, entity, source, wide)
     found = _erase(store, chosen, dry_run)
     if not dry_run:
@@ -157,11 +168,16 @@ def to_forget(
 
 
 def other_mentions(store: Store, entity: str | int) -> list[Mention]:
-    """Return the episodes that ``forget`` leaves without ``wide``, with what is found in them.
+    """Return the episodes that ``forget`` leaves without ``wide`` but that may mention an entity.
 
-    Found are names in other cases, forms and spellings of Unicode, as handles, in addresses, or
-    taken apart; and words that only look like it. No name that another object has is looked for. If
-    no object has the name, as after it was forgotten, the name itself is looked for.
+
+    The search finds an entity's names in other cases, forms and Unicode spellings, as handles, in
+
+    addresses, or in parts; it also finds words that only look like a name. Names that another
+
+    object has are not searched for. If no object has the name, as after it was forgotten, the name
+
+    itself is searched for.
 
     Args:
         store: the graph.
@@ -182,7 +198,7 @@ def _mentions(store: Store, entity: str | int) -> list[Mention]:
 
 
 def _object(store: Store, entity: str | int) -> int | None:
-    """Return the id of an object; None if none has the name, as after it was forgotten."""
+    """Return the id of an object; None if no object has the name, as after it was forgotten."""
     try:
         return find_object(store.db, entity)
     except UnknownNameError:
@@ -196,7 +212,7 @@ def _chosen(
     source: str | None,
     wide: bool,
 ) -> tuple[list[int], list[int]]:
-    """Return the episodes to delete, and the objects with all their names."""
+    """Return the episodes to delete, and the objects to delete with all their names."""
     if entity is None:
         return _episodes(store, episode, source), []
     others = [mention.episode for mention in _mentions(store, entity)] if wide else []
@@ -220,5 +236,5 @@ def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | N
     for id_ in ids:
         sql = "SELECT 1 FROM nodes WHERE id = ? AND type = ?"
         if abs(id_) >= 2**63 or store.db.execute(sql, (id_, EPISODIC)).fetchone() is None:
-            raise UserError(f"{store}: #{id_} is no episode")
+            raise UserError(f"{store}: #{id_} is not an episode")
     return ids

@@ -25,15 +25,15 @@ GRAPHML = {
     "edge": "SELECT id, source, target, type, relation, said, valid_from, valid_to, hypothesis"
     " FROM edges ORDER BY id",
 }
-"""Query for the elements of each kind: columns of XML attributes (``_FIXED``) first, then data."""
+"""Query for the elements of each kind: columns of XML attributes (``_FIXED``), then of data."""
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def export_graphml(store: Store, path: str | Path) -> int:
-    """Write nodes and edges as of the last commit, and return their number.
+    """Write the nodes and edges of the last commit, and return their number.
 
-    Aliases, sources and speakers are attributes of nodes; episodic edges show the provenance. XML
-    has no control characters: each becomes U+FFFD.
+    Aliases, sources and speakers are attributes of nodes; episodic edges show the provenance.
+    Control characters, which XML does not allow, become U+FFFD.
 
     Raises:
         UserError: the file cannot be written; no partial file is left.

@@ -1,4 +1,4 @@
-"""Makes the themes of themes, and the derived arrays of all themes."""
+"""Makes the themes of level 2 (themes of themes), and the derived arrays of all themes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from turngraph.data.memory_graph.upkeep.theme_quotes import (
 )
 
 TINY = 1e-6
-"""Length of a mean of unit vectors that cancel out."""
+"""A mean of unit vectors shorter than this counts as zero: the vectors cancel out."""
 
 
 def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> bool:
@@ -42,12 +42,13 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> bo
 
     Args:
         store: the graph.
-        vectors: of facts and questions.
-        maker: of the questions.
-        made: graphs of the sources whose themes were made just now.
+        vectors: vectors of facts and questions.
+        maker: maker of the questions.
+        made: graphs of the sources whose themes this run has made.
 
     Returns:
-        Whether no source has changed meanwhile; if one has, the caller calls this again.
+        Whether all themes are up to date. False: a source has changed meanwhile, and the caller
+        makes its themes and calls this again.
     """
     on_disk = not (store.read_only or store.in_memory)
     with store.reading():
@@ -66,7 +67,7 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> bo
     ]
     with store.writing() as revision:
         if theme_rows.theme_ids(store.db, 1) != sorted(theme.id for theme in below):
-            return False  # forgotten or made meanwhile
+            return False  # themes were forgotten or made meanwhile
         replace_themes(store.db, 2, None, rows, revision)
         is_done = not theme_rows.changed_sources(store.db, maker)
         if is_done:
@@ -77,7 +78,7 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> bo
 
 
 def complete_arrays(store: Store, vectors: Vectors) -> None:
-    """Write the arrays anew if some of their chunks are missing, as after ``forget``."""
+    """Write the arrays again if chunks are missing in them, as after ``forget``."""
     with store.reading():
         sql = "SELECT id FROM chunks"
         there = np.array([id_ for (id_,) in store.db.execute(sql)], np.int64)
@@ -93,7 +94,7 @@ def complete_arrays(store: Store, vectors: Vectors) -> None:
 def _means(
     store: Store, vectors: Vectors, themes: Sequence[ThemeRow], old: ThemeArrays
 ) -> np.ndarray:
-    """Return each theme's vector, as known or made: of its summary, else its members' mean."""
+    """Return each theme's vector: the stored one, else its summary's or its members' mean."""
     found, known = old.vectors_of(np.array([theme.id for theme in themes], np.int64))
     width = vectors.facts.width or len(vectors.probe)
     if found.shape[1] != width:
@@ -116,7 +117,7 @@ def _means(
 
 
 def _quotes(store: Store, members: Sequence[Sequence[int]]) -> list[tuple[QuoteRow, ...]]:
-    """Return what themes of level 2 quote, each from its heaviest members, given as ids."""
+    """Return the quotations of themes of level 2, chosen from those of their heaviest members."""
     heaviest = [ids[:NUM_MEMBERS] for ids in members]
     with store.reading():
         quotes = theme_rows.quotes_of(store.db, [id_ for ids in heaviest for id_ in ids])

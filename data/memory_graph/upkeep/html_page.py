@@ -44,13 +44,14 @@ def export_html(
     classes: Mapping[int, str] | None = None,
     computed: Json | None = None,
 ) -> tuple[int, int]:
-    """Write the graph, as of its last commit, as one page.
+    """Write the last committed state of the graph as one page.
 
     Args:
         store: the open graph.
-        path: of the HTML file.
-        max_nodes: limit; of a larger graph the page shows the nodes with the most edges.
-        classes: class of objects by id, which colours them; None: they have one colour.
+        path: path of the HTML file.
+        max_nodes: maximum number of nodes; of a larger graph the page shows those with the most
+            edges.
+        classes: class of objects by node id, which sets their colour; None: all have one colour.
         computed: a computed answer: question, answer, operation, note, plan, sparql, and facts by
             their keys; None: the page has none.
 
@@ -97,13 +98,19 @@ def page_data(
     classes: Mapping[int, str] | None = None,
     computed: Json | None = None,
 ) -> Json:
-    """Return the data of a page: nodes, edges, and the episodes that say facts.
+    """Return the data of a page: nodes, edges, and the episodes that state facts.
+
 
     Call it in a read transaction.
 
-    A fact has ``from`` and ``to`` as ISO times, ``holds`` in seconds since 1970 (an undated fact
-    begins when it was said, a text holds while something that it states does), and ``seen``: the
-    indices of episodes, each with a quote where that differs from the fact's text.
+
+    A fact has ``from`` and ``to`` as ISO times, ``holds`` in seconds since 1970, and ``seen``: the
+
+    indices of the episodes that state it, each with the quoted span if it differs from the fact's
+
+    text. For ``holds``, an undated fact begins when it was said, and an episode holds while any of
+
+    its facts holds.
     """
     total = db.execute("SELECT count(*) FROM nodes").fetchone()[0]
     sql = """SELECT nodes.id FROM nodes ORDER BY (SELECT count(*) FROM edges WHERE
@@ -163,7 +170,7 @@ def _times(said: str | None, from_: str | None, to: str | None, hypothesis: int)
 
 
 def held(said: str | None, from_: str | None, to: str | None) -> Json:
-    """Return the field ``holds`` of a fact, [from, to) in seconds since 1970; {}: at all times."""
+    """Return the field ``holds`` of a fact, [from, to) in seconds since 1970; {} if unbounded."""
     begin = begin_of(from_, said, to)
     if begin is None and to is None:
         return {}
@@ -176,11 +183,11 @@ _STATED = f"""SELECT 2 * p.episode, p.fact, n.said, n.valid_from, n.valid_to
     UNION ALL SELECT 2 * p.episode, p.fact, e.said, e.valid_from, e.valid_to
     FROM provenance p JOIN edges e ON e.id = p.fact / 2
     WHERE p.fact % 2 = 1 AND p.episode IN {_SHOWN}"""
-"""Selects the times of what episodes state, by the episodes' keys."""
+"""Selects the times of the facts that episodes state, by the episodes' keys."""
 
 
 def _hold_as_stated(db: Database, facts: Mapping[int, Json], shown: str) -> None:
-    """Let a thesis end with what it states, and a text hold while something that it states does."""
+    """Let a thesis end with its last triplet, and an episode hold while any of its facts holds."""
     stated = db.execute(_STATED, (shown,)).fetchall()
     parts = ended_parts(db, [*facts, *(fact for _, fact, *_ in stated)], LAST_SECOND)
     ends = {key: part.time for key, part in parts.items() if part.is_whole}
@@ -204,13 +211,13 @@ def _hold_as_stated(db: Database, facts: Mapping[int, Json], shown: str) -> None
 def _add_provenance(
     db: Database, facts: dict[int, Json], indices: dict[int, int], shown: str
 ) -> list[Json]:
-    """Add to every fact the spans that say it, and return their episodes."""
+    """Add to every fact the spans that state it, and return the episodes of the spans."""
     positions: dict[int, int] = {}
     last, text = None, ""
     sql = f"""SELECT fact, episode, start, stop FROM provenance WHERE fact IN {_SHOWN}
         ORDER BY episode, fact, start"""
     for key, episode, start_, stop in db.execute(sql, (json.dumps(list(facts)),)):
-        if episode != last:  # SQL's substr ends at a NUL
+        if episode != last:  # not SQL's substr, which ends at a NUL
             last = episode
             text = db.execute("SELECT text FROM nodes WHERE id = ?", [episode]).fetchone()[0]
         quote = text[start_ : min(stop, start_ + MAX_QUOTE)]

@@ -1,7 +1,9 @@
-"""Journal of edits: the rows that an edit changed, and undo.
+"""Journal of edits, which stores the rows that an edit changed, and undo.
 
-The database records every changed row. What depends on the rows (word indexes, revisions, the
-list of removed ids) is updated here, after an edit and after its undo.
+
+The database records every changed row. This module updates the data that depend on the rows (word
+
+indexes, revisions, the list of removed ids) after an edit and after an undo.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ COLUMNS = {
     "provenance": "fact episode start stop".split(),
     "supersessions": "old new boundary old_valid_to new_valid_from".split(),
 }
-"""Their columns without the revision."""
+"""Columns of these tables, without the revision."""
 REMOVED = {"nodes": 0, "edges": 1}
 """Value of the column ``kind`` of ``removed``, by table."""
 Row = tuple[Any, ...]
 
 
 class Change(NamedTuple):
-    """Row before and after an edit; None: there was no such row."""
+    """Row before and after an edit; None: the row did not or does not exist."""
 
     table: str
     before: Row | None
@@ -57,13 +59,13 @@ class Change(NamedTuple):
 
 @contextmanager
 def edit(db: Database, revision: int, operation: str, keys: Iterable[int]) -> Iterator[None]:
-    """Record the writes inside as one edit in the journal.
+    """Context in which all writes are recorded as one edit in the journal.
 
     Args:
-        db: inside a write.
-        revision: of the write.
+        db: the record, in a write transaction.
+        revision: revision of the write.
         operation: name of the edit in the journal, with ids and without names of objects.
-        keys: simple triplets whose text may change; new ones need not be given.
+        keys: keys of the simple triplets whose text may change; new triplets need not be given.
     """
     keys = set(keys)
     index_facts(db, keys, remove=True)
@@ -79,25 +81,25 @@ def edit(db: Database, revision: int, operation: str, keys: Iterable[int]) -> It
 def undo(store: Store) -> str:
     """Undo the last edit, and return its operation.
 
-    What was remembered since then stays, if it does not touch the rows that the edit changed.
-    Forgetting empties the journal, which must not keep forgotten texts.
+    Later episodes stay; if they changed or use rows of the edit, it cannot be undone. Forgetting
+    empties the journal, which must not keep forgotten texts.
 
     Raises:
-        UserError: there is no edit, or its rows were changed again since.
+        UserError: there is no edit, or its rows were changed or used since.
     """
     db = store.db
     with store.writing() as revision:
         sql = "SELECT id, operation, undo FROM journal ORDER BY id DESC LIMIT 1"
         entry = db.execute(sql).fetchone()
         if entry is None:
-            raise UserError(f"{store}: no edit to undo; forgetting ends what can be undone")
+            raise UserError(f"{store}: no edit to undo; forgetting deletes the journal of edits")
         entry_id, operation, text = entry
         edited_at, changes = _entry(store, text)
         changes = _without_aliases_in_use(db, changes, edited_at)
         if _changed_since(db, changes, edited_at):
             raise UserError(
-                f"{store}: {operation} cannot be undone: what was remembered since builds on"
-                " it; merge, split and rename can put right what is wrong now"
+                f"{store}: {operation} cannot be undone: later episodes depend on it; use"
+                " merge, split or rename to correct the graph"
             )
         reverse = [Change(table, after, before) for table, before, after in changes]
         keys = _simple_keys(db, reverse)
@@ -117,11 +119,11 @@ def _entry(store: Store, text: str) -> tuple[int, list[Change]]:
             for table, before, after in edited["changes"]
         ]
     except (KeyError, RecursionError, TypeError, ValueError):
-        raise UserError(f"{store}: the journal of edits is damaged; none can be undone") from None
+        raise UserError(f"{store}: the journal is damaged; no edit can be undone") from None
 
 
 def _net_changes(changes: Iterable[Change]) -> list[Change]:
-    """Return the first and the last state of every row, where they differ."""
+    """Return the first and the last state of every row whose two states differ."""
     first: dict[Row, Row | None] = {}
     last: dict[Row, Row | None] = {}
     for table, before, after in changes:
@@ -158,10 +160,10 @@ def _update_dependents(db: Database, changes: list[Change], keys: set[int], revi
     """Update word indexes, revisions and removed ids after changes of rows.
 
     Args:
-        db: inside a write.
-        changes: already applied.
-        keys: facts that were removed from the word index.
-        revision: of the write.
+        db: the record, in a write transaction.
+        changes: changes of rows, already applied.
+        keys: keys of facts that the caller removed from the word index.
+        revision: revision of the write.
     """
     new = [c.row for c in changes if c.table == "edges" and c.before is None]
     index_facts(db, keys | {edge_key(row[0]) for row in new})
@@ -180,7 +182,7 @@ def _update_dependents(db: Database, changes: list[Change], keys: set[int], revi
 
 
 def _simple_keys(db: Database, changes: list[Change]) -> set[int]:
-    """Return keys of the simple triplets that change, or an end of which changes."""
+    """Return the keys of the simple triplets that change themselves or at one of their ends."""
     rows = [(table, row) for table, *rows in changes for row in rows if row is not None]
     keys = {edge_key(row[0]) for table, row in rows if table == "edges" and row[1] == SIMPLE}
     for node in {row[0] for table, row in rows if table == "nodes"}:
@@ -195,7 +197,7 @@ def simple_keys_at(db: Database, node: int) -> set[int]:
 
 
 def _without_aliases_in_use(db: Database, changes: list[Change], since: int) -> list[Change]:
-    """Drop the changes that gave a name to a remaining object, if texts have used it since."""
+    """Drop the changes that gave a name to a remaining object, if later episodes use the name."""
     new = {c.row[0] for c in changes if c.table == "nodes" and c.before is None}
     return [
         c
@@ -205,7 +207,7 @@ def _without_aliases_in_use(db: Database, changes: list[Change], since: int) -> 
 
 
 def _changed_since(db: Database, changes: list[Change], since: int) -> bool:
-    """Return whether what was remembered after a revision depends on changed rows."""
+    """Return whether episodes after a revision changed or use the changed rows."""
     edges = {row[0] for c in changes if c.table == "edges" for row in c[1:] if row}
     for change in changes:
         table, before, after = change

@@ -1,7 +1,9 @@
-"""Makes the themes of a memory graph: of the sources that have changed, then themes of themes.
+"""Makes the themes of changed sources, then the themes of themes.
 
-Each source is committed by itself, so a run that is stopped or killed goes on where it was. What is
-computed from a source is written only if the source still reads the same.
+
+Each source is committed by itself, so the next run continues a run that was stopped or killed. The
+
+themes of a source are written only if the source has not changed during the computation.
 """
 
 from __future__ import annotations
@@ -43,23 +45,24 @@ from turngraph.data.normalise import words
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 10
-"""Attempts at a graph that other processes change again and again."""
+"""Maximum number of attempts if other processes keep changing the graph."""
 MANY_TEXTS = 20_000
-"""Texts without a vector from which it is said how long these will take."""
+"""Number of texts without a vector from which on the expected time is logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThemesMade:
-    """What a run of ``make_themes`` leaves.
+    """Result of a run of ``make_themes``.
 
     Args:
-        complete: whether the themes show the record; else the run was stopped.
-        chunks, sources, blank: of the record; ``blank`` texts have no words and are in no theme.
-        themes: of level 1, and of level 2.
-        questions: questions that are used.
-        maker: who made the questions; after a stopped run some may be by an earlier maker.
-        changed: sources whose themes this run made.
-        counts: of an LM's replies in this run, by fate.
+        complete: whether all themes are up to date; False: the run was stopped.
+        chunks, sources, blank: numbers of chunks and sources in the record, and of blank episodes,
+            which have no words and are in no theme.
+        themes: numbers of themes of level 1 and of level 2.
+        questions: number of questions in use.
+        maker: maker of the questions; after a stopped run, an earlier maker, too.
+        changed: number of sources whose themes this run made.
+        counts: numbers of an LM's replies in this run, by outcome.
         seconds: total time.
     """
 
@@ -85,9 +88,9 @@ def make_themes(
 
     Args:
         store: the graph, open for writing.
-        embed: sentence encoder; themes by another one are made anew.
-        lm: makes the questions, and keeps those that it has made before; None: the rules do.
-        stop: asked between two batches; true: stop with all work saved.
+        embed: sentence encoder; if another one made the existing themes, all themes are made again.
+        lm: language model that makes the missing questions; None: rules make them.
+        stop: called between two batches; if it returns true, the run stops with all work saved.
 
     Raises:
         UserError: a text's vector is zero or not finite; eigenvectors did not converge (older
@@ -131,7 +134,7 @@ def _count(store: Store, sql: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What the themes of a source are made from, at one revision."""
+    """Input of the themes of a source, at one revision."""
 
     revision: int
     chunks: list[ChunkRow]
@@ -139,7 +142,7 @@ class _Source:
     questions: dict[int, list[tuple[int, str]]]
 
     def is_as(self, other: _Source) -> bool:
-        """Whether nothing but the revision differs."""
+        """Return whether two inputs differ in nothing but the revision."""
         return replace(self, revision=0) == replace(other, revision=0)
 
 
@@ -157,20 +160,20 @@ class _Run:
         self.made: dict[str | None, tuple[np.ndarray, Neighbours | None]] = {}
 
     def check_encoder(self) -> None:
-        """Have everything made anew if another encoder made the themes."""
+        """Mark all themes as outdated if another encoder made them."""
         with self.store.reading():
             known = read_meta(self.db, theme_rows.PROBE)
         probe = np.array(known or [], dtype=np.float32)
         if is_same(probe, self.vectors.probe):
             return
         if known is not None:
-            logger.warning("%s: themes by another embedder are made anew", self.store)
+            logger.warning("%s: another encoder made the themes; all are made again", self.store)
         with self.store.writing():
             text = json.dumps([round(float(x), 6) for x in self.vectors.probe])
             write_themes.make_anew(self.db, text)
 
     def make_all(self) -> bool:
-        """Make all themes that are out of date; return False if stopped."""
+        """Make all outdated themes; return False if the run was stopped."""
         for _ in range(ATTEMPTS):
             with self.store.reading():
                 changed = theme_rows.changed_sources(self.db, self.maker)
@@ -183,7 +186,7 @@ class _Run:
                 return False
             if group_themes(self.store, self.vectors, self.maker, self.made):
                 return True
-        raise UserError(f"{self.store}: other processes change it all the time; run it again")
+        raise UserError(f"{self.store}: other processes keep changing it; run the command again")
 
     def _make_sources(self, changed: Sequence[str | None]) -> bool:
         if changed:
@@ -195,7 +198,7 @@ class _Run:
         return not self.stop()
 
     def _make_source(self, source: str | None) -> bool:
-        """Make the chunks, questions and themes of a source; return False if stopped."""
+        """Make chunks, questions and themes of a source; return False if the run was stopped."""
         with self.store.writing() as revision:
             write_themes.add_chunks(self.db, source, _spans, revision)
         if self.lm is None:
@@ -210,7 +213,7 @@ class _Run:
         ids = np.array([chunk.id for chunk in found.chunks], np.int64)
         made, rows, kept = self._themes(source, found, texts, ids)
         with self.store.writing() as revision:
-            if self._read(source, revision).is_as(found):  # else it is made again
+            if self._read(source, revision).is_as(found):  # else the source stays outdated
                 write_themes.keep_questions(self.db, found.chunks, kept)
                 write_themes.replace_themes(self.db, 1, source, rows, revision)
                 write_themes.set_themed(self.db, source, found.revision, self.maker)
@@ -223,7 +226,7 @@ class _Run:
         return _Source(revision, chunks, theme_rows.theses_of(self.db, source), questions)
 
     def _say_how_long(self) -> None:
-        """Log once how long the vectors will take where they take long."""
+        """Log once how long the missing vectors will take, if they are many."""
         if self._told:
             return
         self._told = True
@@ -240,7 +243,7 @@ class _Run:
     def _themes(
         self, source: str | None, found: _Source, texts: Sequence[str], ids: np.ndarray
     ) -> tuple[SourceThemes, list[ThemeRow], list[int]]:
-        """Return the themes of a source, as they are and as rows, and ids of the used questions."""
+        """Return the themes of a source, their rows, and the ids of the questions in use."""
         episodes = np.array([chunk.episode for chunk in found.chunks], np.int64)
         vectors = chunk_vectors(self.vectors.facts, self.vectors.questions, ids, episodes)
         self._check(vectors, episodes)
@@ -275,7 +278,7 @@ class _Run:
         return self.vectors.questions.vectors(2 * ids)
 
     def _check(self, vectors: np.ndarray, episodes: np.ndarray) -> None:
-        """Check vectors of chunks or questions, whose episodes an error names.
+        """Check vectors of chunks or questions; an error names the episode.
 
         Raises:
             UserError: a vector is zero or not finite.

@@ -1,14 +1,14 @@
 """Removal of every byte of deleted rows from all files of a memory graph.
 
-The transaction that deletes rows marks the record. Then the word indexes are merged, which drops
-the deleted words, the database is rewritten (pages keep copies of rows that once moved), derived
-arrays are dropped, vectors are zeroed, and the -wal is truncated. One process does this at a time,
-and others wait for it. If it is killed in between, the next one that opens the graph for writing
-finishes the work.
+The transaction that deletes rows writes a mark into the record. Then the word indexes are merged,
+which drops deleted words; the database is rewritten, as pages keep copies of rows that once moved;
+derived arrays are dropped, vectors are zeroed, and the -wal is truncated. One process purges at a
+time, and other processes wait. If it is killed, the next process that opens the graph for writing
+finishes the purge.
 
-The record of a server has derived files on several machines. There the mark stays, with the last
-revision that forgot something, and each machine notes up to which state its own files are purged:
-it purges them when it forgets, or next opens the graph for writing.
+A record in PostgreSQL may have derived files on several machines. Its mark stays, with the last
+revision that deleted rows, and each machine notes the state up to which its own files are purged. A
+machine purges its files when it forgets, or when it next opens the graph for writing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PURGED = "purged.json"
 
 
 def mark(store: Store, revision: int) -> None:
-    """Record, inside the write that deletes rows, that the files are still to be purged."""
+    """Mark the record, in the transaction that deletes rows, so that the files are purged later."""
     if not store.is_file:
         write_meta(store.db, "purge", revision)
         return
@@ -44,7 +44,7 @@ def mark(store: Store, revision: int) -> None:
 
 
 def marked(store: Store) -> int | None:
-    """Return the first revision whose deletions are still in the files of this machine."""
+    """Return the first revision whose deleted rows are still in this machine's files, or None."""
     with store.clear_errors():
         found: int | None = read_meta(store.db, "purge")
         if store.is_file or found is None:
@@ -61,28 +61,28 @@ def _purged(store: Store) -> int:
         return store.revision
     try:
         state = State.of(json.loads((store.derived / PURGED).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):  # none yet, or none that can be read
+    except (OSError, ValueError, KeyError, TypeError):  # the file is missing or invalid
         return 0
     return state.revision if shows(store.db, state) else 0
 
 
 def last_deletion(store: Store) -> int:
-    """Return the last revision at which anything was deleted, by any process; 0: none was."""
+    """Return the last revision at which any process deleted anything; 0: nothing was deleted."""
     with store.clear_errors():
         [(revision,)] = store.db.execute("SELECT coalesce(max(revision), 0) FROM removed")
     return int(revision)
 
 
 def finish(store: Store) -> None:
-    """Purge the files if there are deletions in them, or wait while another process does.
+    """Purge the files if the record is marked, or wait while another process purges them.
 
     Args:
-        store: open for writing.
+        store: the graph, open for writing.
 
     Raises:
-        UserError: another process purges, or read an older state, longer than ``store.wait``: the
-            record has forgotten, and the files will when the graph is next opened for writing; or
-            the disk is full (a copy of the database is needed for a while).
+        UserError: another process purged, or read an older state, for ``store.wait`` seconds: the
+            record is already changed, and the files are purged when the graph is next opened for
+            writing; or the disk is full (the purge needs space for a copy of the database).
     """
     if marked(store) is None:
         return
@@ -92,7 +92,7 @@ def finish(store: Store) -> None:
     from turngraph.data.memory_graph.recall.derived_files import locked
 
     with locked(store.derived, store.wait, LOCK) as is_mine:
-        if marked(store) is None:  # by the process that had the lock
+        if marked(store) is None:  # purged by the process that had the lock
             return
         if not is_mine:
             raise UserError(
@@ -117,14 +117,14 @@ def _purge(store: Store) -> None:
             step(store)
     if not store.is_file:
         return
-    with store.clear_errors():  # unless another process has deleted more meanwhile
+    with store.clear_errors():  # keep the mark if another process has deleted more meanwhile
         sql = """DELETE FROM meta WHERE name = 'purge'
             AND NOT EXISTS (SELECT 1 FROM removed WHERE revision > ?)"""
         store.db.execute(sql, (state.revision,))
 
 
 def _merge_words(store: Store) -> None:
-    """Merge all segments of FTS5, which keep the words of deleted rows until then."""
+    """Merge all segments of FTS5, which keep the words of deleted rows until they are merged."""
     for table in ("name_words", "fact_words"):
         store.db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
@@ -134,9 +134,10 @@ def _vacuum(store: Store) -> None:
 
 
 def _empty_wal(store: Store) -> None:
-    """Truncate the -wal, once no process reads an older state.
+    """Truncate the -wal when no process reads an older state.
 
-    SQLite waits for readers, but not for another process that writes pages back to the database.
+
+    SQLite itself waits for readers, but not for another process's checkpoint.
     """
     patience = Patience(store.wait, f"{store}: another process reads an older state")
     while not _is_emptied(store.db):
@@ -160,8 +161,8 @@ def _purge_derived(store: Store, since: int, state: State) -> None:
     from turngraph.data.memory_graph.recall.vectors import purge as purge_vectors
 
     try:
-        drop_arrays(store.derived, NAME, store.wait)  # they hold times
-        drop_arrays(store.derived, THEMES, store.wait)  # and means of vectors
+        drop_arrays(store.derived, NAME, store.wait)  # which hold times
+        drop_arrays(store.derived, THEMES, store.wait)  # which hold means of vectors
         purge_vectors(store.db, store.derived, since, store.wait)
         if not store.is_file:
             write_json(store.derived / PURGED, state._asdict())

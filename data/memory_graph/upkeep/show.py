@@ -1,4 +1,4 @@
-"""Facts of one object, now and over time; the turns of chats and conversations."""
+"""Reads the facts of an object, now and over time, and the turns of chats and conversations."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Turn:
     """Episode of a chat or of a conversation.
 
     Args:
-        episode: its node id.
+        episode: node id of the episode.
         kind: ``question`` or ``answer`` of a chat, or ``turn``: a conversation's question with its
             answer.
-        speaker, time, source: of the episode.
-        text: as it was said.
+        speaker, time, source: fields of the episode.
+        text: text of the episode.
     """
 
     episode: int
@@ -55,7 +55,7 @@ class Turn:
 
     @property
     def recalled(self) -> bool:
-        """Whether the turn can be evidence; of a chat, only facts that a question states can be."""
+        """Whether the turn can be evidence; of a chat's question only the facts can be."""
         return self.kind == "turn"
 
 
@@ -75,12 +75,12 @@ def turns(store: Store) -> list[Turn]:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Object with the facts that hold now.
+    """Object with its facts that hold now.
 
     Args:
-        node: its id.
-        name: its name.
-        aliases: every spelling with the number of episodes where it was seen.
+        node: node id of the object.
+        name: name of the object.
+        aliases: every spelling with the number of episodes that contain it.
         num_episodes: number of episodes that mention it.
         facts: simple triplets and theses that hold now, oldest first.
     """
@@ -95,8 +95,8 @@ class Shown:
 def history(store: Store, entity: str | int) -> list[Fact]:
     """Return all simple triplets and theses of an object, also closed ones, in order of time.
 
-    The time is the begin, else the first mention; facts without either come first. A thesis of
-    which a part no longer holds comes with ``partly_until``.
+    The time of a fact is its begin, else its first mention; facts without either come first. A
+    thesis of which a part has ended has ``partly_until``.
 
     Raises:
         UserError: no object has that name or id, or several have.
@@ -115,9 +115,9 @@ def _when(fact: Fact) -> tuple[float, int]:
 
 
 def show(store: Store, entity: str | int) -> Shown:
-    """Return an object with the facts that hold now, marked where they may have ended.
+    """Return an object with its facts that hold now; facts that may have ended are marked.
 
-    Marks need the vectors that earlier questions have left beside the record.
+    Marks are made only if earlier questions have stored the vectors of the facts.
 
     Raises:
         UserError: no object has that name or id, or several have.
@@ -134,8 +134,8 @@ def show(store: Store, entity: str | int) -> Shown:
 
 
 def _with_ends(store: Store, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Mark what newer facts may have ended, by the vectors that questions have left."""
-    import numpy as np  # only here are vectors read
+    """Mark facts that newer facts may have ended, by vectors that earlier questions stored."""
+    import numpy as np  # imported here: only marks need it
 
     from turngraph.data.memory_graph.recall.endings import mark_ended
     from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix

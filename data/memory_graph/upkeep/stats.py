@@ -30,7 +30,7 @@ class Stats:
         sources: number of different sources.
         closed: number of simple triplets and theses with an end.
         superseded: number of facts that another fact closes.
-        themes: number of themes of each level, and of the chunks and questions of all.
+        themes: number of themes of each level, of chunks, and of questions in use.
         edits: number of edits that can be undone.
         first, last: time of the first and the last episode; None: no time is known.
         revision: number of writes.

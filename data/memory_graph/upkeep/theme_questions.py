@@ -25,9 +25,9 @@ from turngraph.data.memory_graph.record.theme_rows import ChunkRow
 from turngraph.data.memory_graph.record.write_themes import put_questions
 
 RULES = "rules"
-"""Maker of questions by rules; an LM's is ``lm:`` and its name."""
+"""Name of the rules as the maker of questions; that of a language model is ``lm:`` and its name."""
 LM_BATCH = 8
-"""Chunks whose questions an LM makes at once, and that are committed together."""
+"""Number of chunks whose questions an LM makes in one batch and one commit."""
 Place = tuple[int, int, str, str, str, str | None]
 """Start and stop in an episode; subject, relation, object and begin of a triplet."""
 
@@ -37,9 +37,9 @@ class Lm:
     """A language model that makes questions, and perhaps summaries.
 
     Args:
-        name: of the model, recorded with what it makes.
-        generate: JSON of a schema for each prompt.
-        write: texts for prompts, for summaries; None: themes have none.
+        name: name of the model, which is stored with its questions and summaries.
+        generate: returns JSON of a schema for each prompt.
+        write: returns a text for each prompt, to make summaries; None: no summaries are made.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Lm:
 
     @property
     def maker(self) -> str:
-        """The name that its questions and summaries have in the record."""
+        """Name of the model as a maker in the record."""
         return f"lm:{self.name}"
 
 
 def ask_rules(store: Store, source: str | None) -> None:
-    """Make the questions of a source by rules; those that it has already keep their ids."""
+    """Make the questions of a source by rules; existing questions keep their ids."""
     with store.reading():
         rows = theme_rows.chunks_of(store.db, source)
         texts = theme_rows.chunk_texts(store.db, rows)
@@ -97,13 +97,13 @@ def ask_lm(
 
     Args:
         store: the graph.
-        source: whose chunks are asked for.
+        source: source whose chunks need questions.
         lm: the language model.
-        stop: asked before each batch.
-        counts: receives the fates of its replies.
+        stop: called before each batch; if it returns true, the function stops.
+        counts: receives the numbers of replies by outcome.
 
     Returns:
-        Whether all are there; False: stopped.
+        Whether all questions are made; False: stopped.
     """
     with store.reading():
         rows = theme_rows.chunks_of(store.db, source)
@@ -135,14 +135,15 @@ def kept_questions(
     vectors_of: Callable[[np.ndarray], np.ndarray],
     maker: str,
 ) -> list[tuple[int, int]]:
-    """Return ids and chunk numbers of the questions to use: an LM's only if they find their chunk.
+    """Return (id, chunk index) of the questions to use: an LM's only if retrieval by it finds its
+    chunk.
 
     Args:
-        questions: ids and texts by chunk id.
-        chunks: of the source.
-        texts, vectors: of the chunks.
+        questions: ids and texts of the questions, by chunk id.
+        chunks: chunks of the source.
+        texts, vectors: texts and vectors of the chunks.
         vectors_of: returns the vectors of questions by id.
-        maker: who made the questions.
+        maker: maker of the questions.
     """
     every = [
         (number, id_, text)

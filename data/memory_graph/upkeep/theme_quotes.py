@@ -1,4 +1,4 @@
-"""Chooses what a theme quotes: theses of its heaviest chunks, each with the place that says it."""
+"""Chooses a theme's quotations: theses of its heaviest chunks, with their places in episodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from turngraph.data.memory_graph.upkeep.theme_questions import Lm
 from turngraph.data.normalise import words
 
 QUOTED_WORDS = 3 * MAX_WORDS
-"""Words of quotations that are kept, so that enough of them hold at any time."""
+"""Number of words of the stored quotations: more than are shown, as some may have ended."""
 
 
 def theme_quotes(
@@ -43,15 +43,17 @@ def theme_quotes(
     facts: VectorMatrix,
     embed: Embed,
 ) -> tuple[QuoteRow, ...]:
-    """Return the quotations of a theme of level 1, best first, whenever they hold.
+    """Return the quotations of a theme of level 1, best first, including ended ones.
 
-    Where most of its heaviest chunks have no theses, as in a language that the rules do not read,
-    their sentences are quoted too.
+
+    If most of its heaviest chunks have no theses, as in a language that the rules do not read, the
+
+    sentences of these chunks are quoted, too.
 
     Args:
-        theme: its members are numbers of chunks.
-        chunks, texts: of its source.
-        theses: of its source.
+        theme: the theme; its members are indices of ``chunks``.
+        chunks, texts: chunks of its source, and their texts.
+        theses: theses of its source.
         facts: vectors of the theses.
         embed: sentence encoder.
     """
@@ -91,10 +93,10 @@ def theme_row(
     """Return a theme as a row of the record that has no id yet.
 
     Args:
-        theme: its weights are those of the members.
-        level, source: of the row.
-        members: ids of chunks or of themes.
-        quotes: what it quotes.
+        theme: the theme, with the weights of its members.
+        level, source: level and source of the theme.
+        members: ids of the members: chunks or themes.
+        quotes: quotations of the theme.
     """
     weighted = tuple(zip(members, theme.weights.tolist(), strict=True))
     return ThemeRow(0, level, source, float(theme.eigenvalue), weighted, quotes)
@@ -109,7 +111,7 @@ def _as_row(chunk: ChunkRow, sentence: Sentence) -> QuoteRow:
 def _theses_in(
     chunks: Mapping[int, ChunkRow], theses: Sequence[ThesisRow]
 ) -> dict[int, list[ThesisRow]]:
-    """Return the theses that begin in each chunk, by its number; hypotheses are left out."""
+    """Return the theses that begin in each chunk, by the chunk's index; hypotheses are left out."""
     within: dict[int, list[tuple[int, ChunkRow]]] = defaultdict(list)
     for number, chunk in chunks.items():
         within[chunk.episode].append((number, chunk))
@@ -122,7 +124,7 @@ def _theses_in(
 
 
 def quoted_texts(store: Store, quotes: Iterable[Sequence[QuoteRow]]) -> list[list[str]]:
-    """Return the texts of what each theme quotes, inside a read."""
+    """Return the texts of each theme's quotations, in a read transaction."""
     quotes = list(quotes)
     texts = fact_texts(store.db, {quote.fact for each in quotes for quote in each})
     return [
@@ -137,12 +139,13 @@ def quoted_texts(store: Store, quotes: Iterable[Sequence[QuoteRow]]) -> list[lis
 def summarised(
     store: Store, themes: Sequence[ThemeRow], before: Sequence[ThemeRow], lm: Lm
 ) -> list[ThemeRow]:
-    """Return themes with an LM's summaries of those of their quotations that have not ended.
+    """Return themes with a language model's summaries of their quotations that have not ended.
 
     Args:
         store: the record.
         themes: new themes.
-        before: themes of the same source, whose summaries are used where nothing has changed.
+        before: earlier themes of the source, whose summaries are reused for themes that have not
+            changed.
         lm: writes the summaries.
     """
     assert lm.write is not None, "asked for summaries"
@@ -174,7 +177,7 @@ def _without_ended(store: Store, theme: ThemeRow) -> ThemeRow:
 
 
 def in_order(themes: Sequence[ThemeRow]) -> list[ThemeRow]:
-    """Return themes by source, and as they were made."""
+    """Return themes sorted by source, then by id."""
     return sorted(themes, key=lambda t: (t.source is not None, t.source or "", t.id))
 
 

@@ -1,7 +1,7 @@
 """Export of the themes of a memory graph as one HTML page: themes of themes, themes, passages.
 
-It is the page of ``html_page.py`` with other nodes: a theme reads as its first quotation, and leads
-to the passages that it quotes and to its members.
+The page is that of ``html_page.py`` with other nodes. The text of a theme is its first quotation; a
+theme links to its members and to the passages that it quotes.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ WORDS = {
     "relations": ["", "has the theme", "has the passage"],
     "cut": "the largest themes and their heaviest passages",
 }
-"""What the page calls its nodes and edges; the types are names of colours."""
+"""The page's words for its nodes and edges; ``types`` are names of colours."""
 
 
 def export_themes_html(
     store: Store, path: str | Path, max_nodes: int = MAX_NODES
 ) -> tuple[int, int]:
-    """Write the themes, as of the last commit, as one page.
+    """Write the themes of the last committed state as one page.
 
     Args:
         store: the open graph.
-        path: of the HTML file.
-        max_nodes: limit; the largest themes come first, then the heaviest passages of each.
+        path: path of the HTML file.
+        max_nodes: maximum number of nodes; the largest themes come first, then the heaviest
+            passages of each theme.
 
     Returns:
         The number of nodes on the page, and of themes and passages in the graph.
@@ -65,10 +66,12 @@ def export_themes_html(
 
 
 def themes_data(store: Store, max_nodes: int = MAX_NODES) -> Json:
-    """Return the data of the page, inside a read; the format is that of ``html_page.page_data``.
+    """Return the data of the page, in a read transaction; the format is that of ``page_data``.
+
 
     Passages are ``quiet``: they are labelled only beside a chosen node. ``members`` is the number
-    of passages, which gives a node its size. A theme's ``quotes`` have ``text``, ``from`` and
+
+    of passages, which sets the size of a node. A theme's ``quotes`` have ``text``, ``from`` and
     ``to`` as ISO times, ``holds`` in seconds since 1970, ``episode`` as an index, and the index of
     the passage as ``node`` if it is shown.
     """
@@ -89,8 +92,8 @@ class _Builder:
     """Collects the nodes and edges of a page.
 
     Args:
-        store: the graph, inside a read.
-        themes: all of its themes.
+        store: the graph, in a read transaction.
+        themes: all themes of the graph.
     """
 
     def __init__(self, store: Store, themes: Sequence[ThemeRow]) -> None:
@@ -110,7 +113,7 @@ class _Builder:
         self.total = len(themes) + len({m for t in self._themes for m, _ in t.members})
 
     def choose(self, max_nodes: int) -> None:
-        """Add as many nodes as the page may have, and the edges between them."""
+        """Add at most ``max_nodes`` nodes, and the edges between them."""
         numbers: dict[int, int] = {}
         for theme in self._themes[: max(max_nodes - len(self._groups), 0)]:
             numbers[theme.id] = self._add_theme(theme, THEME)
@@ -133,7 +136,7 @@ class _Builder:
 
     def _add_theme(self, theme: ThemeRow, type: int) -> int:
         quotes = held_quotes(self.store, theme.quotes, self._second)
-        first = quotes[0].text if quotes else "(nothing of it holds now)"
+        first = quotes[0].text if quotes else "(none of its quotations holds now)"
         members = plural(len(theme.members), "theme" if type == GROUP else "passage")
         source = "" if type == GROUP else f" of {theme.source or 'no source'}"
         about = f"{members}{source}; eigenvalue {theme.eigenvalue:.3f}"
@@ -177,7 +180,7 @@ class _Builder:
         return self._positions[node]
 
     def add_quotes(self) -> None:
-        """Add to every theme what it quotes, whenever that holds."""
+        """Add to every theme its quotations, including ended ones."""
         for theme, number in self._shown:
             facts = self.store.facts([quote.fact for quote in theme.quotes])
             self.nodes[number]["quotes"] = [

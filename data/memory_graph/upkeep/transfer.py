@@ -2,9 +2,10 @@
 
 The file begins with a header. Every other line is one row of a table of schema.py, by its kind:
 node, episode, edge, alias, sighting, provenance, supersession; of themes: chunk, question, theme,
-member, quote. Ids are those of the database, facts are given by key, NULL is left out. Derived data
-(search indexes, revisions) and the journal of edits are not part of it; `turngraph memory themes`
-makes the themes of an imported graph anew, without asking an LM again.
+member, quote. Ids are those of the database, facts are given by key, and NULL fields are left out.
+The file does not contain derived data (search indexes, revisions) and the journal of edits;
+`turngraph memory themes` makes the themes of an imported graph again, without new calls of a
+language model.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Kind:
     table: str
     columns: dict[str, type]
     required: int
-    """Number of leading columns that every line has."""
+    """Number of leading columns without which a line is invalid."""
     types: tuple[str, ...] = ()
     """Names of the values of the column ``type``."""
 
@@ -95,7 +96,7 @@ WITH_REVISION = ("node", "edge", "chunk", "question", "theme")
 
 
 def export_jsonl(store: Store, path: str | Path) -> int:
-    """Write the whole graph as of its last commit, and return the number of lines.
+    """Write the last committed state of the graph, and return the number of lines.
 
     Raises:
         UserError: the file cannot be written; no partial file is left.
@@ -135,7 +136,7 @@ def line_of(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
 def import_jsonl(store: Store, path: str | Path) -> int:
     """Fill an empty graph from a file of ``export_jsonl``, and return the number of lines.
 
-    Ids stay, so that another export gives the same file. The import is one transaction.
+    Ids are kept, so another export gives the same file. The import is one transaction.
 
     Raises:
         UserError: the graph is not empty; or a line is invalid, with file, line and field; or the
@@ -161,7 +162,7 @@ def import_jsonl(store: Store, path: str | Path) -> int:
         index_everything(store.db)
         broken = broken_rules(store.db)
         if broken:
-            raise UserError(f"{path}: does not fit together: {broken[0]}")
+            raise UserError(f"{path}: is inconsistent: {broken[0]}")
     return num_lines
 
 
@@ -174,7 +175,7 @@ def _insert(db: Database, line: dict[str, Any], location: Location, revision: in
         column: _value(line.pop(column, None), kind, column, location) for column in kind.columns
     }
     if line:
-        raise (location / next(iter(line))).error(f"no field of a line of kind {name}")
+        raise (location / next(iter(line))).error(f"unknown field in a line of kind {name}")
     if name == "node":
         row["hash"] = text_hash(row["type"], row["text"])
     if name in WITH_REVISION:
@@ -185,7 +186,7 @@ def _insert(db: Database, line: dict[str, Any], location: Location, revision: in
             row["properties"] = db.as_json(row["properties"])
         db.execute(sql, list(row.values()))
     except db.duplicate:
-        raise location.error(f"there is such a {name} already") from None
+        raise location.error(f"duplicate {name}") from None
     except db.refused:
         raise location.error(
             "has a NUL character, or a number that is too large, for this database"
@@ -193,7 +194,7 @@ def _insert(db: Database, line: dict[str, Any], location: Location, revision: in
 
 
 def _value(value: object, kind: Kind, column: str, location: Location) -> object:
-    """Convert a field for its column; errors do not show it, as it may be a remembered text."""
+    """Convert a field for its column; errors do not show the value, which may be private."""
     type = kind.columns[column]
     if value is None:
         if type is bool:

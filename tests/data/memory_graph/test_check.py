@@ -62,13 +62,13 @@ BREAKS = {
     " AND source = 2",
     "objects and times without edges": "INSERT INTO nodes (type, revision, text)"
     " VALUES (0, 1, 'lonely')",
-    "texts that are not as they were written": "UPDATE nodes SET text = 'x' WHERE id = {thesis}",
-    "aliases that are not as they were": "UPDATE aliases SET spelling = 'x' WHERE id = 1",
+    "texts that differ from their hashes": "UPDATE nodes SET text = 'x' WHERE id = {thesis}",
+    "aliases that differ from their spellings": "UPDATE aliases SET spelling = 'x' WHERE id = 1",
     "nodes with an invalid time": "UPDATE nodes SET said = 'soon' WHERE id = 1",
     "edges that end before they begin": "UPDATE edges SET valid_from = '2020', valid_to = '2019'"
     " WHERE id = 1",
-    "name_words and what it indexes": "DELETE FROM aliases WHERE id = 1",
-    "fact_words and what it indexes": "UPDATE nodes SET text = 'x' WHERE id = 1",
+    "name_words and the texts": "DELETE FROM aliases WHERE id = 1",
+    "fact_words and the texts": "UPDATE nodes SET text = 'x' WHERE id = 1",
 }
 
 
@@ -108,7 +108,7 @@ def test_arrays_that_lag_behind_are_no_problem_and_say_their_revision(tmp_path: 
         assert graph.check() == []
         assert read_arrays(graph.store.derived, "adjacency")[0]["revision"] == old
         graph.store.db.execute("UPDATE edges SET target = 3 WHERE id = 2")
-        assert any("do not show the record" in problem.what for problem in graph.check())
+        assert any("differ from the record" in problem.what for problem in graph.check())
 
 
 def test_vectors_are_of_the_texts_as_they_were_at_their_revision(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_vectors_are_of_the_texts_as_they_were_at_their_revision(tmp_path: Path)
         labels.write_bytes(names.tobytes())
         [problem] = graph.check()
         assert problem.derived
-        assert problem.what.endswith("/names do not show revision 1")
+        assert problem.what.endswith("/names differ from revision 1")
         assert problem.count == len(names) - 1  # Anna's is of another revision
         assert graph.check(rebuild=True) == []
 

@@ -291,7 +291,7 @@ def test_undoing_a_name_leaves_it_findable_where_texts_have_used_it(graph: Memor
 def test_forgetting_ends_what_can_be_undone(graph: MemoryGraph) -> None:
     graph.rename("Anna", "Anna Schmidt")
     graph.forget(episode=node_of(graph, TEXTS[2]))
-    with pytest.raises(ValueError, match="no edit to undo; forgetting ends"):
+    with pytest.raises(ValueError, match="no edit to undo; forgetting deletes"):
         graph.undo()
 
 
@@ -331,9 +331,9 @@ def test_errors_name_what_is_meant(graph: MemoryGraph) -> None:
         (lambda: graph.rename(f"#{thesis}", "X"), f"#{thesis} is not an object"),
         (lambda: graph.rename("Anna", "  "), "the new name is blank"),
         (lambda: graph.add_alias("Anna", "ANNIE"), f"names #{annie} already"),
-        (lambda: graph.split("Anna", "A"), "say which episodes or facts"),
-        (lambda: graph.split("Paris", "P", episodes=[5]), "episode 5 says nothing of #"),
-        (lambda: graph.split("Anna", "A", facts=[2 * 10**6]), "fact 2000000 says nothing of"),
+        (lambda: graph.split("Anna", "A"), "name the episodes or facts"),
+        (lambda: graph.split("Paris", "P", episodes=[5]), "episode 5 does not mention #"),
+        (lambda: graph.split("Anna", "A", facts=[2 * 10**6]), "fact 2000000 does not mention"),
         (
             lambda: graph.split("Acme", "A", episodes=[node_of(graph, TEXTS[3])]),
             "nothing would be left of #",
@@ -352,7 +352,5 @@ def test_a_damaged_journal_of_edits_names_the_file(graph: MemoryGraph, entry: st
     with graph.store.writing():
         sql = "INSERT INTO journal (operation, undo) VALUES ('merge', ?)"
         graph.store.db.execute(sql, [entry])
-    with pytest.raises(
-        ValueError, match=f"^{re.escape(str(graph.store))}: the journal of edits is damaged"
-    ):
+    with pytest.raises(ValueError, match=f"^{re.escape(str(graph.store))}: the journal is damaged"):
         graph.undo()

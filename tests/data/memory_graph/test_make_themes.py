@@ -359,7 +359,7 @@ def test_vectors_of_questions_are_checked(tmp_path: Path) -> None:
         assert graph.check() == []
         graph.store.db.execute("UPDATE questions SET text = text || ' x' WHERE id = 3")
         [problem] = graph.check()
-        assert "vectors of my.db.derived/questions do not show" in problem.what
+        assert "vectors of my.db.derived/questions differ" in problem.what
 
 
 def test_a_question_has_no_name_that_only_another_episode_spells_so(tmp_path: Path) -> None:

@@ -502,7 +502,7 @@ def test_a_reply_that_stays_off_its_schema_names_stage_and_step_and_no_text(
         "summarise": {"facts": [1], "answer": "Norway"},
     }  # fmt: skip
     double = Double(**good | {stage: {"nonsense": [QUESTION]}})
-    with pytest.raises(ValueError, match="no reply of its schema, or whole, after 3 attempts") as e:
+    with pytest.raises(ValueError, match="no complete reply of the schema after 3 attempts") as e:
         ask(graph, planner(double))
     steps = {"names": "step 1", "summarise": "step 1", "enough": "after step 1",
              "revise": "after step 1"}  # fmt: skip

@@ -168,7 +168,7 @@ def test_a_graph_goes_to_postgresql_and_back(
     (tmp_path / "doubled.jsonl").write_text("\n".join([*doubled, doubled[1]]))
     with (
         open_store(postgres.url, tenant="doubled") as store,
-        pytest.raises(ValueError, match=f"line {len(doubled) + 1}.*there is such a node already"),
+        pytest.raises(ValueError, match=f"line {len(doubled) + 1}.*duplicate node"),
     ):
         import_jsonl(store, tmp_path / "doubled.jsonl")
 
@@ -625,7 +625,7 @@ def test_texts_that_postgresql_cannot_keep_are_refused_without_showing_them(
         assert "Anna" not in str(error.value)
         with graph.store.writing():
             graph.store.db.execute("UPDATE episodes SET properties = '{}'")
-        with pytest.raises(ValueError, match=r"#\d+ is no episode"):
+        with pytest.raises(ValueError, match=r"#\d+ is not an episode"):
             graph.forget(episode=2**70)
         long = "x" * 5000
         graph.remember(f"Anna found {long} in Oslo. {'ß' * 3000} is a word.")

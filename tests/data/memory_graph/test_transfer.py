@@ -88,11 +88,11 @@ WRONG = {
     "line 2, field id: must be a number from 0": edited("id", -1),
     "line 2, field said: not a time": edited("said", "soon"),
     "line 2, field hypothesis: must be true or false": edited("hypothesis", "yes"),
-    "line 2, field colour: no field of a line of kind node": edited("colour", "red"),
-    "line 3: there is such a node already": lambda lines: lines.insert(2, lines[1]),
-    "does not fit together: simple edges that": edited("target", 10**6, "edge"),
-    "does not fit together: provenance of no fact": edited("fact", 10**6, "provenance"),
-    "does not fit together: sightings of no alias": edited("alias", 10**6, "sighting"),
+    "line 2, field colour: unknown field in a line of kind node": edited("colour", "red"),
+    "line 3: duplicate node": lambda lines: lines.insert(2, lines[1]),
+    "is inconsistent: simple edges that": edited("target", 10**6, "edge"),
+    "is inconsistent: provenance of no fact": edited("fact", 10**6, "provenance"),
+    "is inconsistent: sightings of no alias": edited("alias", 10**6, "sighting"),
 }
 
 

@@ -1,8 +1,8 @@
 "use strict";
 // Texts of the graph reach the page only through textContent and Cytoscape's canvas, never as HTML.
 
-// What nodes and edges of each type are called; a page of themes brings its own words. The first are
-// the names of their colours.
+// Words for nodes and edges of each type; the data of a page of themes has its own. ``types`` are also
+// the names of the colours.
 const WORDS = {
   types: ["object", "thesis", "episodic", "time"],
   names: ["objects", "theses", "episodes", "times"],
@@ -38,9 +38,9 @@ let moment = null; // seconds since 1970; null: any time
 let selected = null;
 let near = new Set(); // indices of the selected node and its neighbours, or of a computed answer's ends
 let counted = null; // indices of the edges that the shown answer counts; null: no answer is shown
-let pointed = { node: null, edge: null }; // what the pointer or a key points at
+let pointed = { node: null, edge: null }; // node or edge at which the pointer or a key points
 let drawing = null;
-let summary = ""; // how much of the graph the page has
+let summary = ""; // text about the part of the graph on the page
 
 // Small helpers
 
@@ -68,7 +68,7 @@ const edgeText = (edge) =>
     ? `${nodes[edge.source].text} ${edge.relation || ""} ${nodes[edge.target].text}`
     : nodes[edge.target].text;
 
-/** Return both ends of an edge and what joins them. */
+/** Return the text of an edge: its ends, its relation and its times. */
 function relationText(edge) {
   const [from, to] = [nodes[edge.source], nodes[edge.target]].map((node) => brief(node.text, 80));
   const times = validity(edge) && ` (${validity(edge)})`;
@@ -83,13 +83,13 @@ function validity(item) {
 
 // Drawing
 
-const MANY = 600; // nodes; of more, edges are left out while the view moves
-const NAMED = 25; // neighbours of a chosen node, up to which its edges have their relations beside them
+const MANY = 600; // with more nodes, edges are hidden while the view moves
+const NAMED = 25; // with at most so many neighbours, the edges of a chosen node are labelled
 const LABELS = 60;
-const CORE = 150; // nodes that push each other apart; further ones lie around a neighbour
+const CORE = 150; // nodes that the force layout places; the others lie around a neighbour
 
 const LETTER = 13; // pixels
-const REST = 150; // milliseconds without a movement, then labels find their places
+const REST = 150; // milliseconds without movement before labels are placed
 
 const font = () => getComputedStyle(document.body).fontFamily;
 
@@ -97,14 +97,14 @@ const isFocused = () => selected !== null || counted !== null;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** The nodes, first those of the first type, then by size. */
+/** Indices of the nodes: those of the first type first, each group by falling size. */
 const order = [...nodes.keys()].sort((a, b) => (nodes[a].type > 0) - (nodes[b].type > 0) || sizeOf(b) - sizeOf(a));
 
 function sizeOf(index) {
   return Math.min(10 + 8 * Math.log2(1 + (nodes[index].members ?? edgesOf[index].length)), 60);
 }
 
-// The nodes that push each other apart: all of a small graph, else the largest objects or themes.
+// Nodes that the force layout places: all of a small graph, else the largest objects or themes.
 const ranked = nodes.length > CORE ? order.filter((index) => !nodes[index].quiet && nodes[index].type < (data.words ? 2 : 1)) : order;
 const inCore = new Set(ranked.slice(0, CORE));
 const isCore = (index) => inCore.has(index);
@@ -142,7 +142,7 @@ function nameSoon() {
   naming = setTimeout(nameNodes, REST);
 }
 
-/** Label the chosen node, what is near it, and the largest nodes whose labels cover no other label. */
+/** Label the chosen node, its neighbours, and the largest nodes, without overlapping labels. */
 function nameNodes() {
   const taken = [];
   const [width, height, scale] = [drawing.width(), drawing.height(), 1 / drawing.zoom()];
@@ -166,7 +166,7 @@ function nameNodes() {
   });
 }
 
-/** Lay out the largest nodes by forces, then all others around a neighbour that has its place. */
+/** Place the core nodes by forces, then each other node around a neighbour that is placed already. */
 function arrange() {
   const spiral = (turn, step, { x, y } = { x: 0, y: 0 }) => {
     const [angle, far] = [2.4 * turn, step * Math.sqrt(turn)]; // the same picture each time
@@ -176,12 +176,12 @@ function arrange() {
   const first = order.filter(isCore);
   first.forEach((index, turn) => at(index).position(spiral(turn, 90)));
   const core = drawing.collection(first.map(at));
-  const room = Math.max(nodes.length / CORE, 1); // for those around them
+  const room = Math.max(nodes.length / CORE, 1); // for the nodes around the core
   const forces = { name: "cose", animate: false, randomize: false, fit: false, numIter: 400, nodeRepulsion: () => 90_000 * room, idealEdgeLength: () => 80 * Math.sqrt(room) };
   core.union(core.edgesWith(core)).layout(forces).run();
-  const placed = first.reverse(); // the smallest gets its neighbours first, as the largest has enough
+  const placed = first.reverse(); // small nodes first: large ones have enough neighbours
   const seen = new Set(placed);
-  for (const index of placed) { // it grows
+  for (const index of placed) { // the loop appends to ``placed``
     let turn = 3 + (at(index).data("size") / 16) ** 2;
     for (const edge of edgesOf[index]) {
       const other = edges[edge].source === index ? edges[edge].target : edges[edge].source;
@@ -215,7 +215,7 @@ function style() {
 
 const isNear = (index) => (counted ? counted.has(index) : edges[index].source === selected || edges[index].target === selected);
 
-/** Give all nodes and edges the classes of what is chosen, shown and held at the moment. */
+/** Set the style classes of all nodes and edges: chosen, near, far, hidden, named, pointed. */
 function redraw() {
   drawing?.batch(() => {
     const focused = isFocused();
@@ -236,7 +236,7 @@ function redraw() {
 
 const isShown = (index) => holds(edges[index]) && visible(nodes[edges[index].source]) && visible(nodes[edges[index].target]);
 
-/** Mark the node or the edge at which the pointer or a key points, and say what it is. */
+/** Mark the node or the edge at which the pointer or a key points, and show its text. */
 function point({ node = null, edge = null }) {
   for (const [kind, before, now] of [["n", pointed.node, node], ["e", pointed.edge, edge]]) {
     if (before !== null) drawing.getElementById(`${kind}${before}`).removeClass("pointed");
@@ -269,17 +269,17 @@ function select(index, center = false) {
   }
   point({});
   const inPanel = byId("panel").contains(document.activeElement);
-  if (index === null && inPanel) byId("graph").focus(); // the keyboard goes on from there
+  if (index === null && inPanel) byId("graph").focus(); // where keys work on
   byId("panel").hidden = index === null;
   document.querySelector("main").classList.toggle("open", index !== null);
   fillPanel();
   redraw();
-  drawing.resize(); // the panel takes a part of its room
+  drawing.resize(); // the panel covers a part of it
   if (center && index !== null)
     drawing.animate({ center: { eles: drawing.getElementById(`n${index}`) }, zoom: Math.max(drawing.zoom(), 1) }, { duration: pace() });
 }
 
-/** Show the computed answer: what was computed, from which facts, by which plan and queries. */
+/** Show the computed answer with its facts, plan and queries. */
 function showComputed() {
   const { computed } = data;
   selected = null;
@@ -346,7 +346,7 @@ function lines(item) {
   return found;
 }
 
-/** List what a theme quotes, each with who says it, when it holds, and the passage to go to. */
+/** List a theme's quotations, each with source, validity and a link to its passage. */
 function quotations(quotes) {
   const items = make("ul");
   for (const quote of quotes) {
@@ -380,7 +380,7 @@ function link(index, text) {
   return button;
 }
 
-/** Choose a node, and give its panel the focus. */
+/** Select a node, and move the focus to the panel. */
 function openNode(index) {
   select(index, true);
   byId("panel").querySelector("button").focus();
@@ -402,7 +402,7 @@ function list(indices) {
   return items;
 }
 
-/** Make the line of a fact; while it has the pointer or the focus, its edge is shown. */
+/** Make the line of a fact; while the line has the pointer or the focus, its edge is highlighted. */
 function fact(index) {
   const edge = edges[index];
   const item = make("li", undefined, holds(edge) ? "" : "past");
@@ -493,7 +493,7 @@ function searchKey(event) {
     event.preventDefault();
   } else if (event.key === "Enter") {
     choose(chosen);
-    event.preventDefault(); // or it presses the button that gets the focus
+    event.preventDefault(); // else Enter also presses the button that gets the focus
   }
 }
 
@@ -564,7 +564,7 @@ function toggleTheme() {
   drawing.style(style());
 }
 
-/** Point at the next edge of the chosen node, or of the graph, and say how it joins its ends. */
+/** Point at the next edge of the chosen node, or of the graph, and show its text. */
 function walkEdges(step) {
   const all = selected === null ? [...edges.keys()] : edgesOf[selected];
   const seen = all.filter(isShown);
