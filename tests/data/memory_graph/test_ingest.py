@@ -322,7 +322,7 @@ def test_cycles_are_looked_for_as_before_when_a_write_has_ended(store: Store, of
     gc.set_threshold(often, 7, 9)
     try:
         remember_many(store, Scripted(judge=nothing), [Episode("Anna likes Paris")])
-        with pytest.raises(ValueError, match="not among the known"):
+        with pytest.raises(ValueError, match="is not in Update"):
             remember_many(store, Scripted(judge=wrong), [Episode("Bob likes Rome")])
         assert gc.get_threshold() == (often, 7, 9)
         assert meanwhile[0] == {0: 0, 700: 100_000, 10**6: 10**6}[often]
