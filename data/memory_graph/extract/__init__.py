@@ -1,1 +1,1 @@
-"""Texts to statements: by rules of English, a local LM, a server, spaCy, or as they are given."""
+"""Extractors of statements from texts: English rules, a local LM, a server, spaCy, a given file."""

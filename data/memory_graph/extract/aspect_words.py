@@ -1,4 +1,4 @@
-"""Relations and states of each aspect, and a fast test for texts that may claim an aspect."""
+"""Tables of the relations and states of each aspect, and a fast test for texts about an aspect."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _SAYS_LITTLE = FUNCTION_WORDS | frozenset("get got new".split()) | set(SPELLINGS
 
 
 def _spoken() -> dict[str, set[str]]:
-    """Return the forms of a verb that a text may have, by the form that a relation has."""
+    """Map each form of a verb, as relations have it, to the forms that a text may have."""
     forms = defaultdict(set)
     for said, (base, _) in VERB_FORMS.items():
         for form in (said, base, third_person(base), PAST.get(base), PARTICIPLES.get(base)):
@@ -102,13 +102,15 @@ _SPOKEN = _spoken()
 
 
 def cues(aspects: frozenset[str], owners: frozenset[str]) -> Callable[[str], bool]:
-    """Return a test of whether a text may claim one of some aspects of some owners.
+    """Return a test of whether a text may make a claim about some aspects of some owners.
 
-    Reading a text takes a hundred times longer than the test. A text that fails the test claims
-    none of them; a text that passes has to be read.
+
+    The test is a hundred times faster than reading a text. A text that fails the test makes no
+
+    such claim; a text that passes must be read.
 
     Args:
-        aspects, owners: of claims (``aspects.claims``).
+        aspects, owners: aspects and owners of claims (``aspects.claims``).
     """
     find = _find_any(frozenset(map(_cue_words, aspects)))
     names = [max(owner.split(), key=len, default="") for owner in owners]
@@ -116,7 +118,7 @@ def cues(aspects: frozenset[str], owners: frozenset[str]) -> Callable[[str], boo
         names = [""]
 
     def may_tell(text: str) -> bool:
-        plain = text.lower() if text.isascii() else fold(text)  # the same, but for spaces
+        plain = text.lower() if text.isascii() else fold(text)  # equal for ASCII, except for spaces
         for name in names:
             if name in plain:
                 return find(plain) is not None
@@ -127,7 +129,7 @@ def cues(aspects: frozenset[str], owners: frozenset[str]) -> Callable[[str], boo
 
 @lru_cache(maxsize=1 << 12)
 def _find_any(words: frozenset[frozenset[str]]) -> Callable[[str], object]:
-    """Return a search for any form of any word; it finds every text if one of the sets is empty."""
+    """Return a search for any form of any word; it matches every text if a set is empty."""
     found = frozenset().union(*words) if all(words) else [""]
     forms = {fold(form) for word in found for form in (*_SPOKEN.get(word, ()), _stem(word))}
     short = [form for form in forms if not any(other in form for other in forms - {form})]
@@ -144,13 +146,14 @@ def _stem(word: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _cue_words(aspect: str) -> frozenset[str]:
-    """Return words of which every text that claims an aspect has some form of at least one.
+    """Return words of which each text about an aspect contains at least one, in some form.
+
 
     The set is empty if there are no such words.
     """
     own = aspect.removeprefix("= ")
     if own != aspect or aspect.startswith("has "):
-        phrases = [] if own in ("has", "owns") else [own]  # "sold" tells of those two
+        phrases = [] if own in ("has", "owns") else [own]  # "sold" ends both
     else:
         phrases = list(_phrases(aspect))
     words = [max(filter(_tells, phrase.split()), key=len, default="") for phrase in phrases]
@@ -158,7 +161,7 @@ def _cue_words(aspect: str) -> frozenset[str]:
 
 
 def _phrases(aspect: str) -> Iterator[str]:
-    """Yield the relations and states that claim or end an aspect, if these are all; else none."""
+    """Yield the relations and states that claim or end an aspect; none if others may, too."""
     named = {aspect, "spouse"} if aspect == "marriage" else {aspect}
     yield from (relation for relation, about in ASPECTS.items() if about in named)
     yield from (relation for relation, about in ENDINGS.items() if about in named)
@@ -170,9 +173,10 @@ def _phrases(aspect: str) -> Iterator[str]:
 
 
 def _tells(word: str) -> bool:
-    """Return whether a text that claims an aspect has the word itself.
+    """Return whether a text about an aspect must contain a word of its name.
 
-    The claim "Bob's job" may come from "his job", which has no "Bob's".
+
+    The claim "Bob's job" may come from "his job", which does not contain "Bob's".
     """
     is_plain = word.isalnum() and word not in _SAYS_LITTLE
     return is_plain and VERB_FORMS.get(word, ("",))[0] not in ("be", "have", "do")

@@ -1,6 +1,9 @@
-"""Find the old facts that a new statement replaces: those with another value of the same aspect.
+"""Finds the old facts that a new statement replaces: those with another value of the same aspect.
 
-A fact is read as claims (owner, aspect, value). A person has one home, one employer, one spouse and
+
+A fact is read as claims (owner, aspect, value). A person has one home, one employer, one spouse
+
+and
 one age; an aspect that may have several values at once replaces nothing.
 """
 
@@ -67,12 +70,12 @@ class _Claim:
     """Claim of a fact about one aspect of one person or thing.
 
     Args:
-        owner: alias of the person or thing.
-        aspect: of the owner.
-        value: an alias; None: any value.
-        holds: False if the fact states that this is not or no longer so.
-        is_single: the aspect has one value at a time.
-        is_move: an event that certainly changes the value.
+        owner: normal form of the name of the person or thing.
+        aspect: aspect of the owner.
+        value: normal form of the value; None: any value.
+        holds: False if the fact denies or ends the value.
+        is_single: whether the aspect has one value at a time.
+        is_move: whether the fact is an event that certainly changes the value.
     """
 
     owner: str
@@ -84,14 +87,19 @@ class _Claim:
 
 
 def find_replaced(update: Update, sentence: Sequence[Triplet] | None = None) -> tuple[int, ...]:
-    """Return the keys of the known facts that a new statement replaces: the same aspect only.
+    """Return the keys of the known facts that a new statement replaces.
 
-    A thesis is replaced by one whose triplets contradict all that it states. The known facts are
-    not read if the new statement cannot replace any.
+
+    A fact is replaced only by a statement about the same aspect, a thesis only by a thesis that
+
+    contradicts all its triplets. The known facts are not read if the new statement cannot replace
+
+    any.
 
     Args:
         update: the new statement and the known facts.
-        sentence: all triplets of its sentence, which do not replace each other; None: unknown.
+        sentence: all triplets of the new statement's sentence, which do not replace each other;
+            None: they are read from its text.
     """
     new, episode = update.new, update.episode
     if sentence is None:
@@ -138,7 +146,7 @@ def _can_replace(claim: _Claim) -> bool:
 
 
 def _stated(text: str, ends: Ends | None) -> list[Ends]:
-    """Return the triplet that a fact is, or the triplets that its sentence states."""
+    """Return the ends of a triplet, or those of the triplets that a thesis states."""
     if ends is not None:
         return [ends]
     return [_ends(triplet) for triplet in read_sentence(text) if not triplet.hypothesis]
@@ -168,7 +176,9 @@ def _base(word: str) -> str:
 
 
 def _is_variant(new: Sequence[Ends], text: str, ends: Ends | None) -> bool:
-    """Return whether a fact is the new statement with another object, which "actually" retracts."""
+    """Return whether a fact differs from the new statement in the object alone.
+
+    A correction ("actually, ...") replaces such a fact."""
     pairs = [(mine, old) for mine in new for old in _stated(text, ends)]
     return any(
         alias(mine[0]) == alias(old[0])
@@ -197,7 +207,7 @@ def _excludes(new: _Claim, old: _Claim) -> bool:
 
 
 def _compatible(new: _Claim, old: _Claim) -> bool:
-    """Return whether values are equal, one more exact than the other, or one maybe inside it."""
+    """Return whether two values agree: equal, one more exact, or perhaps a place in the other."""
     mine, theirs = set((new.value or "").split()), set((old.value or "").split())
     if mine <= theirs or theirs <= mine:
         return True
@@ -210,7 +220,7 @@ def _compatible(new: _Claim, old: _Claim) -> bool:
 
 @lru_cache(maxsize=1 << 14)  # the same old facts are compared with many new ones
 def claims(subject: str, relation: str, object_: str) -> list[_Claim]:
-    """Return the claims of a triplet, which are the same for all spellings of its relation."""
+    """Return the claims of a triplet; spellings of its relation make no difference."""
     plain = _plain(relation)
     positive = _positive(plain)
     holds = positive == plain
@@ -232,7 +242,7 @@ def _positive(relation: str) -> str:
         base = VERB_FORMS.get(match[1], (match[1],))[0]
         return third_person(base) + relation[match.end() :]
     match = _NEGATED.match(relation)
-    if match is None or match.end() == len(relation):  # "did not", and no more
+    if match is None or match.end() == len(relation):  # "did not" alone
         return relation
     rest = relation[match.end() :]
     if match[0].startswith(("is", "was", "are")):
@@ -269,7 +279,7 @@ def _claims(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
 
 
 def _may_be_name(aspect: str, object_: str) -> bool:
-    """Return whether an object may name an aspect's value: "Rome" a home, "a small house" not."""
+    """Return whether an object may be an aspect's value: "Rome" of home, "a small house" not."""
     if aspect == "employer" and not _NO_EMPLOYERS.isdisjoint(object_.lower().split()):
         return False
     return not object_[:1].islower()
@@ -286,7 +296,7 @@ def _attribute(subject: str, relation: str) -> tuple[str, str] | None:
 
 
 def _states(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
-    """Yield claims about colour, age, number, day and the like, which the value itself implies."""
+    """Yield claims about colour, age, number, day and the like, recognised by the value."""
     who, what = alias(subject), alias(object_)
     last = what.split(" ")[-1]
     if relation in _IS and last in STATES and len(what.split()) <= 2:
@@ -317,7 +327,7 @@ def _number(text: str) -> str:
 
 
 def _ended(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
-    """Yield the claims that "left", "divorced" or "sold" ends."""
+    """Yield the claims, with ``holds`` False, of "left", "divorced" or "sold"."""
     who, what = alias(subject), alias(object_)
     if relation in ENDINGS:
         for aspect in LEAVES_BOTH.get(relation, (ENDINGS[relation],)):

@@ -1,4 +1,4 @@
-"""Token budget that simultaneous requests never exceed together."""
+"""Token budget that simultaneous requests together never exceed."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ TEMPLATE_TOKENS = 128
 
 
 class Tokens(NamedTuple):
-    """Tokens of prompts and of completions."""
+    """Numbers of tokens of prompts and of completions."""
 
     prompt: int
     completion: int
 
 
 class BudgetSpent(UserError):
-    """The next request might take more tokens than are left."""
+    """The next request might exceed the budget."""
 
 
 class Reservation:
-    """A request's share of the budget: the most that it can take, until its usage is reported.
+    """Part of the budget for one request: its largest possible usage, until usage is reported.
 
     Args:
-        most: the most that it can take.
+        most: largest numbers of tokens that the request can use.
     """
 
     def __init__(self, most: Tokens) -> None:
         self.most, self.taken, self.is_known = most, most, False
 
     def report(self, taken: Tokens) -> None:
-        """Report what the request took."""
+        """Report the usage of the request."""
         self.taken, self.is_known = taken, True
 
 
 class Budget:
-    """Counter of tokens that blocks every request that might exceed the limit.
+    """Counter of tokens that blocks requests that might exceed a limit.
 
     Args:
         limit: tokens of prompts and completions together; None: no limit.
@@ -61,15 +61,16 @@ class Budget:
 
     @contextmanager
     def reserve(self, most: Tokens) -> Iterator[Reservation]:
-        """Reserve the most that a request can take, from before it is sent until it is answered.
+        """Context that reserves the largest possible usage of a request until its reply is read.
 
-        Waits while tokens that other requests reserved may still be returned.
+
+        It waits while other requests may still return reserved tokens.
 
         Args:
-            most: the most that it can take.
+            most: largest numbers of tokens that the request can use.
 
         Raises:
-            BudgetSpent: it might exceed the limit.
+            BudgetSpent: the request might exceed the limit.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._fits(sum(most)) or not self._num_pending)
@@ -78,8 +79,8 @@ class Budget:
             if not is_affordable:
                 raise BudgetSpent(
                     f"budget of {self.limit} tokens: {sum(self.spent)} are spent, and the next "
-                    f"request could take {sum(most)}; what was remembered so far is kept, the same "
-                    "command with a further budget goes on from there"
+                    f"request could take {sum(most)}; the episodes remembered so far are kept, and "
+                    "the same command with a new budget continues after them"
                 )
             self._reserved += sum(most)
             self._num_pending += 1
@@ -106,16 +107,18 @@ class Budget:
             )
             more = taken.prompt - most.prompt
             if more > 0:
-                logger.warning("the server adds %s or more to every prompt", plural(more, "token"))
+                logger.warning("the server adds at least %s to every prompt", plural(more, "token"))
                 self._hidden += more
             self._changed.notify_all()
 
 
 def prompt_bound(body: bytes) -> int:
-    """Return the most tokens that a request's prompt can have, its schema included.
+    """Return an upper bound of the tokens of a request's prompt and schema.
 
-    No tokenizer makes more tokens than bytes. Some first normalise the text to its compatibility
-    form, which can be longer.
+
+    No tokenizer makes more tokens than the text has bytes. Some tokenizers first convert the text
+
+    to its compatibility form (NFKC), which can be longer.
     """
     characters = Counter(body.decode("utf-8", "replace"))
     forms = (len(unicodedata.normalize("NFKC", c).encode()) * n for c, n in characters.items())

@@ -1,4 +1,4 @@
-"""Reader of single clauses: the subject, the predicate and its complements."""
+"""Reads a clause: its subjects, its predicate and its complements."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
 
 CLAUSES = RELATIVE | frozenset("whose whom where".split())
 _OF_WHICH = frozenset("of by".split())
-"""Prepositions after which a name may be what "which" is about."""
+"""Prepositions after which a name may be the antecedent of "which"."""
 _BACKGROUND = frozenset("when while until before after since".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
@@ -77,11 +77,11 @@ _MEASURES = frozenset("cost weigh last take contain measure require need hold se
 
 
 class ClauseReader:
-    """Reader of one clause, by what the clauses before it have left.
+    """Reads one clause of a sentence, with state from the clauses before it.
 
     Args:
         who: the pronouns' referents.
-        dates: of the sentence, by their first character.
+        dates: dates of the sentence, by the index of their first character.
     """
 
     def __init__(self, who: Speakers, dates: Mapping[int, Date]) -> None:
@@ -89,20 +89,20 @@ class ClauseReader:
         self.asides: list[Statement] = []
         """Statements of appositions: "Karin, the CEO of Acme, ..."."""
         self.roles: list[tuple[str, str, str]] = []
-        """Triplets of noun phrases alone: "my wife Anna"."""
+        """Triplets from noun phrases without a verb: "my wife Anna"."""
         self._who, self._dates = who, dates
         self._waiting: list[Date] = []
-        self._list: list[Noun] | None = []  # noun phrases in a row; None: not of this statement
-        self._apposed: Sequence[Token] = ()  # the last of them, if it may describe the first
+        self._list: list[Noun] | None = []  # noun phrases in a row; None: another statement's
+        self._apposed: Sequence[Token] = ()  # the last noun phrase, if it may describe the first
         self._fronted: list[Sequence[Token]] = []  # "Built in 1911" before its subject
-        self._is_lost = False  # the sentence begins with a noun phrase that is not understood
+        self._is_lost = False  # the sentence begins with an unread phrase
         self._follows = False  # the segment before was read as a statement
-        self._before = ""  # the mark or conjunction before that
+        self._before = ""  # the mark or conjunction before that segment
         self._last: Token | None = None  # the token before the segment
-        self._main: Statement | None = None  # whose object the last statement is about
-        self._clause: Sequence[Token] = ()  # the segment before, if it was not denied
+        self._main: Statement | None = None  # main clause of the last relative clause
+        self._clause: Sequence[Token] = ()  # the segment before, if it is not negated
         self._doing: Sequence[Noun] = ()  # subjects of a predicate without a complement
-        self._done: Sequence[Noun] = ()  # those of the segment before
+        self._done: Sequence[Noun] = ()  # the same for the segment before
 
     def _statement(
         self, join: str, words: Sequence[Token], when: Sequence[Date]
@@ -156,7 +156,7 @@ class ClauseReader:
         )
 
     def _within(self, subjects: Sequence[Noun], words: Sequence[Token], stop: int) -> Speakers:
-        """Return the pronouns' referents after a predicate, which may be its subject."""
+        """Return the pronouns' referents after a predicate: its subject may be one of them."""
         first, who = subjects[0], self._who
         is_own = len(subjects) == 1 and (not first.owner or first.owner == who.me)
         if not first.is_name and is_of_name(words, stop):
@@ -171,9 +171,12 @@ class ClauseReader:
         return replace(who, many=True) if is_many else who
 
     def _subject(self, join: str, words: Sequence[Token]) -> tuple[int, Sequence[Noun], bool]:
-        """Return where the predicate begins, its subjects, and whether it is surely one.
+        """Return where the predicate begins, its subjects, and whether the words surely are a
 
-        There are no subjects if they are unclear.
+        predicate.
+
+
+        The subjects are [] if they are unclear.
         """
         if begins_predicate(words, 0) and words[0].lower != "like":
             subjects = self._known_subjects(join, words)
@@ -213,7 +216,7 @@ class ClauseReader:
         return Statement((noun,), be, tuple(complements[:1]), tuple(when)) if complements else None
 
     def _may_be_bare(self, join: str) -> bool:
-        """Return whether a new clause begins, so that "villagers crossed" has its subject."""
+        """Return whether a new clause may begin, with a subject like "villagers" ("crossed")."""
         return join in _NEW_CLAUSES or (join == "," and not self.statements)
 
     def _after_phrase(self, join: str, words: Sequence[Token], index: int) -> Noun | None:
@@ -228,7 +231,7 @@ class ClauseReader:
         return read_subject(words[index - 1 : index], self._who)
 
     def _known_subjects(self, join: str, words: Sequence[Token]) -> Sequence[Noun]:
-        """Return the subjects of a predicate without one in its own segment."""
+        """Return the subjects, from earlier segments, of a predicate whose segment has none."""
         reduced = is_participial(words, 0)
         if join in RELATIVE:
             return self._antecedent(join, words)
@@ -266,7 +269,7 @@ class ClauseReader:
         return first
 
     def _is_of_main(self, words: Sequence[Token]) -> bool:
-        """Return whether a verb goes on with the main clause, by its tense: "and moved to"."""
+        """Return whether a verb continues the main clause, by its tense: "and moved to"."""
         main, predicate = self._main, read_predicate(words, 0)
         if main is None or predicate is None:
             return False
@@ -313,14 +316,14 @@ def _is_span(noun: Noun) -> bool:
 
 
 def _names(words: Sequence[Token], index: int) -> bool:
-    """Return whether "named" gives the name of the noun before it, and its verb follows."""
+    """Return whether "named" is here, followed by a name and the clause's verb."""
     if words[index].lower not in ("named", "called") or index + 2 >= len(words):
         return False
     return words[index + 1].kind == "name" and begins_predicate(words, index + 2)
 
 
 def _may_share(verb: Token, subjects: Sequence[Noun], me: str | None) -> bool:
-    """Return whether a verb may go on with subjects: not "thank goodness" with "the test"."""
+    """Return whether a verb may belong to subjects: not "thank goodness" to "the test"."""
     base, kind = VERB_FORMS.get(verb.lower, ("", ""))
     if (
         kind != "base"
@@ -338,7 +341,7 @@ def _is_unread(
     predicate: Predicate,
     complements: Sequence[tuple[str, Noun]],
 ) -> bool:
-    """Return whether complements are no facts about a subject: "is safe to drink", "as fast as"."""
+    """Return whether complements state no fact of a subject: "is safe to drink", "as fast as"."""
     if is_agent_only(predicate, complements) and start > 0:
         return True
     if predicate.is_copula and complements and is_prospect(words, complements):

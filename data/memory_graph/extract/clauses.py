@@ -1,4 +1,4 @@
-"""Statements of single clauses, and tests of what a clause is."""
+"""The statement of a clause, and tests of the kind of a clause."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CAUSES = frozenset(
     "require ask allow help want force order urge persuade enable invite advise encourage teach "
     "expect cause permit need".split()
 )
-"""Verbs whose object does the verb after "to"."""
+"""Verbs whose object is the subject of the verb after "to"."""
 
 OF_DOING = frozenset(
     "stop avoid prevent keep like love hate enjoy remember mind start begin spend imagine".split()
@@ -45,11 +45,11 @@ class Statement:
     """Subjects, a predicate and its complements, which become one or more triplets.
 
     Args:
-        subjects: one, or several joined by "and".
-        predicate: joins them to the complements.
-        complements: a preposition or "", and the noun phrase after it.
-        dates: of the statement.
-        rest: what was left unread of its segment.
+        subjects: one subject, or several joined by "and".
+        predicate: predicate that joins the subjects to the complements.
+        complements: pairs of a preposition or "" and the noun phrase after it.
+        dates: dates of the statement.
+        rest: tokens at the end of its segment that were not read.
     """
 
     subjects: tuple[Noun, ...]
@@ -65,10 +65,12 @@ class Statement:
 
 
 def is_unaccounted(statement: Statement) -> bool:
-    """Return whether what is unread of a segment makes what was read of it unsure.
+    """Return whether the unread rest of a segment makes its statement unsure.
 
-    What is left of a negation limits it; a verb that is left may be the real one; a bare number
-    goes on ("140 by 70"). Only a phrase with a preposition, an adverb or a date can be left.
+
+    A rest may limit a negation, contain the real verb, or continue a number ("140 by 70"). Only a
+
+    phrase with a preposition, an adverb or a date may stay unread.
     """
     rest = statement.rest
     following = [*(preposition for preposition, _ in statement.complements[1:]), bool(rest)]
@@ -92,7 +94,7 @@ def is_unaccounted(statement: Statement) -> bool:
 
 
 def _is_doing(rest: Sequence[Token]) -> bool:
-    """Return whether "tying her shoe" is left, which is said of the object or the subject."""
+    """Return whether the rest is like "tying her shoe", about the object or the subject."""
     return len(rest) > 1 and VERB_FORMS.get(rest[0].lower, ("", ""))[1] == "ing"
 
 
@@ -111,7 +113,7 @@ def _is_number(word: str) -> bool:
 
 
 def is_telling(predicate: Predicate, complement: tuple[str, Noun]) -> bool:
-    """Return whether a statement about "the museum" is more than an impression ("was nice")."""
+    """Return whether a statement about a common noun is more than an impression ("was nice")."""
     preposition, noun = complement
     if predicate.doubtful:
         return False
@@ -149,7 +151,7 @@ def is_agent_only(predicate: Predicate, complements: Sequence[tuple[str, Noun]])
 def without_makers(
     predicate: Predicate, complements: Sequence[tuple[str, Noun]]
 ) -> list[tuple[str, Noun]]:
-    """Return complements without what belongs to an object: "contains a painting by Hals"."""
+    """Return complements without those of an object: "contains a painting by Hals"."""
     if predicate.is_copula:
         return list(complements)
     is_active = not predicate.text.startswith(("is ", "was ", "can be ", "used to be "))
@@ -166,7 +168,7 @@ def without_makers(
 
 
 def is_prospect(words: Sequence[Token], complements: Sequence[tuple[str, Noun]]) -> bool:
-    """Return whether an adjective is said of doing something: "is safe to drink"."""
+    """Return whether an adjective qualifies an action: "is safe to drink"."""
     preposition, noun = complements[0]
     if preposition or noun.article or noun.is_value or not noun.text.islower():
         return False
@@ -184,7 +186,7 @@ def is_compared(predicate: Predicate, complements: Sequence[tuple[str, Noun]]) -
 
 
 def is_of_name(words: Sequence[Token], start: int) -> bool:
-    """Return whether "his" after a name is not the subject's: "thanked Rolf for his work"."""
+    """Return whether "his" refers to a name and not to the subject: "thanked Rolf for his work"."""
     owners = (i for i in range(start, len(words)) if words[i].lower in ("his", "her"))
     first = next(owners, start)
     return any(word.kind == "name" for word in words[start:first])
@@ -214,7 +216,7 @@ def participial(token: Token) -> Predicate:
 
 
 def participle(predicate: Predicate) -> Noun | None:
-    """Return the participle of "is divorced", without an object, as a plain complement."""
+    """Return the participle of a passive without an object ("is divorced") as a complement."""
     be, _, participle = predicate.text.rpartition(" ")
     if predicate.is_copula or be.split(" ")[0] not in ("is", "was") or participle.endswith("ing"):
         return None
@@ -234,7 +236,7 @@ def with_year(words: Sequence[Token]) -> Sequence[Token]:
 
 
 def split_roles(nouns: Sequence[Noun]) -> tuple[list[Noun], list[Statement]]:
-    """Return subjects, and the role that one of them has: "Leo, an engineer, and Nils founded"."""
+    """Return the subjects, and statements of roles: "Leo, an engineer, and Nils founded"."""
     subjects: list[Noun] = []
     roles: list[Statement] = []
     for noun in nouns:
@@ -246,13 +248,13 @@ def split_roles(nouns: Sequence[Noun]) -> tuple[list[Noun], list[Statement]]:
 
 
 def is_two_roles(first: Noun, role: Noun, other: Noun) -> bool:
-    """Return whether two noun phrases say what the name before them is: "a nurse and poet"."""
+    """Return whether two noun phrases describe the name before them: "a nurse and poet"."""
     is_plain = not (role.is_name or other.is_name)
     return is_plain and is_named(first) and role.article in ("a", "an") and other.article != "the"
 
 
 def is_counted(statement: Statement) -> bool:
-    """Return whether a statement ends with things that are counted, whose names may follow."""
+    """Return whether a statement ends with a number of things, whose names may follow."""
     _, noun = statement.complements[-1]
     return noun.is_value and not noun.is_name and not noun.text[-1].isdigit()
 

@@ -1,4 +1,4 @@
-"""Complements of a predicate: the noun phrases after it, each with its preposition."""
+"""Reads the complements of a predicate: the noun phrases after it with their prepositions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SCHEDULED = frozenset(
     "be bear take start begin end open close expire leave postpone move delay reschedule adjourn "
     "defer schedule shift push meet".split()
 )
-"""Verbs whose day is part of what they say."""
+"""Verbs of schedules: a weekday after them is part of the fact."""
 _PLACES = frozenset("here there back twice".split())
 _GIVES = frozenset(
     "pay cost charge lend give send owe offer award teach show tell buy prescribe bring".split()
@@ -56,10 +56,10 @@ _COMES_FROM = frozenset(
     "release remove separate translate migrate withdraw rent bear fall rise raise gain regain "
     "inherit import obtain acquire recover rescue free save".split()
 )
-"""Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
+"""Verbs with a complement of origin; after other verbs "from Graz" belongs to the noun."""
 _PLACED = frozenset("in at near on".split())
 _ENDS_IN_PLACE = frozenset("to into onto from by for".split())
-"""Prepositions whose noun has the place after it: "to a shelter in Bremen"."""
+"""Prepositions whose noun a place may follow: "to a shelter in Bremen"."""
 _OF_NOUNS = frozenset("between per".split())
 _BEFORE_NUMBERS = PREPOSITIONS | frozenset("and than least most nearly almost".split())
 _OPEN_PASSIVES = frozenset("named called known considered used said".split())
@@ -69,7 +69,7 @@ _TO_DO = frozenset(
     "promise try plan want need agree refuse decide hope manage begin start continue seem fail "
     "threaten intend learn expect prefer choose attempt aim wish pledge struggle tend".split()
 )
-"""Verbs after which "to" begins what is to be done."""
+"""Verbs after which "to" begins an infinitive."""
 _BESIDE = frozenset("above under behind beside below opposite outside inside".split())
 _LONG = frozenset("days weeks months years decades centuries ages".split())
 _LASTS = frozenset("be last stay remain".split())
@@ -87,21 +87,21 @@ _MANNERS = {
     ),
     "without": frozenset("warning success".split()),
 }
-"""Nouns that say with their preposition how something is done, not to what."""
+"""Nouns that form an adverb with their preposition ("by mistake")."""
 _RECEIVED = frozenset("give send lend offer award owe sell pay prescribe bring".split())
-"""Verbs of giving whose receiver is one "to" whom."""
+"""Verbs of giving whose receiver can follow "to"."""
 _LINKS = frozenset("connection relation response addition comparison accordance".split())
-"""Nouns that make one preposition with "in" before them and another after them."""
+"""Nouns that form a preposition with "in" before and another word after: "in relation to"."""
 _OTHERS = frozenset("us you them it him her me".split())
 _OF_OBJECTS = frozenset("found establish open run drop add provide have lead head attend".split())
-"""Verbs after whose object "for" belongs to it: "founded a school for the deaf"."""
+"""Verbs after which "for" belongs to the object: "founded a school for the deaf"."""
 _ABOUT = frozenset("for against about over".split())
 _ABOUT_NOUNS = frozenset(
     "plan petition proposal support request campaign protest demand need reason recipe ticket "
     "application appeal bid grant contract permission licence license ban tax book film article "
     "report law rule exhibition room space school".split()
 )
-"""Nouns that "for" or "against" belongs to: "rejected plans for a car park"."""
+"""Nouns to which "for" or "against" belongs: "rejected plans for a car park"."""
 _PREPOSED = frozenset("with at in".split())
 _DATED = frozenset("to for until till".split())
 
@@ -109,11 +109,11 @@ _DATED = frozenset("to for until till".split())
 def read_complements(
     words: Sequence[Token], start: int, who: Speakers, base: str
 ) -> tuple[list[Complement], Sequence[Token]]:
-    """Read the complements after a predicate, at most three, and return what is left unread.
+    """Return the complements after a predicate, at most three, and the unread rest of the words.
 
     Args:
-        words: of a segment.
-        start: the index after the predicate.
+        words: tokens of a segment.
+        start: index after the predicate.
         who: the pronouns' referents.
         base: the verb's base form.
     """
@@ -165,7 +165,7 @@ def read_complements(
 def _preposition(
     words: Sequence[Token], index: int, num_before: int, is_copula: bool
 ) -> tuple[str, int]:
-    """Return what joins a complement, "" if nothing, and the index after it."""
+    """Return a complement's preposition, or "", and the index after it."""
     lower = words[index].lower
     if lower == "than" and is_copula and num_before == 1:
         return lower, index + 1
@@ -180,7 +180,7 @@ def _preposition(
 
 
 def _is_unread(preposition: str, noun: Noun, is_copula: bool) -> bool:
-    """Return whether a phrase is no fact: "in connection", "by eight votes", "between them"."""
+    """Return whether a phrase states no fact: "in connection", "by eight votes", "between them"."""
     if _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
         return True
     if preposition == "between":
@@ -294,7 +294,7 @@ def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
 
 
 def _is_reduced(words: Sequence[Token], index: int) -> bool:
-    """Return whether "presented by Ida" follows a noun, as what was done to it."""
+    """Return whether a participle after a noun describes it: "presented by Ida"."""
     before = words[index - 1]
     is_noun = before.kind in ("word", "name") and not before.owns
     return is_noun and before.lower not in ARTICLES | OWNERS | ADVERBS
@@ -311,13 +311,13 @@ def _is_gerund(words: Sequence[Token], index: int) -> bool:
 
 
 def _is_doing_what(words: Sequence[Token]) -> bool:
-    """Return whether an object is what somebody does: "suggested moving the archive"."""
+    """Return whether an object is an action: "suggested moving the archive"."""
     is_doing = len(words) > 2 and VERB_FORMS.get(words[0].lower, ("", ""))[1] == "ing"
     return is_doing and (words[1].lower in ARTICLES or words[1].lower in OWNERS)
 
 
 def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
-    """Return where the second of two noun phrases is: "paid Anna | 20 euros"."""
+    """Return start and stop of the second of two noun phrases: "paid Anna | 20 euros"."""
     if start < len(words) and is_number(words[start]):
         return start, stop
     if start + 1 < len(words) and words[start].lower in _RECEIVERS:
@@ -338,7 +338,7 @@ def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
 
 
 def _is_doing(noun: Noun, is_copula: bool) -> bool:
-    """Return whether a complement is an unknown verb in -ing, or a passive that goes on."""
+    """Return whether a complement is an unknown verb in -ing, or an incomplete passive."""
     if is_copula and noun.text in _OPEN_PASSIVES:  # "was named after"
         return True
     return is_copula and noun.text.endswith("ing") and noun.text.islower() and not noun.article
@@ -353,21 +353,21 @@ def _is_manner(noun: Noun, is_copula: bool) -> bool:
 
 
 def _is_range(words: Sequence[Token], index: int) -> bool:
-    """Return whether "between 10 and 30" is here, which belongs to the amount."""
+    """Return whether "between 10 and 30" begins here, which belongs to the amount."""
     if words[index].lower != "between" or index + 3 >= len(words):
         return False
     return words[index + 1].kind == words[index + 3].kind == "number"
 
 
 def _is_days(words: Sequence[Token], index: int) -> bool:
-    """Return whether "3 to 12 November" is here."""
+    """Return whether "3 to 12 November" begins here."""
     if index + 2 >= len(words) or words[index].kind != "number":
         return False
     return words[index + 1].lower in ("to", "until") and words[index + 2].kind == "date"
 
 
 def is_participial(words: Sequence[Token], index: int) -> bool:
-    """Return whether "directed by", "based on" or the like is here, a reduced clause."""
+    """Return whether a reduced clause begins here: "directed by", "based on"."""
     if index + 1 >= len(words) or words[index + 1].lower not in PREPOSITIONS:
         return False
     word = words[index]

@@ -61,7 +61,7 @@ _RANGE = re.compile(
     )(?![\w/]|[.,:-]\d)""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Two days, months or years of which the first lacks what the second says: "3–5 May 2021"."""
+"""Ranges of days, months or years that state the month or year only once: "3–5 May 2021"."""
 _BEFORE = re.compile(
     r"(?:\b(since|from|to|until|till|through|in|on|during|by|before|after|between|and|as\ of|"
     r"starting(?:\ in|\ on)?|effective|of|around|at(?=\ the\ (?:beginning|start|end)\b))\s+"
@@ -80,15 +80,15 @@ _JOINS = re.compile(_TO, re.VERBOSE)
 _ENDING = re.compile(r"\D+$")
 _BETWEEN = ("to", "us_to", "month_to", "year_to")
 _NEAR = {"yesterday": -1, "last": -1, "tomorrow": 1, "the": -2}
-"""Days from today, by the first word."""
+"""Number of days from today, by the first word."""
 _ON = frozenset(("on", "since"))
 _WITHIN = frozenset(("in", "on", "during"))
-"""Words before the day or month of what happened or will happen."""
+"""Words before the day or month of an event."""
 _STARTS = frozenset({"since", "from", "as of", "starting", "starting in", "starting on"})
 _STARTS |= {"effective", "between"}
 
 _Period = tuple[str, str, str | None]
-"""First, after and label of a ``Date``."""
+"""``first``, ``after`` and ``label`` of a ``Date``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,12 @@ class Date:
     """A date in a sentence.
 
     Args:
-        start, stop: its characters, including a word like "since" before it.
+        start, stop: its span in the sentence, including a word like "since" before it.
         first: the day, month or year in ISO form; the first day of a week.
-        after: the first day, month or year after it.
-        word: "since", "until", "at", or "" if it is not the time of a statement ("after 2010").
-        label: the date in words, if the sentence gives it only relatively; else None.
+        after: the first day, month or year after the date.
+        word: "since", "until", "at", or "" if the date is not the time of a statement ("after
+            2010").
+        label: the date in words, if the sentence gives it relative to a day; else None.
     """
 
     start: int
@@ -112,17 +113,17 @@ class Date:
 
     @property
     def is_exact(self) -> bool:
-        """Whether this is one day, month or year, not a week."""
+        """Whether the date is one day, month or year, not a week."""
         return _next(self.first) == self.after
 
 
 def find_dates(text: str, said: str | None, before: str | None = None) -> list[Date]:
-    """Return the dates of a sentence in their order.
+    """Return the dates in a sentence, in order.
 
     Args:
         text: a sentence.
-        said: when it was said, in ISO form; without it "last week" is no date.
-        before: what the sentences before it named last; if it is a day, "the same day" means it.
+        said: time at which it was said, in ISO form; None: unknown, so "last week" is no date.
+        before: last date in the sentences before; "the same day" refers to it if it is a day.
     """
     if not _TRIGGER.search(text):
         return []
@@ -150,7 +151,7 @@ def find_dates(text: str, said: str | None, before: str | None = None) -> list[D
 
 
 def _joined(dates: list[Date], last: str) -> str:
-    """Make the date before a dash or "to" the begin of a range; return "until", or ""."""
+    """Make the date before a dash or "to" the begin of a range, and return "until"; else ""."""
     if dates[-1].word not in ("at", "since") or dates[-1].first > last:
         return ""
     dates[-1] = replace(dates[-1], word="since")
@@ -158,7 +159,7 @@ def _joined(dates: list[Date], last: str) -> str:
 
 
 def _ranges(text: str, now: date | None, said: str | None) -> Iterator[Date]:
-    """Yield first and last of every range that gives its year or month once."""
+    """Yield the first and the last date of every range that states its year or month once."""
     for match in _RANGE.finditer(text):
         try:
             ends = _ends_of_range(match, now, said)
@@ -210,7 +211,7 @@ def _ends_of_range(
 
 
 def _role(word: str, before: Sequence[Date]) -> str:
-    """Return the role that a word gives the date after it; "to" and "and" may end an interval."""
+    """Return the ``word`` of a date from the word before it; "to" and "and" may end an interval."""
     if word == "and" and not (before and before[-1].word == "since"):
         return "at"
     if word in _STARTS:
@@ -269,7 +270,7 @@ def _period_of(
 
 
 def _weekday(match: re.Match[str], word: str, now: date, said: str | None) -> _Period | None:
-    """Return the day of "on Friday" of what happened, or of "until Friday" of what lasts."""
+    """Return the day of "on Friday" (past events only) or "until Friday"; None: unclear."""
     name = match["weekday"].lower()
     if word in _ON and _tense(match, word) == "past":
         return _which("last", name, now, said)
@@ -279,7 +280,7 @@ def _weekday(match: re.Match[str], word: str, now: date, said: str | None) -> _P
 
 
 def _tense(match: re.Match[str], word: str) -> Tense:
-    """Return on which side of today the day of a match is."""
+    """Return the tense of a match: whether its day is before or after today."""
     if word == "since":
         return "past"
     return tense_at(match.string, match.start()) if word in _WITHIN else ""
@@ -379,7 +380,7 @@ def _next(iso: str) -> str:
     """Return the day, month or year after one.
 
     Raises:
-        OverflowError: there is none.
+        OverflowError: the year would have five digits.
     """
     if iso == "9999":
         raise OverflowError("years have four digits")
@@ -399,6 +400,6 @@ def _day(said: str | None) -> date | None:
 def _valid(iso: str) -> str | None:
     try:
         date.fromisoformat((iso + "-01-01")[:10])
-    except ValueError:  # the 31st of June is a text, not a date
+    except ValueError:  # "31 June" is no date
         return None
     return iso

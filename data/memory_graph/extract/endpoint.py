@@ -42,19 +42,19 @@ with extra("memory", "--extractor endpoint needs"):
 __all__ = ["BudgetSpent", "EndpointExtractor", "EndpointSettings"]
 
 RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-"""Statuses after which a request is retried."""
+"""HTTP statuses after which a request is retried."""
 ENVELOPE_BYTES, BYTES_PER_TOKEN = 65_536, 64
-"""Largest response: so many bytes, and so many more for each token that was asked for."""
+"""Largest response: ``ENVELOPE_BYTES``, and ``BYTES_PER_TOKEN`` for each of ``max_tokens``."""
 MAX_SHOWN = 4000
-"""Longest part of a reply that a model is shown again, in characters."""
+"""Maximum length, in characters, of a bad reply that the model is shown again."""
 MAX_EXPLAINED = 2000
-"""Characters of a refusal's explanation that are read."""
+"""Number of characters of a refusal's explanation that are read."""
 MAX_WAIT = 120.0
 """Longest pause before a retry, in seconds; the client gives up if the server asks for more."""
 QUOTED, QUOTED_KEY = 12, 6
-"""Letters and digits in sequence from which on a message quotes the prompt, or the key."""
+"""Letters and digits in sequence from which on a message counts as quoting prompt or key."""
 MAX_USAGE = 1 << 31
-"""Limit of the tokens that a request can have taken."""
+"""Reported numbers of tokens from this on are ignored as impossible."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,22 @@ class EndpointSettings:
     """Settings of the requests to a server.
 
     Args:
-        base_url: up to the version, as ``http://localhost:8000/v1``.
+        base_url: URL up to the version, such as ``http://localhost:8000/v1``.
         model: the model's name on the server.
-        api_key_variable: environment variable with the key, which is sent if it is set.
-        max_tokens: of the longest reply.
-        token_limit: the request's field for ``max_tokens``; newer OpenAI models need the second.
+        api_key_variable: environment variable with the key, which is sent if the variable is set.
+        max_tokens: maximum number of tokens of a reply.
+        token_limit: the request's field for ``max_tokens``; newer OpenAI models need
+            ``max_completion_tokens``.
         response_format: ``json_schema`` if the server constrains its decoding to a schema,
-            ``json_object`` if to any JSON object, ``none``.
-        temperature: None leaves it to the server.
-        concurrency: simultaneous requests.
-        retries: attempts after a failed one.
-        timeout: of one request up to the end of its reply, in seconds.
-        backoff: pause before the first retry in seconds, doubled for each further one, unless the
-            server sets it.
-        budget: tokens of prompts and replies together; None: no limit.
-        prompt_price, completion_price: per million tokens.
+            ``json_object`` if to any JSON object, ``none`` if it does not constrain it.
+        temperature: temperature of the sampling; None: the server's default.
+        concurrency: maximum number of simultaneous requests.
+        retries: maximum number of further attempts at a failed request.
+        timeout: seconds from the begin of a request to the end of its reply.
+        backoff: seconds before the first retry, doubled for each further one, unless the server
+            sets the pause.
+        budget: maximum number of tokens of prompts and replies together; None: no limit.
+        prompt_price, completion_price: price of a million tokens.
 
     Raises:
         UserError: a value is invalid; the message names the field.
@@ -131,9 +132,9 @@ class BadReply(Failure):
     """A reply that cannot be used, which is shown to the model at the next attempt.
 
     Args:
-        reason: for the error message of the last attempt, without the reply's text.
+        reason: reason for the error message of the last attempt, without the reply's text.
         text: the reply.
-        fault: what is wrong with it, for the model.
+        fault: description of the fault, for the model.
     """
 
     def __init__(self, reason: str, text: str, fault: str) -> None:
@@ -145,9 +146,9 @@ class EndpointExtractor(ModelExtractor):
     """Extractor that asks a server; every request counts against one budget, failed ones too.
 
     Args:
-        settings: of the server and its requests.
-        name: recorded with every episode; None: derived from the model's name.
-        progress: show a progress bar.
+        settings: settings of the requests.
+        name: name that is recorded with every episode; None: derived from the model's name.
+        progress: whether to show a progress bar.
         relations, classes: as in ``ModelExtractor``.
     """
 
@@ -165,8 +166,8 @@ class EndpointExtractor(ModelExtractor):
     def cost(self) -> dict[str, float]:
         """Return the requests, tokens and their price so far.
 
-        A request without reported usage counts with the most that it can have taken;
-        ``estimated_requests`` is the number of these.
+        A request without reported usage counts with its largest possible usage;
+        ``estimated_requests`` is the number of such requests.
         """
         budget, prices = self.client.budget, self.client.settings
         prompt, completion = budget.spent
@@ -183,8 +184,8 @@ class ChatClient:
     """Client that asks a server for JSON.
 
     Args:
-        settings: of the server and its requests.
-        progress: show a progress bar.
+        settings: settings of the requests.
+        progress: whether to show a progress bar.
     """
 
     def __init__(self, settings: EndpointSettings, progress: bool = False) -> None:
@@ -285,7 +286,7 @@ class ChatClient:
         return read_completion(record, prompt, self.settings.max_tokens)
 
     def _explained(self, status: int, record: dict[str, Any], prompt: Prompt) -> str:
-        """Return what the server says about a refusal, unless it quotes the prompt or the key."""
+        """Return the server's reason for a refusal, unless it quotes the prompt or the key."""
         if status in (401, 403):
             known = "is set" if os.environ.get(self.settings.api_key_variable) else "is not set"
             return f"; the environment variable {self.settings.api_key_variable} {known}"
@@ -300,10 +301,12 @@ class ChatClient:
 
 
 def refusal(record: dict[str, Any]) -> str | None:
-    """Return what a server's refusal says, None if nothing.
+    """Return the message of a server's refusal; None if it has none.
 
-    OpenAI's API has it in ``error``, servers made with FastAPI have it in ``detail``: a text, an
-    object, or a list of objects, of which the first counts.
+
+    OpenAI's API has the message in ``error``, servers made with FastAPI in ``detail``: as a text,
+
+    an object, or a list of objects, of which the first is used.
     """
     said = record.get("error", record.get("detail"))
     if isinstance(said, list) and said:
@@ -314,10 +317,10 @@ def refusal(record: dict[str, Any]) -> str | None:
 
 
 def quotes(message: str, text: str, size: int) -> bool:
-    """Return whether a message repeats so many letters and digits of a text in sequence.
+    """Return whether a message repeats at least ``size`` letters and digits of a text in sequence.
 
-    Case, white space and all other characters do not matter. Words of the prompt's own instructions
-    count too.
+
+    Case and all other characters are ignored. Words of the prompt's instructions count, too.
     """
     message, text = (re.sub(r"[\W_]", "", part).casefold() for part in (message, text))
     size = min(size, len(text) or size)
@@ -326,7 +329,7 @@ def quotes(message: str, text: str, size: int) -> bool:
 
 
 def masked(message: str, text: str) -> str:
-    """Replace the words that a message has from a prompt, except those of the instructions."""
+    """Mask the words of a message that are in a prompt but not in its instructions."""
     words = {word.casefold() for word in re.findall(r"\w+", text)} - template_words()
 
     def shown(found: re.Match[str]) -> str:
@@ -359,7 +362,7 @@ def json_object(content: bytes) -> dict[str, Any]:
 
 
 def read_usage(record: dict[str, Any]) -> Tokens | None:
-    """Return the tokens that a request took, as the server reports them; None if it does not."""
+    """Return the usage of a request as the server reports it; None if it does not."""
     usage = record.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
@@ -397,6 +400,6 @@ def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> 
 
 
 def bare(text: str) -> str:
-    """Return the JSON object in a reply without the thoughts before it and the fence around it."""
+    """Return the JSON object in a reply, without the thoughts before it and the code fence."""
     text = text.rpartition("</think>")[2]
     return text[text.find("{") : text.rfind("}") + 1]

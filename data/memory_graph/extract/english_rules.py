@@ -1,4 +1,4 @@
-"""Rules extractor that leaves sentences in other languages unread, and counts them."""
+"""Rules extractor that skips and counts sentences in other languages."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from turngraph.data.memory_graph.memory_types import Episode, Extraction, Span
 class EnglishRules(RulesExtractor):
     """Rules extractor of texts that may be in any language.
 
-    English rules would take a foreign sentence for a statement that it is not. Such a sentence
-    gives neither theses nor triplets; the names in it lead to its episode.
+    English rules would misread a sentence in another language. Such a sentence gives neither theses
+    nor triplets; its names are joined to the episode.
 
     Args:
-        keep: whether foreign sentences of an episode become theses as they are: where the episode
-            itself is never recalled.
+        keep: returns whether an episode's sentences in other languages become theses unread; used
+            for episodes that are never recalled themselves.
     """
 
     def __init__(self, keep: Callable[[Episode], bool] = lambda _: False) -> None:
         super().__init__()
         self.keep = keep
         self.unread: Counter[str] = Counter()
-        """Number of sentences by language that were not read so far."""
+        """Number of skipped sentences so far, by language."""
 
     def extract(
         self, episodes: Sequence[Episode], known_as: Sequence[Episode] | None = None
     ) -> list[Extraction]:
-        """Return one extraction for every episode, in their order, of its English sentences."""
+        """Return one extraction for every episode, in order, from its English sentences."""
         found = super().extract(episodes, known_as)
         return [self._english(*pair) for pair in zip(episodes, found, strict=True)]
 
@@ -70,7 +70,7 @@ def _inside(span: Span | None, others: dict[Span, str]) -> bool:
 
 
 def unread_line(unread: Counter[str]) -> str:
-    """Describe sentences that were not read, by language: "5 sentences (Polish 3, German 2)"."""
+    """Return a message about skipped sentences: "... from 5 sentences (Polish 3, German 2)"."""
     counted = ", ".join(f"{language} {count}" for language, count in unread.most_common())
     sentences = plural(unread.total(), "sentence")
     return f"the rules read English: no facts were read from {sentences} ({counted})"

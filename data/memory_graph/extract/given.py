@@ -2,8 +2,9 @@
 
 A line has ``text``, ``time``, ``source``, ``speaker``, ``title`` (all optional), ``triplets`` (or
 ``triples``) of ``subject``, ``relation``, ``object`` and ``theses`` of ``text`` and ``entities``.
-Both may have ``valid_from``, ``valid_to``, ``hypothesis``, and ``replaces``, a list of old facts,
-each named by ``subject``, ``relation``, ``object`` (any of them) or by the ``text`` of a thesis.
+Triplets and theses may have ``valid_from``, ``valid_to``, ``hypothesis``, and ``replaces``: a list
+of old facts, each described by any of ``subject``, ``relation`` and ``object``, or by the ``text``
+of a thesis.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _REPLACED = frozenset({"subject", "relation", "object", "text"})
 
 
 class GivenExtractor:
-    """Extractor that returns the statements given with its episodes; rules read questions."""
+    """Extractor that returns given statements; rules find the names in questions."""
 
     name = "given"
 
@@ -53,28 +54,28 @@ class GivenExtractor:
     def read(self, path: str | Path) -> Iterator[Episode]:
         """Read the episodes of a JSON Lines file, for ``MemoryGraph.remember_many``.
 
-        Their origin is the file and a hash of the line, so that a file that has grown can be read
-        again. Their source is the file's name unless the line names one.
+        The origin of an episode is the file and a hash of the line, so a file that has grown can be
+        read again. The source is that of the line, else the file's name.
 
         Raises:
-            UserError: a line or field is wrong, or there is no line; the message names file, line
+            UserError: a line or field is invalid, or there is no line; the message names file, line
                 and field.
         """
         read = (self._hold(one, _Given(found, at)) for at, one, found in _read(path))
         return filled(path, read)
 
     def hold(self, episode: Episode, extraction: Extraction) -> Episode:
-        """Hold an episode's extraction until ``extract`` needs it, and return the episode.
+        """Store an episode's extraction until ``extract`` is called, and return the episode.
 
         Raises:
             UserError: the episode has no origin, which identifies it.
         """
         if episode.origin is None:
-            raise UserError("a given episode needs an origin")
+            raise UserError("an episode with given statements needs an origin")
         return self._hold(episode, _Given(extraction, Location(episode.origin)))
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
-        """Return the extractions given with the episodes, which come in the order of reading.
+        """Return the extractions of episodes, which must come in the order in which they were read.
 
         Raises:
             UserError: an episode was not read by this extractor.
@@ -83,18 +84,19 @@ class GivenExtractor:
         for episode in episodes:
             given = self._ahead.get(episode.origin or "")
             if given is None:
-                raise UserError(f"{episode.origin or 'an episode'}: nothing was given with it")
+                raise UserError(f"{episode.origin or 'an episode'}: it has no given statements")
             self._current[episode.origin or ""] = given
         last = next(reversed(self._current), None)
-        while last in self._ahead:  # skipped episodes before it are remembered already
+        while last in self._ahead:  # episodes skipped before it are remembered already
             del self._ahead[next(iter(self._ahead))]
         return [given.extraction for given in self._current.values()]
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
-        """Return, for every update, the keys of the known facts that its ``replaces`` names.
+        """Return, for every update, the keys of the known facts that its ``replaces`` describes.
 
         Raises:
-            UserError: one names no fact that holds; the message names file, line and field.
+            UserError: an entry describes no fact that holds; the message names file, line and
+                field.
         """
         return [self._replaced(update) for update in updates]
 
@@ -103,7 +105,7 @@ class GivenExtractor:
         return self._rules.entities(question)
 
     def cost(self) -> dict[str, float]:
-        """Return no costs: there are no tokens and no requests."""
+        """Return {}: the extractor uses no tokens and no requests."""
         return {}
 
     def _hold(self, episode: Episode, given: _Given) -> Episode:
@@ -114,11 +116,11 @@ class GivenExtractor:
         for index, keys in enumerate(update.named):
             if not keys:
                 location = self._location(update) / "replaces" / index
-                raise location.error("names no fact that holds when this is said")
+                raise location.error("describes no fact that holds at this time")
         return tuple(dict.fromkeys(chain.from_iterable(update.named)))
 
     def _location(self, update: Update) -> Location:
-        """Return where a statement was read; a triplet may have become a thesis since."""
+        """Return where a statement was read; a triplet may have become a thesis in between."""
         given = self._current[update.episode.origin or ""]
         statements: dict[str, tuple[Triplet | Thesis, ...]] = {
             "triplets": given.extraction.triplets,
@@ -186,7 +188,7 @@ def _read_line(record: Json, location: Location) -> tuple[Episode, Extraction]:
 def _written_out(
     triplets: Sequence[Triplet], theses: Sequence[Thesis]
 ) -> tuple[str, list[Triplet], list[Thesis]]:
-    """Return the text of an episode without one, a line per statement, and these with spans."""
+    """Return a text made of the statements, one a line, and the statements with their spans."""
     lines = [f"{t.subject} {t.relation} {t.object}." for t in triplets] + [t.text for t in theses]
     spans: list[Span] = []
     at = 0
@@ -222,7 +224,7 @@ def _thesis(record: Json, location: Location) -> Thesis:
 
 
 class _CommonFields(TypedDict):
-    """The fields that triplets and theses have in common."""
+    """Fields that triplets and theses have in common."""
 
     valid_from: str | None
     valid_to: str | None
@@ -252,9 +254,9 @@ def _pattern(record: Json, location: Location) -> Replaced:
     _check_fields(record, _REPLACED, location)
     named = {name: field(record, name, str, location, None) for name in _REPLACED}
     if named["text"] is None and named["subject"] is None and named["object"] is None:
-        raise location.error("names no old fact: give subject or object of a triplet, or a text")
+        raise location.error("describes no old fact: give its subject, object or text")
     if named["text"] is not None and len(record) > 1:
-        raise (location / "text").error("a thesis is named by its text alone")
+        raise (location / "text").error("a description with a text must have no other field")
     return Replaced(**named)
 
 

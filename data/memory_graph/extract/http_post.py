@@ -1,4 +1,4 @@
-"""HTTP POST whose reply is read whole, within limits of time and size."""
+"""HTTP POST that reads the whole reply, within limits of time and size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECT_SECONDS = 10.0
 
 
 class Response(NamedTuple):
-    """A response, read whole: status, header Retry-After and content."""
+    """A whole response: status, header Retry-After and content."""
 
     status: int
     retry_after: str | None
@@ -29,8 +29,8 @@ class Failure(Exception):
     """A failed attempt that may be retried.
 
     Args:
-        reason: for the error message of the last attempt.
-        wait: seconds that the server asks to wait.
+        reason: reason for the error message of the last attempt.
+        wait: seconds that the server asks to wait; None: it does not.
     """
 
     def __init__(self, reason: str, wait: float | None = None) -> None:
@@ -45,20 +45,21 @@ class NoConnection(Failure):
 def post(
     url: str, content: bytes, headers: Mapping[str, str], timeout: float, most: int
 ) -> Response:
-    """Send a request and return the response, read to its end within time and size.
+    """Send a request and return the whole response.
 
-    The timeouts of the library count from byte to byte; a timer counts the whole reply.
+
+    The library's timeouts apply to each read; a timer limits the whole reply.
 
     Args:
-        url: http or https.
+        url: URL, http or https.
         content: body of the request.
-        headers: of the request; a compressed reply is refused, as it can fill the memory.
-        timeout: of the request up to the end of its reply, in seconds.
-        most: largest reply, in bytes.
+        headers: headers of the request.
+        timeout: seconds from the begin of the request to the end of its reply.
+        most: maximum size of the reply in bytes.
 
     Raises:
-        Failure: no connection, no reply in time, or a reply that is too large or compressed; the
-            reason holds nothing of the body.
+        Failure: there is no connection or no reply in time, or the reply is too large, or
+            compressed (which could fill the memory); the reason quotes nothing of the body.
     """
     try:
         return _post(url, content, headers, timeout, most)
@@ -71,12 +72,12 @@ def post(
 
 
 class _Late(Exception):
-    """A reply has not ended in time."""
+    """The reply did not end in time."""
 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Return the context of all connections, as reading the certificates takes longer than one."""
+    """Return the TLS context of all connections; reading the certificates is slow."""
     return httpx2.create_ssl_context()
 
 

@@ -1,7 +1,11 @@
-"""Tells sentences that are surely not English, which the English rules must not read.
+"""Finds sentences that are surely not English, which the English rules must not read.
 
-No English sentence may be left out: when in doubt a sentence is English. Words in lower case
-decide, as names come from everywhere. On short notes lingua takes a minute and 1.1 GB to start and
+
+In doubt a sentence counts as English, so that no English sentence is skipped. Only words in lower
+
+case decide, since names come from all languages. On short notes lingua takes a minute and 1.1 GB
+
+to start and
 calls "Björk performed in Reykjavík." Icelandic; py3langid takes 7 s and calls "Anna lives in
 Gdynia." Latin. simplemma's English dictionary takes a second and 15 MB.
 """
@@ -23,13 +27,13 @@ SCRIPTS = {
     "GREEK": "Greek", "HEBREW": "Hebrew", "THAI": "Thai", "GEORGIAN": "Georgian",
     "ARMENIAN": "Armenian",
 }  # fmt: skip
-"""Languages by the script that they alone use, as Unicode names its letters."""
+"""Languages by a script that only they use; keys are first words of Unicode names of letters."""
 SURE = frozenset(
     "the and was were has have had with my his their they she he this that is are of from by for "
     "i it its your our who what where when which because but lives lived works worked moved likes "
     "bought met married opened born got went said says".split()
 )
-"""Words of English that few other languages have; one is enough where no other language's is."""
+"""English words that few other languages have; one suffices if no other language's word occurs."""
 FUNCTION_WORDS = {
     "Polish": "i w z na do nie się jest to mam ma że od po przez oraz był była mój moja nas",
     "German": "der die das und ist nicht ich wir er sie ein eine einen mit von zu auf seit im "
@@ -51,7 +55,7 @@ FUNCTION_WORDS = {
     "Indonesian": "dan di yang tidak saya ini itu dengan untuk hari ke sampai ada adalah",
     "Vietnamese": "và là của không có tôi ở tại cho",
 }
-"""The commonest words of other languages in Latin script, which also tell their names."""
+"""The most frequent words of other languages in Latin script."""
 LETTERS = {
     "Polish": "ąćęłńśźż", "German": "ßäöü", "French": "çèêëîïœùû", "Spanish": "ñ",
     "Portuguese": "ãõ", "Swedish": "åäö", "Danish": "åæø", "Norwegian": "åæø", "Finnish": "äö",
@@ -62,15 +66,18 @@ _WORDS_OF = {language: frozenset(words.split()) for language, words in FUNCTION_
 _SHARED = frozenset("a an as at do in me no on so".split())
 _TELLING = frozenset().union(*_WORDS_OF.values()) - SURE - _SHARED
 _WORD = re.compile(r"[^\W\d_]+")
-# addresses, paths, code, numbers; looked for at the beginning of words alone, else by the square
+# addresses, paths, code, numbers; anchored at the begin of words, else the search is quadratic
 _NO_WORDS = re.compile(r"(?<!\S)\S*[/@\\_=<>{}]\S*|(?<!\w)\w*\d\w*")
 _UNSURE = "unsure"
 
 
 def other_languages(sentences: Sequence[str]) -> list[str | None]:
-    """Return the language of every sentence of a text that is surely not English; None: English.
+    """Return for each sentence of a text the language that it surely has, or None for English.
 
-    A sentence without a known word of any language is English where others of the text are.
+
+    A sentence without a known word of any language counts as English if another sentence of the
+
+    text is English.
     """
     found = [_language(sentence) for sentence in sentences]
     doubtful = None if "English" in found else UNNAMED
@@ -78,7 +85,7 @@ def other_languages(sentences: Sequence[str]) -> list[str | None]:
 
 
 def _language(sentence: str) -> str | None:
-    """Return a sentence's language, ``_UNSURE`` if no word is known, None if nothing tells."""
+    """Return a sentence's language, ``_UNSURE`` if no word is known, or None if undecided."""
     text = normal_form("NFC", _NO_WORDS.sub(" ", sentence))
     if (script := _script(text)) is not None:
         return script
@@ -98,7 +105,7 @@ def _language(sentence: str) -> str | None:
 
 
 def _script(text: str) -> str | None:
-    """Return the language or script of a text that is mostly not in Latin letters; else None."""
+    """Return the language or script of a text with mostly non-Latin letters; else None."""
     if text.isascii():
         return None
     scripts = Counter(unicodedata.name(c, "").partition(" ")[0] for c in text if c.isalpha())
@@ -112,7 +119,7 @@ def _script(text: str) -> str | None:
 
 
 def _told(words: Sequence[str]) -> str | None:
-    """Return the language that most function words and letters are of; None without any."""
+    """Return the language with most matches of function words and letters; None without any."""
     own = {word for word in words if word.islower()}
     own |= {word.lower() for word in words[:1]}
     letters = {letter for word in words[1:] if word.islower() for letter in word}

@@ -12,7 +12,7 @@ from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, 
 from turngraph.data.memory_graph.extract.replies import Schema, misfit
 
 Generate = Callable[[Sequence[str], Schema], Sequence[tuple[str, bool]]]
-"""Returns JSON of a schema for each user message, and whether the LM ended it by itself, as
+"""Returns, for each user message, JSON of a schema and whether the LM ended the reply by itself, as
 ``model.constrained.ConstrainedLM.generate`` does."""
 
 
@@ -21,7 +21,7 @@ class LmExtractor(ModelExtractor):
 
     Args:
         generate: the LM.
-        name: recorded with every episode.
+        name: name that is recorded with every episode.
         relations, classes: as in ``ModelExtractor``.
     """
 
@@ -36,10 +36,10 @@ class LmExtractor(ModelExtractor):
         self.generate = generate
 
     def _generate(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Generate replies, one batch for the prompts of each schema.
+        """Generate replies, with one batch of prompts for each schema.
 
         Raises:
-            UserError: a reply breaks its schema: the decoding is not constrained.
+            UserError: a reply does not fit its schema, as the decoding is not constrained.
         """
         groups: dict[str, list[int]] = defaultdict(list)
         for i, prompt in enumerate(prompts):

@@ -1,4 +1,4 @@
-"""Extractor that asks a language model: prompts, excerpts of episodes, replaced facts."""
+"""Extractor that asks a language model for the statements of excerpts and for replaced facts."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from turngraph.data.memory_graph.times import local_time
 from turngraph.data.normalise import fold
 
 EXCERPT_CHARACTERS = 800
-"""Longest excerpt of a prompt; the paper's texts have up to 1,024 characters."""
+"""Maximum length of an excerpt in a prompt; the paper's texts have up to 1,024 characters."""
 BEFORE_CHARACTERS = 300
 CONTEXT_CHARACTERS = 200
-"""Context on either side of a new statement: "No, I was wrong" decides what it replaces."""
+"""Characters of context on each side of a new statement, such as "No, I was wrong"."""
 KNOWN_AT_ONCE = 40
-"""Known facts in one prompt at most."""
+"""Maximum number of known facts in a prompt."""
 
 
 class Prompt(NamedTuple):
     """A prompt for a language model.
 
     Args:
-        text: one user message.
-        schema: of the JSON to reply with.
-        subject: names the episode or question in errors without quoting it.
+        text: text of the user message.
+        schema: JSON schema of the reply.
+        subject: name of the episode or question in errors, without its text.
     """
 
     text: str
@@ -60,8 +60,8 @@ class Reply(NamedTuple):
     """A language model's reply.
 
     Args:
-        value: of the prompt's schema; None if the reply was cut off and cannot be read.
-        is_complete: the model ended the reply by itself.
+        value: value of the prompt's schema; None: the reply was cut off and cannot be parsed.
+        is_complete: whether the model ended the reply by itself.
     """
 
     value: Any
@@ -75,15 +75,15 @@ Ask = Callable[[Sequence[Prompt]], Sequence[Reply]]
 class ModelExtractor:
     """Extractor that asks a language model.
 
-    An excerpt whose reply is cut off, or fills a list or a text to its limit, is asked about again
-    in parts. Where a single sentence is too much, or a reply copies the prompt's example, the
-    excerpt's sentences become theses by rules, in addition to the readable part of the reply.
+    If a reply is cut off, or fills a list or a text to its limit, its excerpt is split and asked
+    again. If a single sentence is too long, or a reply copies the prompt's example, the rules turn
+    the excerpt's sentences into theses, in addition to the readable part of the reply.
 
     Args:
-        name: recorded with every episode.
+        name: name that is recorded with every episode.
         ask: the language model.
-        relations: the only ones that triplets may have, such as an ontology's; (): any.
-        classes: words of classes, of which the model may give each object one; (): none are asked.
+        relations: relations that triplets may have, such as an ontology's; (): any.
+        classes: names of classes, one of which the model may give each object; (): no classes.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ModelExtractor:
         self.counts: Counter[str] = Counter()
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
-        """Return one extraction for every episode, in their order.
+        """Return one extraction for every episode, in order.
 
         Raises:
             UserError: the language model cannot be asked, or its budget is spent.
@@ -131,7 +131,7 @@ class ModelExtractor:
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
         """Return, for every update, the keys of the known facts that the new statement replaces.
 
-        A hypothesis replaces nothing. Many known facts are split into several prompts.
+        A hypothesis replaces nothing. If there are many known facts, several prompts are asked.
 
         Raises:
             UserError: the language model cannot be asked, or its budget is spent.
@@ -150,7 +150,8 @@ class ModelExtractor:
         return keys
 
     def entities(self, question: str) -> list[str]:
-        """Return the names that a question mentions, in its order, without names not found in it.
+        """Return the names that a question mentions, in order; names that it does not contain are
+        dropped.
 
         Raises:
             UserError: the language model cannot be asked, or its budget is spent.
@@ -163,7 +164,7 @@ class ModelExtractor:
         return found
 
     def cost(self) -> dict[str, float]:
-        """Return the number of requests, and of replies that could not be used as they were."""
+        """Return the numbers of requests and of replies that could not be used unchanged."""
         return {name: float(count) for name, count in self.counts.items()}
 
     def _ask(self, prompts: Sequence[Prompt]) -> Sequence[Reply]:
@@ -173,12 +174,12 @@ class ModelExtractor:
 
 def _readable(reply: Reply) -> Any:
     if reply.value is None:
-        raise UserError("the language model's reply to a short question is too long")
+        raise UserError("the language model's reply was cut off (max_tokens)")
     return reply.value
 
 
 def excerpt_spans(text: str, most: int) -> list[Span]:
-    """Return spans of whole sentences, together up to ``most`` characters, or of one longer one.
+    """Return spans of whole sentences, each of up to ``most`` characters or a single sentence.
 
     Only a sentence longer than ``EXCERPT_CHARACTERS`` is cut, between words if it has any.
     """
@@ -204,7 +205,7 @@ def _cut(text: str, span: Span) -> list[Span]:
 
 
 def split_excerpt(excerpt: Excerpt) -> list[Excerpt]:
-    """Split an excerpt into about two parts; return none if it is a single sentence."""
+    """Split an excerpt into about two parts; return [] if it is a single sentence."""
     first = excerpt.span[0]
     spans = excerpt_spans(excerpt.text, len(excerpt.text) // 2)
     parts = [
@@ -254,7 +255,7 @@ def template_words() -> frozenset[str]:
 
 
 def name_episode(episode: Episode) -> str:
-    """Return the name of an episode in errors, which quotes nothing of its text."""
+    """Return an episode's name in errors, without its text."""
     if episode.origin is None:
         return "an episode without origin" + (f" of {episode.source}" if episode.source else "")
     return f"the episode {episode.origin}"
@@ -304,7 +305,7 @@ def replaced_prompt(update: Update, known: Sequence[Fact]) -> Prompt:
 
 
 def known_line(fact: Fact) -> str:
-    """Return a known fact in one line with its known times."""
+    """Return a fact in one line with its times."""
     said = next((place.said for place in fact.provenance if place.said), None)
     times = [
         f"{word} {time}"

@@ -1,4 +1,4 @@
-"""Noun phrases of plain sentences: subjects and complements."""
+"""Reads noun phrases of plain sentences: subjects and complements."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _FINITE = frozenset(
     "is are was were has had have does do did will would can could may might must shall should "
     "how why when where whether because".split()
 )
-"""Words that are in no noun phrase: a clause begins there."""
+"""Words that begin a clause, so they are in no noun phrase."""
 _REGIONS = frozenset(
     "northern southern eastern western central upper lower inner outer mainland rural".split()
 )
-"""Adjectives that make another place of a place: "northern Laos"."""
+"""Adjectives that form the name of another place: "northern Laos"."""
 _PARTICLES = frozenset("off out up down away".split())
 _NO_DESCRIPTION = PREPOSITIONS | _PARTICLES | frozenset(PAST.values()) | _FINITE | _REGIONS
 _NOT_ONE = PREPOSITIONS | {"more", "day", "thing", "time", "another"}
@@ -53,9 +53,9 @@ _COUNTED_PLACES = frozenset(
     "room gate platform flat building unit hall seat bus line route road flight level".split()
 )
 _NO_ENDS = frozenset("any more anymore last though tho btw lol haha tbh imo imho xx".split())
-"""Words after a noun phrase that are no part of it."""
+"""Words after a noun phrase that do not belong to it."""
 IMPRECISE = frozenset("more over about under almost nearly between".split())
-"""Words before a number that do not make it another one: "about 300", "more than 80"."""
+"""Words that make a number imprecise: "about 300", "more than 80"."""
 _BEFORE_NOUN = frozenset("a an the own".split())
 _NOT_NOUNS = _NOT_OBJECTS | frozenset("i we he she they".split())
 OWNERS = frozenset("my our his her their its your".split())
@@ -72,7 +72,7 @@ ATTRIBUTES = frozenset(
 )
 """Attributes with one value at a time: the newest value holds."""
 TITLES = frozenset("mr mr. mrs mrs. ms ms. dr dr. prof prof. sir".split())
-"""Words before a name that are no name alone: "Mr. and Mrs. Aldous"."""
+"""Titles before a name, which alone are no name: "Mr. and Mrs. Aldous"."""
 OUR_THINGS = frozenset(
     "meeting party wedding flight appointment deadline password passcode rent venue".split()
 )
@@ -87,13 +87,14 @@ class Noun:
     """A noun phrase.
 
     Args:
-        text: as in a triplet, without its article.
-        is_name: it is a name or a title.
+        text: text as in a triplet, without the article.
+        is_name: whether it is a name or a title.
         article: "a", "an", "the" or "".
         owner, thing: "Bob" and "car" of "Bob's car".
         role: owner and role: (speaker, "sister") of "my sister Ella".
-        is_value: it is a name, number, date, quote or address.
-        is_common: it is only described ("the old bridge"), in a text that names no topic.
+        is_value: whether it is a name, number, date, quote or address.
+        is_common: whether it is a description without a name ("the old bridge") in a text without
+            a topic.
     """
 
     text: str
@@ -107,7 +108,7 @@ class Noun:
 
     @property
     def head(self) -> str:
-        """Its text; of a described thing without the phrase after it: "zoo" of "zoo in Rome"."""
+        """The text; for a common noun without the phrase after it: "zoo" of "zoo in Rome"."""
         if not self.is_common:
             return self.text
         words = self.text.split()
@@ -117,7 +118,7 @@ class Noun:
 
     @property
     def is_described(self) -> bool:
-        """Whether it is one thing that has no name: "the old bridge"."""
+        """Whether it describes one thing without a name: "the old bridge"."""
         if (self.is_common and self.is_name) or self.text.split()[-1].lower() in _UNIQUE:
             return False  # "my school", "the meeting"
         is_plain = not (self.is_name or self.is_value or self.owner)
@@ -125,7 +126,7 @@ class Noun:
 
     @property
     def is_attribute(self) -> bool:
-        """Whether its owner has only one of its kind, such as a "favourite" thing."""
+        """Whether an owner has only one such thing, such as an age or a "favourite" thing."""
         words = (self.thing or (self.text if self.is_common else "")).lower().split()
         if self.is_common or self.owner:  # "deadline for the grant"
             words = words[: next((i for i, w in enumerate(words) if i and w in PREPOSITIONS), None)]
@@ -134,13 +135,13 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Speakers:
-    """Referents of the pronouns "I", "she" or "he", and "it"; the text's topic, if it has one.
+    """Referents of pronouns, and the topic of the text.
 
     Args:
-        me, them, it: names; None: unknown.
-        topic: of the text.
-        many: "their" is of the subject, which is several.
-        that: what "it" refers to as an object, where this is not ``it``.
+        me, them, it: referents of "I", of "he" or "she", and of "it"; None: unknown.
+        topic: topic of the text; None: it has none.
+        many: whether "their" refers to the subject, which is several.
+        that: referent of "it" as an object, if it differs from ``it``.
     """
 
     me: str | None
@@ -153,7 +154,7 @@ class Speakers:
     def of(self, pronoun: str) -> str | None:
         """Return the name that a pronoun refers to, or None if it is unknown.
 
-        "We" is the speaker with others, of whom it is true as well.
+        "We" refers to the speaker, as what is said of "we" is true of the speaker, too.
         """
         if pronoun in ("i", "my", "me", "we", "our"):
             return self.me
@@ -165,25 +166,25 @@ class Speakers:
 
 
 def is_attribute(thing: str) -> bool:
-    """Return whether an owner has only one such thing ("phone number", "favourite colour")."""
+    """Return whether an owner has only one thing of this name ("phone number")."""
     return Noun("", False, thing=thing).is_attribute
 
 
 def _is_label(words: Sequence[Token]) -> bool:
-    """Return whether a name is only a number of its kind: "room B12"."""
+    """Return whether a name is only a number of a thing: "room B12"."""
     has_digit = any(map(str.isdigit, words[-1].text))
     return has_digit and len(words) > 1 and words[-2].lower in _COUNTED_PLACES
 
 
 def _is_shown(words: Sequence[Token]) -> bool:
-    """Return whether "this" is said of a thing: "this clock", not "this week" or "this one"."""
+    """Return whether "this" stands before a thing: "this clock", not "this week" or "this one"."""
     is_plain = all(word.kind == "word" and word.text.islower() for word in words[1:])
     last = words[-1].lower
     return is_plain and last not in _NOT_ONE | UNITS | {"one"} and not last.endswith("s")
 
 
 def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
-    """Read all tokens as one noun phrase; return None if they are none or have over 7 words."""
+    """Read all tokens as one noun phrase; return None if they are not one, or over 7 words."""
     words = _without_adverbs(words)
     while words and words[-1].kind == "mark":
         words = words[:-1]
@@ -211,7 +212,7 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
 
 
 def _named(words: Sequence[Token], who: Speakers) -> Noun | None:
-    """Read "a dentist named Kuhl" as the name, "two brothers named Kuhl" as they are."""
+    """Read "a dentist named Kuhl" as the name, "two brothers named Kuhl" as a whole."""
     if not words[-3].lower.endswith("s"):
         return _single(words[-1], who, "")
     text = " ".join(word.text for word in words)
@@ -219,12 +220,12 @@ def _named(words: Sequence[Token], who: Speakers) -> Noun | None:
 
 
 def _begins_phrase(words: Sequence[Token]) -> bool:
-    """Return whether a preposition is first, but for that of an amount ("about 300")."""
+    """Return whether a preposition is first, unless it begins an amount ("about 300")."""
     return words[0].lower in PREPOSITIONS and not is_amount(words)
 
 
 def is_amount(words: Sequence[Token]) -> bool:
-    """Return whether "about 300" or "more than 80" is first."""
+    """Return whether the tokens begin with an amount like "about 300" or "more than 80"."""
     is_imprecise = words[0].lower in IMPRECISE
     return is_imprecise and any(
         word.kind == "number" or word.lower in NUMBER_WORDS for word in words[1:3]
@@ -318,7 +319,7 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
 
 
 def read_several(words: Sequence[Token], article: str) -> Noun | None:
-    """Read a name after its description ("the physicist Marie Curie"), or all as one phrase."""
+    """Read a name after its description ("the physicist Marie Curie"), or one whole phrase."""
     if words[-1].kind == "name" and _describe(words[:-1]) and not _is_label(words):
         return Noun(words[-1].text, True, article, is_value=True)
     if words[-1].kind == "name" and len(words) == 2 and words[0].lower in _REGIONS:

@@ -1,4 +1,4 @@
-"""What stands before a statement: contractions, openings such as "Well,", and corrections."""
+"""Prepares a sentence: expands contractions, drops openings ("Well,"), finds corrections."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def expand(tokens: Sequence[Token]) -> list[Token]:
         depth += is_mark and token.text in ("(", "[")
         if depth == 0:
             if is_mark or (token.kind == "word" and not token.owns and token.text.isalnum()):
-                words.append(token)  # most are as they stand
+                words.append(token)  # most tokens are unchanged
             else:
                 words += _expanded(token, token.owns and _is_short_is(tokens, index))
         depth -= depth > 0 and is_mark and token.text in (")", "]")
@@ -106,9 +106,10 @@ def _expanded(token: Token, is_verb: bool) -> list[Token]:
 
 
 def without_opening(words: Sequence[Token]) -> tuple[list[Token], bool]:
-    """Drop "Well," and "I think that"; return the rest, and whether it was only thought.
+    """Drop "Well," and "I think that"; return the rest, and whether the rest is only a thought.
 
-    Nothing is left of what is denied: "I don't think that she lives in Rome".
+
+    The rest is [] if it is denied: "I don't think that she lives in Rome".
     """
     start = 0
     while (length := _opening_length(words, start)) > 0:

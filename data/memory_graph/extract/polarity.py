@@ -1,7 +1,9 @@
-"""Moods of a sentence's segments: asserted, only possible, or denied.
+"""Finds the moods of a sentence's segments: asserted, only possible, or denied.
 
-What a sentence denies, asks or supposes is no fact. A negation inside a predicate ("does not live")
-is read with the predicate (``verbs``); here are the negations around it.
+
+A statement that is denied, asked or supposed is no fact. ``verbs`` reads a negation inside a
+
+predicate ("does not live"); this module finds the negations around it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ THINKING = frozenset(
     "believed believes pretended pretends alleged alleges doubted doubts wondered wonders supposed "
     "supposes assumed assumes guessed guesses suspected".split()
 )
-"""Verbs and adjectives whose "that" clause is not known to be so."""
+"""Verbs and adjectives whose "that" clause may be false."""
 _CLAIMS = frozenset(
     "claim rumour rumor allegation suggestion theory hypothesis possibility assumption hope fear "
     "belief impression suspicion story chance idea".split()
@@ -42,14 +44,14 @@ _NEGATIVE = frozenset("not never no nobody nothing none neither nor".split())
 _NOWHERE = frozenset(
     "neither nor none nobody nothing nowhere hardly scarcely barely rarely seldom".split()
 )
-"""Words that deny a statement, or nearly, wherever they stand in its segment."""
+"""Words that deny a statement, or almost, anywhere in its segment."""
 _ALMOST = frozenset(("almost", "nearly"))
 _WHOLE = frozenset(("all", "every", "always", "half", "everyone", *NUMBER_WORDS))
 _BEFORE_NO = frozenset("at in under by on for".split())
 _EMBEDS = frozenset(("that", "whether"))
 
 _TELLING = _NOWHERE | _ALMOST | _EMBEDS | frozenset("no not nor which far".split())
-"""Words without which all is asserted."""
+"""Words of which at least one occurs in a sentence that is not asserted as a whole."""
 
 Segment = tuple[str, Sequence[Token]]
 """The mark or conjunction before a segment, and its tokens."""
@@ -58,8 +60,8 @@ Segment = tuple[str, Sequence[Token]]
 def moods(segments: Sequence[Segment]) -> list[Mood]:
     """Return the mood of every segment of a sentence.
 
-    A clause after "that" has the mood that the segment before it gives it, up to the next "but";
-    "which is not true" denies all before it.
+    The segment before "that" decides the mood of the clause after it, up to the next "but"; "which
+    is not true" denies all segments before it.
     """
     if all(_TELLING.isdisjoint([join, *(w.lower for w in words)]) for join, words in segments):
         return [Mood.ASSERTED] * len(segments)
@@ -88,7 +90,7 @@ def _begins_with_verb(words: Sequence[Token]) -> bool:
 
 
 def _embedding(before: Sequence[str]) -> Mood:
-    """Return the mood that a clause gets from the words before its "that"."""
+    """Return the mood of a clause from the words before its "that"."""
     if not before:  # "That she lives here is a surprise"
         return Mood.POSSIBLE
     bases = {VERB_FORMS.get(word, (word,))[0] for word in before} | set(before)
@@ -119,7 +121,7 @@ def _is_denied(lowers: Sequence[str]) -> bool:
 
 
 def _is_near(words: Sequence[Token]) -> bool:
-    """Return whether it nearly happened, or is far from so: "almost won", but not "almost 300"."""
+    """Return whether a segment says "almost" or "far from": "almost won", but not "almost 300"."""
     return any(
         (one.lower in _ALMOST and next_one.kind == "word" and next_one.lower not in _WHOLE)
         or (one.lower == "far" and next_one.lower == "from")

@@ -1,4 +1,4 @@
-"""Relative clauses: where they end, and the noun that they are about."""
+"""Finds the ends of relative clauses, and their antecedents."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _OF_CLAUSES = frozenset(
     "allow mean make cause lead help give force enable let prevent surprise delight annoy please "
     "come happen show suggest result explain".split()
 )
-"""Verbs whose "which" is often all that was said before: "which allowed larger ships to enter"."""
+"""Verbs whose subject "which" is often a whole clause: "which allowed larger ships to enter"."""
 _NO_ANTECEDENTS = frozenset(
     "year day time way reason moment fact idea news proof hope fear claim rumour rumor belief "
     "theory evidence view sign chance feeling impression decision report result case one "
     "extent point condition".split()
 )
-"""Nouns after which "that" begins what they say, or a time."""
+"""Nouns after which "that" begins a content clause, or that name a time."""
 _UNSURE = frozenset(
     "not never no any need needs want wants seek seeks like prefer without if".split()
 )
-"""Words that make it unsure whether there is what a clause is about."""
+"""Words after which the noun may not exist: "needs a room that"."""
 _BE = {"is": False, "was": False, "has": False, "does": False}
 _BE |= {"are": True, "were": True, "have": True, "do": True}
 
 
 def split_relatives(segments: Sequence[Segment]) -> list[Segment]:
-    """Return segments with the main clause apart: "who pay by card" and "receive a receipt"."""
+    """Split the main clause off relative clauses: "who pay by card" and "receive a receipt"."""
     found: list[Segment] = []
     for index, (join, words) in enumerate(segments):
         found.append((join, words))
@@ -64,7 +64,7 @@ def split_relatives(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _clause_end(words: Sequence[Token], noun: str) -> int:
-    """Return where the main verb is after a relative clause, or 0 if that is not sure."""
+    """Return the index of the main verb after a relative clause, or 0 if it is unsure."""
     verb = next((i for i in range(len(words)) if begins_predicate(words, i)), None)
     predicate = None if verb is None else read_predicate(words, verb)
     if predicate is None:
@@ -83,7 +83,7 @@ def _clause_end(words: Sequence[Token], noun: str) -> int:
 
 
 def agree(verb: str, noun: str) -> bool:
-    """Return whether a verb may have a noun as its subject: "runs" one, "run" several."""
+    """Return whether a verb agrees with a noun: "runs" with a singular, "run" with a plural."""
     if verb in _BE:
         return _BE[verb] == is_plural(noun)
     base, kind = VERB_FORMS.get(verb, ("", ""))
@@ -93,12 +93,12 @@ def agree(verb: str, noun: str) -> bool:
 
 
 def described(noun: Noun, join: str, words: Sequence[Token], last: Token) -> Noun | None:
-    """Return a common noun as the one that a relative clause is about, or None.
+    """Return a common noun as the antecedent of a relative clause, or None.
 
     Args:
         noun: the noun phrase before the clause.
         join: "who", "which" or "that".
-        words: of the clause.
+        words: tokens of the clause.
         last: the token before the clause.
     """
     if join != "who" and " of " in noun.text and not noun.owner:  # "a photo of the house that"

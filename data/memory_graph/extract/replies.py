@@ -1,4 +1,4 @@
-"""Schemas and reader of a language model's replies: triplets, theses and times."""
+"""JSON schemas of a language model's replies, and their reader: triplets, theses and times."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from turngraph.data.normalise import fold
 Schema = dict[str, Any]
 
 MAX_END, MAX_TEXT = 100, 300
-"""Longest name or relation, and longest thesis, in characters."""
+"""Maximum length of a name or relation, and of a thesis, in characters."""
 MAX_TRIPLETS, MAX_THESES, MAX_NAMES, MAX_TIMES, MAX_CLASSES = 24, 20, 12, 12, 24
 DATE = r"\d{4}(-\d{2}(-\d{2})?)?"
 EXAMPLE_NAMES = frozenset({"oddny", "eskil", "zither", "theremin"})
-"""Names and things in the example of ``prompts/extract.txt``, which small models copy: people and
-instruments that few texts tell of."""
+"""Names in the example of ``prompts/extract.txt``, which few texts contain: if one occurs in a
+reply but not in the excerpt, a small model has copied the example."""
 SEEN = 75.0
-"""Similarity (of 100) from which on a name, maybe inflected, counts as occurring in a text."""
+"""Least similarity, from 0 to 100, of a text to a name that counts as occurring in the text."""
 KINDS = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 
 
@@ -41,12 +41,12 @@ def object_schema(**properties: Schema) -> Schema:
 
 
 def text_schema(longest: int) -> Schema:
-    """Return the schema of a text of at most so many characters."""
+    """Return the schema of a text of at most ``longest`` characters."""
     return {"type": "string", "maxLength": longest}
 
 
 def list_schema(items: Schema, most: int) -> Schema:
-    """Return the schema of a list of at most so many items."""
+    """Return the schema of a list of at most ``most`` items."""
     return {"type": "array", "items": items, "maxItems": most}
 
 
@@ -64,8 +64,8 @@ def extraction_schema(relations: Sequence[str] = (), classes: Sequence[str] = ()
     """Return the schema of theses, triplets and times, and of classes if there are any.
 
     Args:
-        relations: the only ones that triplets may have; (): any.
-        classes: words of classes, of which objects may have one.
+        relations: relations that triplets may have; (): any.
+        classes: names of classes, one of which an object may have.
     """
     relation = {"type": "string", "enum": list(relations)} if relations else _NAME
     triplet = object_schema(subject=_NAME, relation=relation, object=_NAME, **_HOLDS)
@@ -88,19 +88,20 @@ def numbers_schema(count: int) -> Schema:
 
 
 def replaced_schema(count: int) -> Schema:
-    """Return the schema of which of ``count`` known facts are replaced."""
+    """Return the schema of the numbers, up to ``count``, of replaced facts."""
     return object_schema(replaced=numbers_schema(count))
 
 
 def misfit(value: Any, schema: Schema, where: str = "the reply") -> str | None:
-    """Return where a value breaks a schema, without quoting it; None: it fits.
+    """Return how a value breaks a schema, without quoting the value; None: it fits.
 
-    Lengths may be exceeded.
+
+    Maximum lengths are not checked.
 
     Args:
         value: a parsed reply.
-        schema: what it should have.
-        where: names the value.
+        schema: schema of the value.
+        where: name of the value in the message.
     """
     if type(value) is not KINDS[schema["type"]]:
         return f"{where} must be of the type {schema['type']}"
@@ -120,7 +121,7 @@ def misfit(value: Any, schema: Schema, where: str = "the reply") -> str | None:
 
 
 def is_full(value: Any, schema: Schema) -> bool:
-    """Return whether a list or text has its maximum length, so that some of it may be missing."""
+    """Return whether a list or text has its maximum length, so a part may be missing."""
     kind = schema["type"]
     if kind == "object":
         return any(is_full(value[name], part) for name, part in schema["properties"].items())
@@ -132,12 +133,12 @@ def is_full(value: Any, schema: Schema) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A part of an episode that one prompt asks about.
+    """Part of an episode for one prompt.
 
     Args:
-        index: of the episode in its batch.
-        episode: to which it belongs.
-        span: its characters there.
+        index: index of the episode in its batch.
+        episode: the episode.
+        span: span of the excerpt in the episode's text.
     """
 
     index: int
@@ -151,21 +152,24 @@ class Excerpt:
 
 
 def one_line(text: str) -> str:
-    """Return a text with single spaces for all white space."""
+    """Return a text with each run of white space as one space."""
     return " ".join(text.split())
 
 
 class Reader:
     """Reader of the replies about one excerpt.
 
+
     A fact with a name that occurs only in the prompt's example is left out and counted in
-    ``copied``. Names that are not found in the excerpt are kept, and invalid dates leave the time
-    open; both are counted. (A triplet whose ends are too long becomes a thesis in ``clean.py``.)
+
+    ``copied``. A name that the excerpt does not contain is kept, and an invalid date is read as no
+
+    date; both are counted. (A triplet whose ends are too long becomes a thesis in ``clean.py``.)
 
     Args:
-        excerpt: what the prompt asked about.
-        before: the text before it, which the prompt showed.
-        counts: is updated.
+        excerpt: the excerpt in the prompt.
+        before: the text before the excerpt, which was in the prompt, too.
+        counts: counter to update.
     """
 
     def __init__(self, excerpt: Excerpt, before: str, counts: Counter[str]) -> None:
@@ -227,7 +231,7 @@ class Reader:
         )
 
     def _kind(self, item: Any) -> Triplet | None:
-        """Return that an object is of a class, as a triplet."""
+        """Return the class of an object as a triplet; None if the object has no name."""
         name = one_line(item["name"])
         if not name:
             return None
@@ -250,14 +254,15 @@ class Reader:
     def _time(self, text: str) -> str | None:
         try:
             return parse_time(text) if text.strip() else None
-        except ValueError:  # such as month 13: no reason to lose the fact
+        except ValueError:  # such as month 13: keep the fact without it
             self.counts["unread_times"] += 1
             return None
 
     def _span(self, statement: str, names: Sequence[str]) -> Span | None:
         """Return the span of a statement: its words, else the first sentence with all its names.
 
-        A single name is not enough to find the sentence.
+
+        A statement with a single name gets the whole excerpt instead of a sentence.
         """
         first, stop = self.excerpt.span
         words = r"\s+".join(map(re.escape, statement.rstrip(".").split()))
@@ -283,7 +288,7 @@ def text_of(fact: Triplet | Thesis) -> str:
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names without empty ones and without those that are spelled like an earlier one."""
+    """Return names without blank ones and without repeated ones, by normal form."""
     found: dict[str, str] = {}
     for name in filter(None, names):
         found.setdefault(alias(name), name)
@@ -291,8 +296,8 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def seen(name: str, folded: str) -> bool:
-    """Return whether a name occurs in a folded text, maybe inflected."""
+    """Return whether a name, perhaps inflected, occurs in a folded text."""
     if fold(name) in folded:
         return True
-    # the time for the comparison grows with both lengths
+    # longer names would take too long
     return len(name) <= MAX_TEXT and fuzz.partial_ratio(fold(name), folded) >= SEEN

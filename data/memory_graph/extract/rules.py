@@ -1,7 +1,9 @@
-"""Extractor without a model: every sentence becomes a thesis, a plain one also triplets.
+"""Extractor without a model: every sentence becomes a thesis, and a plain sentence also triplets.
 
-PersonalAI (arXiv 2506.17001) asks a language model for all of this. The rules know English
-statements of one verb, and find names, dates and quotes in any script.
+
+PersonalAI (arXiv 2506.17001) asks a language model instead. The rules read English statements with
+
+one verb, and find names, dates and quotes in any script.
 """
 
 from __future__ import annotations
@@ -36,30 +38,31 @@ from turngraph.data.normalise import fold
 from turngraph.data.table_structure import row_cells
 
 THIRD_PERSON = frozenset("he him his she her hers it its they them their theirs".split())
-"""Pronouns that may mean what the last sentence with a name names."""
+"""Pronouns that may refer to a name in the last sentence with one."""
 _SentenceKey = tuple[str, str | None, str | None, Span | None]
 
 
 class RulesExtractor:
     """Extractor of theses, entities and simple triplets by rules.
 
-    In sentences with a speaker, noun phrases in lower case ("pottery class") are entities too.
+    In sentences with a speaker, noun phrases in lower case ("pottery class") are entities, too.
     """
 
     name = "rules"
 
     def __init__(self) -> None:
         self._said: dict[_SentenceKey, list[Triplet]] = {}
-        """Triplets of the sentences that were extracted last, which ``replaced`` needs next."""
+        """Triplets of the sentences in the last call of ``extract``, for ``replaced``."""
 
     def extract(
         self, episodes: Sequence[Episode], known_as: Sequence[Episode] | None = None
     ) -> list[Extraction]:
-        """Return one extraction for every episode, in their order, each from its episode alone.
+        """Return one extraction for every episode, in order; each depends on its episode alone.
 
         Args:
-            episodes: to read.
-            known_as: the episodes that ``replaced`` will get, if ``episodes`` are parts of these.
+            episodes: episodes to read.
+            known_as: the episodes with which ``replaced`` will be called, if ``episodes`` are only
+                parts of these; None: ``episodes``.
         """
         self._said.clear()
         pairs = zip(episodes, known_as or episodes, strict=True)
@@ -80,7 +83,7 @@ class RulesExtractor:
         return list(dict.fromkeys([*links, *mentions(tokens, dates), *phrases(tokens)]))
 
     def cost(self) -> dict[str, float]:
-        """Return no costs: nothing is counted."""
+        """Return {}: the rules use no tokens and no requests."""
         return {}
 
     def _extract(self, episode: Episode, known: Episode) -> Extraction:
@@ -140,7 +143,7 @@ class RulesExtractor:
 
 
 def _dates_of(texts: Sequence[str], said: str | None) -> list[list[Date]]:
-    """Return the dates of sentences that follow each other; "the same day" is the last one."""
+    """Return the dates of consecutive sentences; "the same day" is the last day before."""
     found: list[list[Date]] = []
     last = said[:10] if said is not None else None
     for text in texts:
@@ -150,7 +153,7 @@ def _dates_of(texts: Sequence[str], said: str | None) -> list[list[Date]]:
 
 
 def _begin(stated: Sequence[Triplet], dates: Sequence[Date], said: str | None) -> str | None:
-    """Return when what a sentence says began: the first of its triplets, else its past day."""
+    """Return the begin of a thesis: that of its first triplet, else a past date in the sentence."""
     begins = [one.valid_from for one in stated if not one.hypothesis]
     if begins:
         return None if None in begins else min(filter(None, begins), key=start)
@@ -175,12 +178,12 @@ def _is_row(text: str) -> bool:
 
 
 def _sentence_key(episode: Episode, span: Span | None) -> _SentenceKey:
-    """Return everything that a sentence's triplets depend on."""
+    """Return a key of all input on which a sentence's triplets depend."""
     return episode.text, episode.speaker, episode.properties.get("title"), span
 
 
 def _self_contained(sentence: Sentence, text: str, dates: Sequence[Date]) -> str:
-    """Return the sentence after its speaker or topic, with the date of "yesterday" and the like."""
+    """Return a sentence with its speaker or topic in front, and dates after relative ones."""
     for date in reversed(dates):
         if date.label is not None:
             text = f"{text[: date.stop]} ({date.label}){text[date.stop :]}"

@@ -1,4 +1,4 @@
-"""Days as complements: of what takes place, begins or is moved, the day is what is said."""
+"""Makes days complements of events: the day at which something takes place, begins or moves."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from turngraph.data.memory_graph.extract.verbs import Predicate
 from turngraph.data.memory_graph.extract.word_lists import ADVERBS, LASTING
 
 _SHIFTS = frozenset("postpone move delay reschedule adjourn defer schedule shift push".split())
-"""Verbs whose dates are what they speak of, not when they happened."""
+"""Verbs whose dates are old and new days, not the time of the event."""
 _SCHEDULED = frozenset("be bear take start begin end open close expire leave".split())
 _HAPPENED = frozenset(
     "bear begin start end open close die resign retire expire appear erupt launch".split()
 )
-"""Verbs that need no object: the day of an event says enough ("resigned on 4 May 2023")."""
+"""Verbs that state a fact with a day alone ("resigned on 4 May 2023")."""
 _SHIFT_WORDS = {"since": "from", "until": "until"}
 _YEARLY = frozenset("open close run operate".split())
 
@@ -29,13 +29,13 @@ def place_dates(
     complements: Sequence[Complement],
     when: Sequence[Date],
 ) -> tuple[list[Complement], list[Date]]:
-    """Return the complements with the days that are said of the subject, and the other dates.
+    """Return the complements, with days that are facts about the subject, and the other dates.
 
     Args:
-        words: of a segment.
-        predicate: of the segment.
-        subject: its first subject.
-        complements: of the predicate, without days.
+        words: tokens of a segment.
+        predicate: predicate of the segment.
+        subject: first subject of the segment.
+        complements: complements of the predicate, without days.
         when: dates of the segment.
     """
     if predicate.base in _SHIFTS:
@@ -73,12 +73,12 @@ def _is_yearly(
 
 
 def _is_scheduled(predicate: Predicate, date: Date) -> bool:
-    """Return whether a date is what a statement in the present says of a time to come."""
+    """Return whether a date in the present tense is that of a future event."""
     return predicate.base in _SCHEDULED and date.word == "at" and not predicate.doubtful
 
 
 def has_only_dates(words: Sequence[Token], start: int) -> bool:
-    """Return whether dates and adverbs are all that is left of a segment."""
+    """Return whether the rest of a segment has only dates and adverbs."""
     return all(word.kind == "date" or word.lower in ADVERBS for word in words[start:])
 
 
@@ -92,7 +92,7 @@ def _day(predicate: Predicate, subject: Noun, date: Date) -> Complement:
 def _shifted(
     complements: Sequence[Complement], when: Iterable[Date]
 ) -> tuple[list[Complement], list[Date]]:
-    """Return the dates from and to which something is moved as complements, and the other dates."""
+    """Return complements with the old and new date of a moved event, and the other dates."""
     moved = [date for date in when if date.word in ("since", "until") and date.is_exact]
     more = [
         (_SHIFT_WORDS[date.word], Noun(name_date(date.first), False, is_value=True))

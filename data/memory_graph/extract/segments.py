@@ -1,4 +1,4 @@
-"""Segments of a sentence: its parts between marks and conjunctions."""
+"""Splits a sentence into segments: the parts between marks and conjunctions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOINS = frozenset(
     "despite".split()
 )
 _AFTER_WHOM = frozenset("named modelled modeled".split())
-"""Verbs that "after" belongs to, as it begins no clause: "named after Ida"."""
+"""Verbs to which "after" belongs, so it begins no clause: "named after Ida"."""
 _PRONOUNS = frozenset("who which that whose where".split())
 _NOT_MORE = frozenset("other another rather either later earlier sooner longer fewer never".split())
 _QUANTITIES = frozenset("less more fewer".split())
@@ -57,7 +57,7 @@ def is_comparison(words: Sequence[Token], index: int) -> bool:
 
 
 def _is_phrase(words: Sequence[Token], index: int) -> bool:
-    """Return whether "after" begins no clause here: "resigned after a dispute"."""
+    """Return whether "after" begins a phrase and no clause here: "resigned after a dispute"."""
     for i in range(index + 1, len(words)):
         word = words[i]
         if word.lower in _JOINS or (word.kind == "mark" and word.text in _ENDS):
@@ -68,7 +68,7 @@ def _is_phrase(words: Sequence[Token], index: int) -> bool:
 
 
 def _is_between(words: Sequence[Token], index: int) -> bool:
-    """Return whether "and" belongs to "between us and the school"."""
+    """Return whether "and" follows "between": "between us and the school"."""
     nearby = [word.lower for word in words[max(0, index - 4) : index - 1]]
     return "between" in nearby and _ENDS.isdisjoint(nearby) and "and" not in nearby
 
@@ -81,7 +81,7 @@ def _begins_clause(words: Sequence[Token], index: int) -> bool:
 
 
 def _is_inside(words: Sequence[Token], index: int) -> bool:
-    """Return whether a conjunction joins nothing: "less than 80", "between 1 and 3", "not yet"."""
+    """Return whether a conjunction joins no parts: "less than 80", "between 1 and 3", "not yet"."""
     before = words[index - 1].lower if index else ""
     if words[index].lower == "yet":
         return before == "not"

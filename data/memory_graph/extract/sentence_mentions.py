@@ -1,4 +1,4 @@
-"""Mentions in a sentence: names, quoted titles, links, dates, numbers with the counted noun."""
+"""Finds mentions in a sentence: names, quoted titles, links, dates, numbers with their noun."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Token(NamedTuple):
     """A word, a whole name, a date, a number, a quoted title or a mark.
 
     Args:
-        text: as written, without a possessive ending and quotation marks.
+        text: text as written, without a possessive ending and quotation marks.
         lower: the text in lower case.
-        start, stop: its characters.
+        start, stop: span in the sentence, in characters.
         kind: "word", "name", "date", "number", "quote", "speech" (a quoted sentence), "address" or
             "mark".
-        owns: it has a possessive ending.
+        owns: whether the word has a possessive ending.
     """
 
     text: str
@@ -86,7 +86,7 @@ class Token(NamedTuple):
 
 @dataclass
 class Spellings:
-    """Spellings of an episode's words, which tell names from words that begin sentences.
+    """Spellings of an episode's words, to distinguish names from words that begin sentences.
 
     Args:
         lower: words that occur in lower case.
@@ -104,7 +104,7 @@ class Spellings:
 
 
 def plain_text(raw: str) -> tuple[str, list[str]]:
-    """Return a sentence with its links as they are displayed, and the names that they link to."""
+    """Return a sentence with the displayed texts of its links, and the names to which they link."""
     if "[" not in raw:
         return raw, []
     names = [match[2] or match[1] for match in _LINK.finditer(raw)]
@@ -112,7 +112,7 @@ def plain_text(raw: str) -> tuple[str, list[str]]:
 
 
 def tokenise(text: str, dates: Sequence[Date] = ()) -> list[Token]:
-    """Return the tokens of a sentence; a date is one token, names are still single words."""
+    """Return the tokens of a sentence; a date is one token, the words of a name are separate."""
     if not dates:
         return [
             _token(match[0], *match.span(), match.lastgroup or "mark")
@@ -151,7 +151,7 @@ def _token(text: str, start: int, stop: int, kind: str) -> Token:
 
 def join_names(tokens: Sequence[Token], text: str, seen: Spellings) -> list[Token]:
     """Return the tokens with every span of capitalised words as one token of kind "name"."""
-    if text.isupper() and len(tokens) > 3:  # all in capitals: case tells nothing
+    if text.isupper() and len(tokens) > 3:  # all in capitals
         return list(tokens)
     joined: list[Token] = []
     index = 0
@@ -173,13 +173,14 @@ def join_names(tokens: Sequence[Token], text: str, seen: Spellings) -> list[Toke
 
 
 def full_names(sentences: Iterable[Sequence[Token]], topic: str | None) -> dict[str, str]:
-    """Return the full name of every person whom a text also calls by one word of it.
+    """Map single words of people's names in a text to the full names.
 
-    "Marta" is "Marta Kowalska" if only one such name is in the text, and "Marta" no place.
+
+    "Marta" is "Marta Kowalska" if the text has only one such full name and "Marta" is no place.
 
     Args:
-        sentences: of the text, names joined.
-        topic: of the text; it may be a name of three words.
+        sentences: tokens of the text's sentences, names joined.
+        topic: topic of the text, which may be a name of three words.
     """
     names: set[str] = set()
     places: set[str] = set()
@@ -201,7 +202,7 @@ def full_names(sentences: Iterable[Sequence[Token]], topic: str | None) -> dict[
 
 
 def _person_words(name: str) -> set[str]:
-    """Return the first and the last word of what may be a person's name."""
+    """Return the first and the last word of a name that may be a person's; else an empty set."""
     words = name.split(" ")
     if words[-1].lower() in _NOT_PEOPLE or not all(map(str.isalpha, words)):
         return set()
@@ -246,7 +247,7 @@ def _is_short_number(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _opening(run: Sequence[Token], seen: Spellings) -> int:
-    """Return how many words of a run are capitalised only because they begin a sentence."""
+    """Return the number of words that are capitalised only because they begin a sentence."""
     cut = 0
     while cut < len(run) and _merely_opens(run[cut], len(run) - cut == 1, seen):
         cut += 1
@@ -282,11 +283,11 @@ def _name(run: Sequence[Token], text: str, is_first: bool, seen: Spellings) -> T
 
 
 def mentions(tokens: Sequence[Token], dates: Sequence[Date]) -> list[str]:
-    """Return the names of the objects that a sentence mentions, in its order, each once.
+    """Return the names of the objects that a sentence mentions, in order, each once.
 
     Args:
-        tokens: of the sentence, names joined.
-        dates: of the sentence.
+        tokens: tokens of the sentence, names joined.
+        dates: dates of the sentence.
     """
     when = {date.start: date for date in dates}
     found: list[str] = []
@@ -308,7 +309,7 @@ def mentions(tokens: Sequence[Token], dates: Sequence[Date]) -> list[str]:
 
 
 def _is_owned_name(tokens: Sequence[Token], index: int) -> bool:
-    """Return whether a name ends a name with its owner: "Cooper's Rest", not "Ida's Oslo flat"."""
+    """Return whether an owner and a name form one name: "Cooper's Rest", not "Ida's Oslo flat"."""
     if index >= len(tokens) or {tokens[index - 1].kind, tokens[index].kind} != {"name"}:
         return False
     following = tokens[index + 1] if index + 1 < len(tokens) else None
@@ -332,8 +333,8 @@ def _counted(tokens: Sequence[Token], index: int) -> list[str]:
 def phrases(tokens: Sequence[Token]) -> list[str]:
     """Return approximate noun phrases in lower case: runs of at most three content words.
 
-    They are the subject of questions without capitals and of conversations ("pottery class"). In
-    other texts they would only be common words.
+    Questions without capitals and conversations are about such phrases ("pottery class"). In other
+    texts they are only common words.
     """
     found: list[str] = []
     run: list[str] = []

@@ -1,4 +1,5 @@
-"""Reader of a sentence's statements, from left to right, a segment at a time.
+"""Reads a sentence's statements segment by segment, from left to right.
+
 
 A segment is a part of the sentence between marks and conjunctions.
 """
@@ -76,20 +77,20 @@ class SentenceReader(ClauseReader):
 
     Args:
         who: the pronouns' referents.
-        dates: of the sentence, by their first character.
+        dates: dates of the sentence, by the index of their first character.
     """
 
     @property
     def thing(self) -> str | None:
-        """What "it" refers to after the sentence."""
+        """Referent of "it" after the sentence."""
         return self._who.it
 
     def read(self, words: Sequence[Token], may_doubt: bool = True) -> None:
         """Read all segments into ``statements``, ``asides`` and ``roles``.
 
         Args:
-            words: of the sentence.
-            may_doubt: it may have a word like "might".
+            words: tokens of the sentence.
+            may_doubt: whether the sentence may contain a word like "might".
         """
         segments = split_relatives(split_segments(words))
         self._look_ahead(segments)
@@ -122,7 +123,7 @@ class SentenceReader(ClauseReader):
             self._clause = segment if mood is Mood.ASSERTED else ()
 
     def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
-        """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
+        """Let a pronoun of the first clause refer to a name in the next: "When she left, Ida"."""
         if self._who.them is not None or len(segments) < 2 or segments[0][0] == ",":
             return
         if not segments[0][0] and segments[0][1][0].lower not in _COMPANY:
@@ -136,7 +137,7 @@ class SentenceReader(ClauseReader):
             self._who = replace(self._who, them=main[0].text)
 
     def _be_unsure(self) -> None:
-        """Take what "or" continues as one of several possibilities."""
+        """Make the statement before "or" a possibility, and skip the segment after it."""
         if self._follows and not self.statements[-1].predicate.is_negated:
             self.statements[-1] = doubted(self.statements[-1])
         self._list, self._follows = None, False
@@ -183,7 +184,7 @@ class SentenceReader(ClauseReader):
             self._close(self._doing[0], join, segment)
 
     def _read_apart(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> bool:
-        """Read what has no statement of its own, and return whether it is such."""
+        """Read a segment without a statement of its own; return whether it is such a segment."""
         if not join and segment[0].lower in _COMPANY:
             self._read_company(segment)
             return False
@@ -194,7 +195,7 @@ class SentenceReader(ClauseReader):
         return join in RELATIVE and self._read_object_clause(join, segment, when)
 
     def _read_end(self, join: str, words: Sequence[Token], when: Sequence[Date]) -> bool:
-        """Read the date of "until his arrest in 1941", and return whether it is such."""
+        """Read the date of "until his arrest in 1941"; return whether it is such a segment."""
         if not (self._follows and len(when) == 1 and when[0].word == "at"):
             return False
         is_clause = any(begins_predicate(words, i) for i in range(1, len(words)))
@@ -204,14 +205,14 @@ class SentenceReader(ClauseReader):
         return is_event and not is_clause
 
     def _read_company(self, words: Sequence[Token]) -> None:
-        """Read "with his brother Emil" before the name that it is said of."""
+        """Read "with his brother Emil" before the name to which "his" refers."""
         start = next((i for i, word in enumerate(words) if word.lower in OWNERS), 0)
         noun = read_noun(words[start:], self._who) if start and words[-1].kind == "name" else None
         if noun is not None and noun.role is not None:
             self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
 
     def _close(self, noun: Noun, join: str, words: Sequence[Token]) -> None:
-        """Keep the subject of a clause that was not read, for what refers to it."""
+        """Remember the subject of an unread clause, for pronouns that refer to it."""
         if join == ",":
             for fronted in self._fronted:
                 self._aside(noun, fronted, participial(fronted[0]), 1)
@@ -223,7 +224,7 @@ class SentenceReader(ClauseReader):
             self._who = replace(self._who, it=noun.head)
 
     def _read_reduced(self, statement: Statement, last: Token) -> None:
-        """Read "presented by Queen Sofia" after the object that it is said of."""
+        """Read "presented by Queen Sofia" after the object that it describes."""
         preposition, noun = statement.complements[-1]
         rest = statement.rest
         if noun.is_name or preposition or statement.predicate.doubtful:
@@ -249,7 +250,7 @@ class SentenceReader(ClauseReader):
             self._who = replace(self._who, it=subject.text)
 
     def _attach(self, when: Sequence[Date]) -> None:
-        """Attach dates between commas to the last statement, or hold them for the first one."""
+        """Attach dates between commas to the last statement, or keep them for the first."""
         if not self.statements:
             self._waiting += when
             return
@@ -257,7 +258,7 @@ class SentenceReader(ClauseReader):
         self.statements[-1] = replace(last, dates=(*last.dates, *when))
 
     def _read_more(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> bool:
-        """Read "and to Oslo in 2018" after "moved to Rome", and return whether it is such."""
+        """Read "and to Oslo in 2018" after "moved to Rome"; return whether it is such a segment."""
         if not self._follows or join not in (",", "and"):
             return False
         last = self.statements[-1]
@@ -272,7 +273,7 @@ class SentenceReader(ClauseReader):
     def _read_aside(
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> bool:
-        """Read what interrupts a statement, and return whether it was such a thing."""
+        """Read a segment that interrupts a statement; return whether it is such a segment."""
         if join in CLAUSES and self._list and len(self._list) == 1:
             if join == "whom":
                 self._read_whom(self._list[0], segment, when)
@@ -308,7 +309,7 @@ class SentenceReader(ClauseReader):
         return False
 
     def _read_whose(self, words: Sequence[Token], when: Sequence[Date]) -> bool:
-        """Read "whose chairman is Ida" after a name, and return whether that was possible."""
+        """Read "whose chairman is Ida" after a name; return whether it was possible."""
         nouns = self._antecedent("whose", words)
         if not nouns or nouns[0].owner:
             return False
@@ -373,7 +374,7 @@ class SentenceReader(ClauseReader):
             self._waiting += when
 
     def _has_verb(self, words: Sequence[Token], following: str) -> bool:
-        """Return whether a clause that was not read begins here, after a statement."""
+        """Return whether an unread clause begins here, after a statement."""
         if not self.statements:
             return False
         first = words[0].lower
@@ -425,7 +426,7 @@ class SentenceReader(ClauseReader):
             self.statements[-1] = replace(last, complements=(*last.complements, *more))
 
     def _read_object_clause(self, join: str, words: Sequence[Token], when: Sequence[Date]) -> bool:
-        """Read "that I bought" after a noun, and return whether nothing else is to be done."""
+        """Read "that I bought" after a noun; return whether the segment is finished."""
         if begins_predicate(words, 0) or join == "who":
             return False
         nouns = self._antecedent(join, words)

@@ -1,4 +1,4 @@
-"""Split an episode into sentences, each with its speaker and topic."""
+"""Splits an episode into sentences, each with its speaker and topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turngraph.data.memory_graph.extract.word_lists import NOT_NAMES, OPENERS
 from turngraph.data.memory_graph.memory_types import Episode, Span
 
 MAX_SENTENCE_CHARS = 1000
-"""A longer sentence is cut at the end of a word: a page without a full stop is no statement."""
+"""Longest sentence; a longer one (a page without a full stop) is cut at the end of a word."""
 MAX_HEADING_CHARS = 80
 MAX_WRAPPED_CHARS = 50  # a shorter line without a mark at its end was not wrapped, but is complete
 
@@ -25,10 +25,10 @@ class Sentence:
     """A sentence of an episode.
 
     Args:
-        span: its characters in the episode's text.
-        text: that part of the text.
-        speaker: who says it, if known.
-        topic: what the whole text is about (its heading), if known.
+        span: span of the sentence in the episode's text.
+        text: text of the sentence.
+        speaker: who says it; None: unknown.
+        topic: topic of the whole text (its heading); None: unknown.
     """
 
     span: Span
@@ -38,7 +38,7 @@ class Sentence:
 
 
 def split_episode(episode: Episode) -> list[Sentence]:
-    """Return the sentences of an episode in their order; a heading becomes the others' topic."""
+    """Return the sentences of an episode, in order; a heading becomes the topic of the others."""
     topic, start = _heading(episode)
     text = episode.text
     sentences: list[Sentence] = []
@@ -53,7 +53,9 @@ def split_episode(episode: Episode) -> list[Sentence]:
 
 
 def _heading(episode: Episode) -> tuple[str | None, int]:
-    """Return the property "title", else a short first line without a full stop, and its end."""
+    """Return an episode's title or heading, and the index at which the text after it begins.
+
+    A heading is a short first line without a full stop."""
     title = episode.properties.get("title")
     text = episode.text
     if "\n" not in text or episode.speaker is not None:
@@ -69,13 +71,13 @@ def _heading(episode: Episode) -> tuple[str | None, int]:
 
 
 def _is_wrapped(text: str) -> bool:
-    """Return whether the first line is one of a text whose lines were wrapped at a width."""
+    """Return whether the first line belongs to a text whose lines are wrapped at a width."""
     first, *more = text.split("\n\n", 1)[0].split("\n")
     if not more:
         return False
     if len(sentence_spans(first)) > 1:
         return True
-    word = more[0].split(" ", 1)[0]  # it would have fitted into the width
+    word = more[0].split(" ", 1)[0]  # is there room for it on the first line?
     is_full = len(first) + 1 + len(word) > max(map(len, more))
     return word[:1].islower() or (len(first) >= MAX_WRAPPED_CHARS and is_full)
 
@@ -114,7 +116,7 @@ def _speaker(text: str, first: int, last: int) -> re.Match[str] | None:
 
 
 def _parts(text: str, start: int, stop: int) -> Iterator[Span]:
-    """Yield a sentence without the list marks before it, in parts if it is too long."""
+    """Yield the span of a sentence without list marks before it, in parts if it is too long."""
     if match := _MARKUP.match(text, start, stop):
         start = match.end()
     while stop - start > MAX_SENTENCE_CHARS:

@@ -1,4 +1,4 @@
-"""Extractor that reads texts with a pipeline of spaCy, in the pipeline's language."""
+"""Extractor that uses a spaCy pipeline, for texts in the pipeline's language."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NO_THINGS = frozenset("DATE TIME PERCENT MONEY QUANTITY ORDINAL CARDINAL".split())
 """Labels of entities that name no object."""
 SUBJECTS = frozenset("nsubj nsubj:pass nsubjpass sb sbp".split())
-"""Relations of a subject to its verb: of Universal Dependencies, and of spaCy's older schemes."""
+"""Dependency relations of a subject: of Universal Dependencies and of spaCy's older schemes."""
 MAX_END_WORDS = 7
 
 
@@ -41,7 +41,7 @@ def load_pipeline(name: str) -> Language:
         import spacy
     try:
         pipeline = spacy.load(name)
-    except (OSError, ValueError) as error:  # its reason names links that have long gone
+    except (OSError, ValueError) as error:  # spaCy's own message names removed features
         installed = f"install it with: python -m spacy download {name}"
         message = f"--extractor spacy:{name}: no such pipeline, neither a package nor a folder"
         raise UserError(f"{message}; {installed}") from error
@@ -55,33 +55,33 @@ def load_pipeline(name: str) -> Language:
 class SpacyExtractor:
     """Extractor of theses, entities and, with a parser, triplets of two entities.
 
-    A sentence becomes a thesis. A triplet is read where a verb has one entity as its subject and
-    another as its object or behind a preposition. No fact replaces another: what two sentences say
-    of the same aspect is not known in every language.
+    A sentence becomes a thesis. A triplet is extracted if a verb has one entity as its subject and
+    another entity as its object or after a preposition. No fact replaces another, as there are no
+    rules for this in other languages.
 
     Args:
-        pipeline: of spaCy.
-        name: recorded with every episode.
+        pipeline: pipeline of spaCy.
+        name: name that is recorded with every episode.
     """
 
     def __init__(self, pipeline: Language, name: str) -> None:
         self.pipeline, self.name = pipeline, name
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
-        """Return one extraction for every episode, in their order."""
+        """Return one extraction for every episode, in order."""
         docs = self.pipeline.pipe(episode.text for episode in episodes)
         return [_extraction(*pair) for pair in zip(episodes, docs, strict=True)]
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
-        """Return, for every update, that it replaces nothing."""
+        """Return () for every update: no fact is replaced."""
         return [()] * len(updates)
 
     def entities(self, question: str) -> list[str]:
-        """Return the names of the entities of a question, in its order."""
+        """Return the names of the entities in a question, in order."""
         return list(dict.fromkeys(entity.text for entity in _things(self.pipeline(question))))
 
     def cost(self) -> dict[str, float]:
-        """Return no costs: nothing is counted."""
+        """Return {}: nothing is counted."""
         return {}
 
 
@@ -116,7 +116,7 @@ def _sentences(doc: Doc) -> list[Span]:
 
 
 def _triplets(things: Sequence[Tokens], span: Span) -> Iterator[Triplet]:
-    """Yield the triplets of a sentence's entities: a subject, its verb, what depends on that."""
+    """Yield triplets of a subject, its verb, and another entity that depends on the verb."""
     for subject in things:
         if subject.root.dep_ not in SUBJECTS or _is_negated(subject):
             continue
@@ -129,7 +129,7 @@ def _triplets(things: Sequence[Tokens], span: Span) -> Iterator[Triplet]:
 
 
 def _relation(subject: Tokens, other: Tokens) -> str | None:
-    """Return the words that join a verb's subject to another entity; None: they are not joined."""
+    """Return the relation of a verb's subject to another entity; None: there is none."""
     verb, above = subject.root.head, other.root.head
     if other.root.dep_ in SUBJECTS:
         return None

@@ -1,8 +1,11 @@
-"""Read simple triplets from plain sentences: the copula, possession, and "X verb Y".
+"""Reads simple triplets from plain sentences: the copula, possession, and "X verb Y".
+
 
 A sentence is read from left to right in segments, the parts between marks and conjunctions. A
+
 segment has a subject, a predicate and complements, which may begin with a preposition. A segment
-that is not understood gives no triplet; the thesis keeps it.
+
+that the rules cannot read gives no triplet; the thesis contains its text.
 """
 
 from __future__ import annotations
@@ -41,26 +44,26 @@ _OF_THINGS = frozenset(
     "produce design build create invent develop play speak win run open close launch read compose "
     "record perform edit paint use like study teach host move reach cross found make".split()
 )
-"""Verbs whose objects are no "she"."""
+"""Verbs whose objects are things, so "she" does not refer to them."""
 _OF_PEOPLE = dict.fromkeys("speak talk write listen turn".split(), ("to", "with"))
-"""Prepositions before a person, where it is not "by" or "with"."""
+"""Prepositions before a person, for verbs where they are not "by" and "with"."""
 _DIMENSIONS = frozenset("old tall long high wide heavy deep".split())
 _RECIPROCAL = frozenset("marry meet divorce".split())
-"""Verbs that two subjects without an object do to each other."""
+"""Reciprocal verbs: two subjects without an object do them to each other."""
 _COUPLED = {"married": "to", "engaged": "to", "divorced": "from", "separated": "from"}
-"""States that two subjects are in with each other, and their preposition."""
+"""Reciprocal states of two subjects, and their preposition."""
 _WITH_WHOM = frozenset("love touch contact line talks conflict".split())
-"""Nouns of states with somebody: "is in love with"."""
+"""Nouns of states that "with" follows: "is in love with"."""
 _LIGHT = frozenset("have get take make give start begin lose quit leave find accept".split())
 
 
 class Reader:
-    """Reader of an episode's sentences in their order; "she" refers to the last one's subject."""
+    """Reader of an episode's sentences, in order; "she" refers to the last sentence's subject."""
 
     def __init__(self) -> None:
         self._last: str | None = None
-        self._thing: str | None = None  # of the last sentence, to which "it" may refer
-        self._described: set[str] = set()  # things that only this text's words can mean
+        self._thing: str | None = None  # referent of "it" from the last sentence
+        self._described: set[str] = set()  # things without a name, which are this text's own
 
     def read(
         self, tokens: Sequence[Token], dates: Sequence[Date], sentence: Sentence
@@ -68,16 +71,16 @@ class Reader:
         """Return the simple triplets of a sentence.
 
         Args:
-            tokens: of the sentence, names joined.
-            dates: of the sentence.
-            sentence: its speaker, topic and span.
+            tokens: tokens of the sentence, names joined.
+            dates: dates of the sentence.
+            sentence: the sentence, for its speaker, topic and span.
         """
         words, doubtful = without_opening(expand(tokens))
         is_open = is_hypothesis(tokens)
         if (doubtful or is_open) and any(
             a.lower == "would" and b.lower == "have" for a, b in pairwise(words)
         ):
-            words = []  # as things are not
+            words = []  # contrary to fact
         is_first = bool(words) and words[0].lower in ("it", "its")
         thing = (is_first and self._thing) or sentence.topic
         who = Speakers(sentence.speaker, self._last or sentence.topic, thing, sentence.topic)
@@ -112,7 +115,7 @@ class Reader:
     def _remember(
         self, statements: Sequence[Statement], words: Sequence[Token], speaker: str | None
     ) -> None:
-        """Remember the referent of a pronoun in the next sentence; none if there may be two."""
+        """Remember the referent of "she" in the next sentence; None if there are two candidates."""
         if not statements:
             first = words[0] if words else None
             is_name = first is not None and first.kind == "name" and first.lower not in TITLES
@@ -125,7 +128,7 @@ class Reader:
             for preposition, noun in statement.complements
             if noun.is_name and _may_be_person(statement.predicate, preposition, noun)
         }
-        if subject.text == speaker:  # whom "she" is not
+        if subject.text == speaker:  # "she" is not the speaker
             self._last = others.pop() if len(others) == 1 else None
             return
         is_sure = len(statements[0].subjects) == 1 and not others - {subject.text}
@@ -140,7 +143,10 @@ def _may_be_person(predicate: Predicate, preposition: str, noun: Noun) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def read_sentence(text: str) -> tuple[Triplet, ...]:
-    """Return the simple triplets of a thesis alone; "Anna: I live in Paris." names its speaker."""
+    """Return the simple triplets of a thesis, with its speaker: "Anna: I live in Paris.".
+
+    The speaker or topic before the colon is optional.
+    """
     about, text = _speaker(text)
     dates = find_dates(text, None)
     tokens = join_names(tokenise(text, dates), text, Spellings())
@@ -149,7 +155,7 @@ def read_sentence(text: str) -> tuple[Triplet, ...]:
 
 
 def _speaker(text: str) -> tuple[str | None, str]:
-    """Return the speaker or topic before a colon, None if there is none, and the rest."""
+    """Return the speaker or topic before a colon, or None, and the rest of a text."""
     about, colon, rest = text.partition(": ")
     if colon and about.count(" ") < MAX_WORDS and about[:1].isupper():
         return about, rest
@@ -157,7 +163,7 @@ def _speaker(text: str) -> tuple[str | None, str]:
 
 
 def is_hypothesis(tokens: Sequence[Token], doubts: frozenset[str] = DOUBT) -> bool:
-    """Return whether a sentence is a question or expresses doubt by one of some words."""
+    """Return whether a sentence is a question or contains a word of doubt."""
     if tokens and tokens[-1].text in ("?", "？", "؟"):
         return True
     if doubts.isdisjoint([token.lower for token in tokens]):
@@ -171,8 +177,8 @@ def _triplets(statement: Statement, is_local: bool) -> list[Triplet]:
     """Return the triplets of a statement.
 
     Args:
-        statement: of a sentence.
-        is_local: "the bridge" is one of this text alone.
+        statement: statement of a sentence.
+        is_local: whether things without a name ("the bridge") are the text's own.
     """
     triplets: list[Triplet] = []
     predicate = statement.predicate
@@ -190,7 +196,7 @@ def _triplets(statement: Statement, is_local: bool) -> list[Triplet]:
 
 
 def _each_other(statement: Statement, since: str | None, until: str | None) -> list[Triplet]:
-    """Return what two subjects do to each other: "Ida and Bo met", "are married"."""
+    """Return the triplets between two subjects: "Ida and Bo met", "are married"."""
     predicate, subjects = statement.predicate, statement.subjects
     if len(subjects) != 2 or not all(subject.is_name for subject in subjects):
         return []
@@ -207,7 +213,7 @@ def _each_other(statement: Statement, since: str | None, until: str | None) -> l
 
 
 def _ended(made: Triplet, predicate: Predicate) -> list[Triplet]:
-    """Return the triplets of "used to live": it has ended; with a time, it held before as well."""
+    """Return the triplets of "used to live": its end, and with a time, the state before."""
     over = replace(made, valid_from=made.valid_to, valid_to=None)
     if made.valid_from is None and made.valid_to is None:
         return [over]
@@ -218,9 +224,12 @@ def _ended(made: Triplet, predicate: Predicate) -> list[Triplet]:
 def _interval(statement: Statement) -> tuple[str | None, str | None]:
     """Return [from, to) of a segment's statement, from its dates.
 
-    An event is a fact from its time on, for good: who has won in 2010 is still the one who won. A
-    state in the past held at its time. What lasts and is done once ("ran the marathon") ends where
-    the text gives its end, and is an event else.
+
+    An event is a fact from its time on without end: who won in 2010 has won ever since. A state in
+
+    the past held only at its time. An activity with an object ("ran the marathon") ends if the
+
+    text states an end, and is an event otherwise.
     """
     predicate, dates = statement.predicate, statement.dates
     since = next((date.first for date in dates if date.word == "since"), None)
@@ -251,7 +260,7 @@ def _relations(
 
 
 def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str, Noun]]:
-    """Return the pairs of a copula: plain complement, role "of" something, and its place."""
+    """Return the pairs of a copula: plain complement, role "of" something, and place."""
     relations: list[tuple[str, Noun]] = []
     role, is_adjective = "", False
     for index, (preposition, noun) in enumerate(complements):
@@ -285,7 +294,7 @@ def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str,
 
 
 def _continues(before: tuple[str, Noun], preposition: str) -> bool:
-    """Return whether a preposition goes on with a phrase: "in the north of", "in love with"."""
+    """Return whether a preposition continues a phrase: "in the north of", "in love with"."""
     first, noun = before
     return bool(first) and (
         preposition == "of" or (noun.text in _WITH_WHOM and preposition == "with")
@@ -293,7 +302,7 @@ def _continues(before: tuple[str, Noun], preposition: str) -> bool:
 
 
 def _possession(subject: Noun, relation: str, noun: Noun) -> tuple[str, str]:
-    """Return subject and relation: "Bob's wife is Anna" is about Bob, "Bob's car is red" is not."""
+    """Return subject and relation: "Bob has wife" of "Bob's wife is Anna"; not of "car is red"."""
     if subject.owner is None or subject.thing is None:
         return subject.text, relation
     be = relation.removesuffix(" the").removesuffix(" a")

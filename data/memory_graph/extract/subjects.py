@@ -1,4 +1,4 @@
-"""Noun phrases as subjects: names, described things, several of a kind, people with a place."""
+"""Reads noun phrases as subjects: names, common nouns, plurals, people with a place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
         return None
     if words[0].kind == "word" and VERB_FORMS.get(words[0].lower, ("", ""))[1] not in ("", "base"):
         return None  # "Released six weeks later, ..."
-    if words[0].lower in _OURS and who.me is None:  # a note of its reader's own
+    if words[0].lower in _OURS and who.me is None:  # a note without a speaker
         noun = read_several(words[1:], "") if len(words) > 1 else None
         if noun is not None and noun.is_name:  # "our guide Benicio"
             return noun
@@ -75,7 +75,7 @@ def _all(words: Sequence[Token]) -> Noun | None:
 
 
 def read_bare(words: Sequence[Token], verb: Token) -> Noun | None:
-    """Return several of a kind as a subject without an article: "elderly villagers crossed"."""
+    """Return a plural without an article as a subject: "elderly villagers crossed"."""
     is_lower = all(word.kind == "word" and word.text.islower() for word in words)
     is_many = words[-1].lower.endswith(_MANY_ENDINGS) or words[-1].lower in _PEOPLE
     if not is_lower or not is_many or len(words) > 3 or words[-1].owns:
@@ -97,14 +97,14 @@ def _is_kind(words: Sequence[Token]) -> bool:
 
 
 def _is_several(words: Sequence[Token]) -> bool:
-    """Return whether things are counted: "two climbers", "about 300,000 people"."""
+    """Return whether a phrase counts things: "two climbers", "about 300,000 people"."""
     is_number = any(w.kind == "number" or w.lower in NUMBER_WORDS for w in words[:-1])
     last = words[-1].lower
     return is_number and words[-1].kind == "word" and (last.endswith("s") or last == "people")
 
 
 def _is_numbered(words: Sequence[Token]) -> bool:
-    """Return whether a thing is called by its number: "room 204", "Lesson three"."""
+    """Return whether a phrase is a numbered thing: "room 204", "Lesson three"."""
     if len(words) < 2 or not all(word.kind in ("word", "name") for word in words[:-1]):
         return False
     is_number = words[-1].kind == "number" or words[-1].lower in NUMBER_WORDS
@@ -119,7 +119,7 @@ def _inner(words: Sequence[Token]) -> int:
 
 
 def _are_people(words: Sequence[Token]) -> bool:
-    """Return whether a first word is no name, but several of a kind: "Voters in Graubund"."""
+    """Return whether a first word is a plural and no name: "Voters in Graubund"."""
     text = words[0].lower
     return len(words) == 1 and text.isalpha() and text.endswith(_MANY_ENDINGS)
 
@@ -139,7 +139,7 @@ def _with_phrase(words: Sequence[Token], who: Speakers) -> Noun | None:
 
 
 def _is_placed(words: Sequence[Token], inner: int) -> bool:
-    """Return whether a place tells which person is meant: "Mrs Gray on the third floor"."""
+    """Return whether a place identifies a person: "Mrs Gray on the third floor"."""
     if words[inner].lower not in ("in", "on", "at", "from") or words[inner - 1].owns:
         return False
     first = words[0].text.partition(" ")

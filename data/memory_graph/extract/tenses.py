@@ -1,4 +1,4 @@
-"""On which side of today a date without a year is, by the verbs of its clause."""
+"""Finds whether a date without a year is past or future, by the verbs of its clause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENDS = re.compile(
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _FUTURE = frozenset("will shall going tomorrow he'll she'll it'll we'll they'll".split())
 _COMING = frozenset("is are starts begins opens closes ends leaves takes meets expires".split())
-"""Verbs whose day, in the present, is one to come: "the party is on 14 June"."""
+"""Verbs whose day, in the present tense, is in the future: "the party is on 14 June"."""
 _PRESENT = _COMING | frozenset(
     "am has have do does can could may might must should would every each usually always "
     "i'm you're we're they're he's she's it's that's there's don't doesn't isn't aren't if".split()
@@ -23,9 +23,12 @@ _PRESENT = _COMING | frozenset(
 
 
 def tense_at(text: str, index: int) -> Tense:
-    """Return the tense of the clause at an index of a sentence; of the sentence if it has no verb.
+    """Return the tense of the clause at an index of a sentence.
 
-    A clause whose verbs differ, or are in the present, has no tense.
+
+    For a clause without a verb, it is the tense of the sentence. A clause has no tense if its
+
+    verbs differ in it or are in the present.
     """
     ends = [match.start() for match in _ENDS.finditer(text)]
     start = max((end for end in ends if end <= index), default=0)

@@ -1,4 +1,4 @@
-"""Phrases of time that are no complements: "last June", "twice a week", and scores."""
+"""Finds phrases that are no complements: times ("last June", "twice a week") and scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def after_times(words: Sequence[Token], index: int) -> int:
 
 
 def time_length(words: Sequence[Token], index: int) -> int:
-    """Return the number of tokens of a time that is no complement: a date, "last June"."""
+    """Return the number of tokens of a phrase of time at an index (a date, "last June"), else 0."""
     word = words[index]
     if word.kind == "date":
         return int(not word.text)
@@ -68,7 +68,7 @@ def _is_score(words: Sequence[Token], index: int) -> bool:
 
 
 def is_about_unit(words: Sequence[Token], index: int) -> bool:
-    """Return whether "about an hour" is here, whose first word is no preposition."""
+    """Return whether "about an hour" begins here, whose first word is no preposition."""
     lowers = [word.lower for word in words[index : index + 3]]
     if len(lowers) < 3 or lowers[0] not in ("about", "around", "over", "under"):
         return False

@@ -1,4 +1,4 @@
-"""Predicates: the chain of auxiliaries, negations and a verb between subject and complements."""
+"""Reads predicates: auxiliaries, negations and a verb between subject and complements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACTIVITIES = frozenset(
     "work play study teach serve lead attend date use rent drive coach manage run host rule govern "
     "occupy edit chair".split()
 )
-"""Verbs of what goes on for a while; with an object it is done once ("ran the marathon")."""
+"""Verbs of activities that last; with an object they are events ("ran the marathon")."""
 _STATES = ACTIVITIES | frozenset(
     "be have live reside stay own know belong love like hate prefer need want cost weigh contain "
     "measure remain exist lack last border lie stand hang sit".split()
@@ -50,7 +50,7 @@ _NO_ADVERBS = frozenset(
     "probably family supply reply daily weekly monthly early lily lovely friendly elderly rally "
     "ally bully belly jelly butterfly assembly monopoly july italy likely unlikely lonely".split()
 )
-"""Words in "-ly" that are no adverbs, or change the statement."""
+"""Words in "-ly" that are no adverbs, or that change the statement."""
 _TAKES_OVER = frozenset("take hand".split())
 _AUXILIARIES = MODALS | frozenset("is are was were has have had does do did cannot".split())
 
@@ -63,9 +63,9 @@ class Predicate:
         text: the relation in the third person ("lives", "is no longer", "was directed").
         base: the verb's base form.
         time: "present" if it holds now, "past" if it held, "event" if it happened.
-        stop: the index of the first token after it.
-        doubtful: it is possible, planned or wished.
-        ended: it states that something no longer holds.
+        stop: index of the first token after the predicate.
+        doubtful: whether it is only possible, planned or wished.
+        ended: whether it states that something no longer holds.
         was: the relation in the past, if it has ended ("used to live": "lived").
     """
 
@@ -79,17 +79,17 @@ class Predicate:
 
     @property
     def can_last(self) -> bool:
-        """Whether it is so for a while, so that it may end: "was married from 1990 to 2001"."""
+        """Whether the predicate can last and end: "was married from 1990 to 2001"."""
         return self.time == "past" or self.base in _STATES or self.base == "marry"
 
     @property
     def is_negated(self) -> bool:
-        """Whether it states that something is not so."""
+        """Whether the predicate is negated."""
         return not _NEGATIONS.isdisjoint(self.text.split(" "))
 
     @property
     def is_copula(self) -> bool:
-        """Whether this is a form of "to be" that is no auxiliary."""
+        """Whether the predicate is a form of "to be" without another verb."""
         return self.base == "be"
 
 
@@ -120,7 +120,7 @@ def agrees(tokens: Sequence[Token], index: int) -> bool:
 
 
 def is_plural(noun: str) -> bool:
-    """Return whether a noun, by its last letters, is one of several."""
+    """Return whether a noun is plural, by its last letters."""
     lower = noun.lower()
     return lower in _MANY or (lower.endswith("s") and not lower.endswith(("ss", "us", "is")))
 
@@ -173,10 +173,10 @@ def read_predicate(
     """Return the predicate that begins here, or None if no known verb follows.
 
     Args:
-        tokens: of a segment.
-        index: where the chain of auxiliaries, adverbs and the verb begins.
-        lasts: the segment has a date with "since", so that "has worked" still holds.
-        is_one: the subject is one, so that "cost" is in the past.
+        tokens: tokens of a segment.
+        index: index at which the auxiliaries, adverbs or the verb begin.
+        lasts: whether the segment has a date with "since", so that "has worked" still holds.
+        is_one: whether the subject is singular, so that "cost" is in the past.
     """
     negation = _negation(tokens, index)
     index = _after_adverbs(tokens, index)
@@ -208,7 +208,7 @@ def read_predicate(
 
 
 def without_any(predicate: Predicate) -> Predicate | None:
-    """Return the predicate of "has no": "does not have"; None if it cannot be negated so."""
+    """Return the predicate of "has no" as "does not have"; None if it has no such form."""
     if predicate.is_copula and predicate.text in ("is", "was"):
         text = f"{predicate.text} not"
     elif " " in predicate.text or predicate.base not in PAST:
@@ -249,7 +249,7 @@ def _modal(tokens: Sequence[Token], index: int, negation: str) -> Predicate | No
     if form != "base" and base not in ("be", "have"):
         return None
     modal = _word(tokens, index)
-    if modal == "would" and base in ("be", "have"):  # as things are not
+    if modal == "would" and base in ("be", "have"):  # contrary to fact
         return None
     if _negation(tokens, index + 1) or negation:
         modal += " not"
@@ -275,7 +275,7 @@ def _used_to(tokens: Sequence[Token], index: int) -> Predicate | None:
 def _perfect(
     tokens: Sequence[Token], index: int, have: str, negation: str, lasts: bool
 ) -> Predicate | None:
-    """Read a perfect: "has moved" happened, "has been" still holds, "had been" no more."""
+    """Read a perfect: "has moved" is an event, "has been" still holds, "had been" does not."""
     time: Time = "past" if have == "had" else "present"
     base, _ = _base(_word(tokens, index))
     following = _after_adverbs(tokens, index + 1)
@@ -294,7 +294,7 @@ def _perfect(
 
 
 def _being(tokens: Sequence[Token], index: int, time: Time, negation: str) -> Predicate | None:
-    """Read on after a form of "to be": a verb in -ing, a participle, or a plain complement."""
+    """Read the words after a form of "to be": a verb in -ing, a participle, or a complement."""
     be = "is" if time == "present" else "was"
     be += f" {negation}" if negation else ""
     ended = negation == "no longer"
@@ -342,7 +342,7 @@ def _going_on(
 def _whole(
     tokens: Sequence[Token], index: int, base: str, time: Time, negation: str, text: str = ""
 ) -> Predicate | None:
-    """Read a full verb with its parts: "stopped working", "plans to move", "grew up"."""
+    """Read a full verb with its particles and second verb: "stopped working", "grew up"."""
     text = text or _inflected(base, time, negation, _word(tokens, index))
     ended = negation == "no longer"
     after = _word(tokens, index + 1)

@@ -1,4 +1,4 @@
-"""English word lists of the rules: words that are no names, verbs, countries and others."""
+"""English word lists of the rules: words that are no names, verbs, countries and so on."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ OPENERS = FUNCTION_WORDS | frozenset(
     "supposing imagine assume assuming instead failing hardly scarcely barely rarely seldom never "
     "not nowhere none only although despite whereas".split()
 )
-"""Words in lower case with which sentences begin; they are no names when alone and first."""
+"""Lower-case forms of words that begin sentences; alone and first they are no names."""
 
 ADVERBS = frozenset(
     "also always already actually again currently now nowadays still just recently really finally "
@@ -80,7 +80,7 @@ NOUNS_IN_LY = frozenset(
 LASTING = frozenset(
     "open closed full empty available unavailable negative positive normal benign".split()
 )
-"""Conditions of a thing that are no impressions of it."""
+"""Adjectives that state a condition of a thing, not an impression."""
 
 MORE = frozenset("also too another second both additionally besides part-time".split())
 """Words that add to an old fact instead of replacing it."""
@@ -99,7 +99,7 @@ UNITS = frozenset(
     "month months year years people times hundred thousand million billion trillion shares votes "
     "points goals tonnes tons litres hectares acres".split()
 )
-"""Words that a number counts, so that it is no part of the name before it."""
+"""Words that a number counts; such a number does not belong to the name before it."""
 
 STOP_WORDS = (
     FUNCTION_WORDS
@@ -238,7 +238,7 @@ _NAMED_BY_NOUNS = (
     "scrub slip snap tease surge survey trap delight desire index crash escort patrol leak cough "
     "fracture veto glaze raid catalogue loan nest roost sail moor"
 ).split()
-"""Verbs whose base form is mostly a noun: "the head", but "she heads"."""
+"""Verbs whose base form is usually a noun: "the head", but "she heads"."""
 
 
 def _third(base: str) -> str:
@@ -311,7 +311,7 @@ PARTICIPLES = {base: form for form, (base, kind) in VERB_FORMS.items() if kind =
 
 
 def third_person(base: str) -> str:
-    """The form of a verb after "she": "lives", "has", "is"."""
+    """Return the form of a verb after "she": "lives", "has", "is"."""
     return {"be": "is", "have": "has"}.get(base) or _third(base)
 
 

@@ -1,1 +1,1 @@
-"""Facts as typed quads: counts, durations and orders computed from them, SPARQL, RDF in and out."""
+"""Views facts as typed quads by an ontology: computed answers, SPARQL, import and export of RDF."""

@@ -1,7 +1,9 @@
-"""Sums, means and extremes of amounts, what happened most often, and how often in a time.
+"""Computes sums, means and extremes of amounts, the most frequent thing, and rates of events.
 
-Facts whose date is partial may lie outside the asked time: an answer that depends on them is given
-as bounds.
+
+A fact with a partial date may lie outside the time of the question; an answer that depends on such
+
+facts is given as bounds.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ def _between(low: Decimal, high: Decimal, unit: str) -> str:
 
 
 def _measured(plan: Plan, items: Sequence[Item]) -> tuple[list[Item], list[Item], str, list[str]]:
-    """Return the items with an amount that are, and may be, in the time; their unit; notes."""
+    """Return items with an amount that are in the time and that may be, their unit, notes."""
     certain, possible = in_window(plan, items)
     some([*certain, *possible])
     known, maybe = ([i for i in part if i.amount is not None] for part in (certain, possible))
     if not known and not maybe:
-        raise NoPlan("no fact tells an amount")
+        raise NoPlan("no fact states an amount")
     units = {item.unit for item in (*known, *maybe)}
     if len(units) > 1:
         raise NoPlan("the amounts have several units")
@@ -58,7 +60,7 @@ def _amounts(items: Sequence[Item]) -> list[Decimal]:
 
 
 def total(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
-    """Return the sum of amounts."""
+    """Return the sum of the items' amounts."""
     known, maybe, unit, notes = _measured(plan, selected[0])
     low = sum(_amounts(known), Decimal())
     more = _amounts(maybe)
@@ -68,7 +70,7 @@ def total(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer
 
 
 def mean(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
-    """Return the arithmetic mean of amounts."""
+    """Return the arithmetic mean of the items' amounts."""
     known, maybe, unit, notes = _measured(plan, selected[0])
     if not known:
         raise NoPlan("the dates are too coarse to tell which were in that time")
@@ -85,7 +87,7 @@ def _means(base: Sequence[Decimal], more: Sequence[Decimal]) -> list[Decimal]:
 
 
 def extreme(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
-    """Return the least or the greatest amount, or the name of the thing that has this amount."""
+    """Return the least or the greatest amount, or the name of the thing with this amount."""
     known, maybe, unit, notes = _measured(plan, selected[0])
     if not known:
         raise NoPlan("the dates are too coarse to tell which were in that time")
@@ -106,7 +108,7 @@ def _best(plan: Plan, amounts: Sequence[Decimal]) -> Decimal:
 
 
 def most_often(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
-    """Return the other end that most events have."""
+    """Return the name that most events have as their other end."""
     certain, possible = in_window(plan, selected[0])
     some([*certain, *possible])
     low: dict[str, int] = defaultdict(int)
@@ -121,14 +123,17 @@ def most_often(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> A
     if len(names) == 1:
         return names[0], found, ""
     exact = all(low[name] == high[name] for name in names)
-    note = "equally often" if exact else f"any of these may be it: {MAY_BE}"
+    note = "equally often" if exact else f"any of these may be the answer: {MAY_BE}"
     return ", ".join(names), found, note
 
 
 def rate(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
-    """Return how many events there are in a unit of time.
+    """Return the number of events in a unit of time.
 
-    The time is that of the question; if it has no begin, from the first event to the moment.
+
+    The period is that of the question; without a begin, it starts with the first event. It ends on
+
+    the day before ``moment``.
     """
     certain, possible = in_window(plan, selected[0])
     items = some([*certain, *possible])
@@ -142,7 +147,7 @@ def rate(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
     assert plan.unit is not None, "a rate has a unit"
     length = _length(first, last, plan.unit)
     if length <= 0:
-        raise NoPlan("that time has not begun")
+        raise NoPlan("the time of the question has not begun")
     low = sum(map(quantity, certain)) / length
     high = low + sum(map(quantity, possible)) / length
     answer = _between(Decimal(str(low)), Decimal(str(high)), f"a {plan.unit}")

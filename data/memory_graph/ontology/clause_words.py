@@ -1,4 +1,4 @@
-"""Words of a clause: linked names, passives, nouns beside names, prepositions and dates."""
+"""Tests of the words of a clause: names, passives, nouns beside names, prepositions, dates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASKS_NAME = tuple(
         rf"^(?!how\b).*\b(?:highest|lowest) \w+ (?!(?:{_SUM}|i|{'|'.join(PREPOSITIONS)})\b)[a-z]",
     )
 )  # fmt: skip
-"""Questions for the thing that has the least or the greatest amount, and not for the amount."""
+"""Questions for the thing with the least or the greatest amount, not for the amount."""
 TOTAL = re.compile(
     r"what (?:is|was|are|were) (?:my |the )?(?:total|sum)(?: of)? (?:my |the |all )*([a-z]+s)\b",
     re.IGNORECASE,
@@ -40,12 +40,12 @@ LEFT = re.compile(
     r"(?: (?:most|least|first|last|often|frequently|recently))*$",
     re.IGNORECASE,
 )
-"""Preposition at the end of a question, which says the role that is asked for."""
+"""Preposition at the end of a question, which names the requested role."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedName:
-    """Linked name of a question: its place in the words, and the object."""
+    """Linked name of a question: its words [first, stop), and the node id of the object."""
 
     first: int
     stop: int
@@ -53,7 +53,7 @@ class LinkedName:
 
 
 def is_passive(words: Sequence[str], term: Term, names: Sequence[LinkedName]) -> bool:
-    """Return whether the name before the verb of events is its object: "was a lamp bought"."""
+    """Return whether the name before a verb of events is the verb's object: "was a lamp bought"."""
     before = {place for name in names for place in range(name.first, name.stop)}
     place = term.first - 1
     while place >= 0 and (place in before or words[place] in ("a", "an", "the", "ever", "my")):
@@ -63,7 +63,7 @@ def is_passive(words: Sequence[str], term: Term, names: Sequence[LinkedName]) ->
 
 
 def is_owner(words: Sequence[str], name: LinkedName, term: Term) -> bool:
-    """Return whether a name before a noun of events says who did them: "Anna's trips"."""
+    """Return whether a name before a noun of events is the agent: "Anna's trips"."""
     is_possessive = words[name.stop - 1].endswith(("'s", "’s", "s'", "s’"))
     return term.is_event and is_possessive and name.stop <= term.first
 

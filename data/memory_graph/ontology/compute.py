@@ -1,7 +1,9 @@
-"""Answers of plans: SPARQL selects facts, Python computes, with partial dates as bounds.
+"""Computes the answers of plans: SPARQL selects facts, and Python computes.
 
-A date such as "2020-04" is any second of that month: what depends on it is computed for the
-earliest and the latest, and an answer that differs is given as bounds ("17 to 29 months").
+
+A date such as "2020-04" may be any second of that month. An answer that depends on it is computed
+
+for the first and the last second; if the two differ, both are given ("17 to 29 months").
 """
 
 from __future__ import annotations
@@ -59,13 +61,13 @@ class Computed:
     """Computed answer.
 
     Args:
-        operation: what was computed.
-        answer: in words: "4", "17 to 29 months", "Oslo".
-        items: each fact that was counted or compared.
-        note: what limits the answer; "" if nothing.
-        queries: the SPARQL that selected.
-        revision: of the record.
-        plan: in words, with the names of objects.
+        operation: operation of the plan.
+        answer: answer in words: "4", "17 to 29 months", "Oslo".
+        items: facts that were counted or compared.
+        note: limits of the answer; "": none.
+        queries: SPARQL queries that selected the facts.
+        revision: revision of the record.
+        plan: plan in words, with the names of objects.
     """
 
     operation: str
@@ -84,7 +86,7 @@ class Computed:
 
 
 Planner = Callable[[str, Store, Ontology, str | None], list[Plan]]
-"""Returns the plans of a question, or raises NoPlan."""
+"""Returns the plans of a question (question, record, ontology, as_of), or raises NoPlan."""
 
 
 def compute(
@@ -97,17 +99,20 @@ def compute(
     """Answer a question by a plan.
 
     Args:
-        lens: of the record, which is refreshed.
-        question: in English.
+        lens: lens of the record; it is refreshed.
+        question: text of the question, in English.
         as_of: ISO time at whose end facts hold; None: now.
-        planner: plans what the rules cannot, such as ``ModelPlans``; None: nothing does.
-        pushed: copy on a server which selects the facts; None: the lens does.
+        planner: planner for questions that the rules cannot plan, such as ``ModelPlans``; None:
+            such questions have no plan.
+        pushed: copy of the graph on a server, which selects the facts; None: the lens selects.
 
     Raises:
-        NoPlan: there is no plan or no fact, or the facts do not tell; says which.
+        NoPlan: there is no plan, no fact matches, or the facts do not decide the answer; the
+            message says which.
+        UserError: the server fails, or has another revision (``pushed``).
     """
     with lens.store.reading():
-        if pushed is not None:  # nothing of the graph is loaded then
+        if pushed is not None:  # the graph is not loaded
             pushed.check(lens.store.revision)
         revision = lens.store.revision if pushed is not None else lens.refresh()
         asked = question, lens.store, lens.ontology, as_of or now()[:10]
@@ -123,7 +128,9 @@ def compute(
                 break
     if len(told) != 1:
         raise NoPlan(
-            "a verb of the question means several things" if told else "no fact tells of it"
+            "a verb of the question has several meanings"
+            if told
+            else "no fact matches the question"
         )
     plan, queries, selected = told[0].plan, told[0].queries, told[0].selected
     answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment_of(as_of))
@@ -155,7 +162,7 @@ def _label(store: Store, node: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Selected:
-    """Plan with its queries and the facts that they select."""
+    """A plan with its queries, and the facts that each query selects."""
 
     plan: Plan
     queries: tuple[str, ...]
@@ -174,7 +181,7 @@ def _selected(lens: Lens, plan: Plan, moment: int, pushed: PushedGraph | None) -
 
 
 def _select(lens: Lens, query: str) -> list[dict[str, str]]:
-    """Return the rows of a query, the value of each bound variable by its name."""
+    """Return the rows of a query: values of the bound variables, by name."""
     found = lens.rdf.query(query, prefixes=PREFIXES)
     assert isinstance(found, QuerySolutions), "a selection is a SELECT"
     names = [variable.value for variable in found.variables]
@@ -235,7 +242,7 @@ def _list(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
 
 
 def _exists(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
-    """Answer yes; that no fact says so is no answer, as a memory does not hold everything."""
+    """Return yes if a fact matches; raise NoPlan otherwise, as a memory is incomplete."""
     return "yes", some(relevant(plan, selected[0], moment)), ""
 
 
@@ -251,17 +258,17 @@ def _count(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     else:
         low = sum(map(quantity, certain))
         high = low + sum(map(quantity, possible))
-    notes = [] if items and (certain or possible) else ["no fact tells of that time"]
+    notes = [] if items and (certain or possible) else ["no fact is about that time"]
     if possible:
         notes.append(MAY_BE)
     if any(item.begin is None for item in items) and plan.selections[0].is_event:
-        notes.append("what has no date and is said again is one fact: at least")
+        notes.append("a repeated event without a date counts once: at least this many")
     answer = str(low) if low == high else f"{low} to {high}"
     return answer, [*certain, *possible], "; ".join(notes)
 
 
 def _ends_of(plan: Plan, items: Sequence[Item], last: bool) -> tuple[list[Item], str]:
-    """Return the dated items that may be the first, or the last."""
+    """Return the dated items that may be the first, or the last, and a note."""
     certain, possible = in_window(plan, items)
     dated = [item for item in (*certain, *possible) if item.begin is not None]
     if not dated:
@@ -274,7 +281,7 @@ def _ends_of(plan: Plan, items: Sequence[Item], last: bool) -> tuple[list[Item],
         bar = min(begin[1] for begin, _ in pairs)
         best = [item for begin, item in pairs if begin[0] <= bar]
     note = (
-        "partial dates: any of these may be it"
+        "the dates are partial: any of these may be the answer"
         if len({i.fact.valid_from for i in best}) > 1
         else ""
     )
@@ -308,7 +315,7 @@ def _duration(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer
     spans: list[tuple[Bounds, Bounds]] = []
     for item in items:
         if item.begin is None:
-            raise NoPlan("when it began is not known")
+            raise NoPlan("the begin of a fact is not known")
         stop = bounds_of(item.fact.valid_to) or (moment, moment)
         spans.append((item.begin, (min(stop[0], moment), min(stop[1], moment))))
     if len(spans) == 1:
@@ -333,18 +340,18 @@ def _age(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     bounds = start(born), end(born) - 1
     since, until = plan.window or (None, None)
     if (since is None) != (until is None):
-        raise NoPlan("an age is told at one time")
+        raise NoPlan("an age needs a single point in time")
     then = (moment, moment) if since is None or until is None else (since, until - 1)
     return difference_words(bounds, then, plan.unit or "year"), [item], ""
 
 
 def _one(items: Sequence[Item]) -> tuple[Item, Bounds]:
-    """Return the one dated item of a selection."""
+    """Return the dated item of a selection and its bounds; raise NoPlan unless it is unique."""
     dated = [(item, item.begin) for item in items if item.begin is not None]
     if not dated:
         raise NoPlan("no date is known")
     if len({begin for _, begin in dated}) > 1:
-        raise NoPlan("it happened at several times")
+        raise NoPlan("an event of the question happened at several times")
     item, begin = dated[0]
     assert begin is not None
     return item, begin
@@ -356,7 +363,7 @@ def _difference(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answ
 
 
 def _compare(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
-    """Answer before, after and order; dates that overlap do not tell."""
+    """Compute before, after and order; raise NoPlan if dates overlap."""
     pairs = [(one.text, *_one(items)) for one, items in zip(plan.selections, selected, strict=True)]
     if plan.operation == "order":
         pairs.sort(key=lambda pair: pair[2])

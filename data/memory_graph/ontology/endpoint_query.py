@@ -1,4 +1,4 @@
-"""Queries at the server to which a memory graph was pushed, if it shows the newest revision."""
+"""Queries the server to which a memory graph was pushed, if the server has its newest revision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turngraph.data.memory_graph.ontology.rdf import Found, check_query
 
 _READS = re.compile(r"\b(SELECT|ASK|CONSTRUCT|DESCRIBE)\b", re.IGNORECASE)
 _HEAD = "".join(f"PREFIX {prefix}: <{iri}> " for prefix, iri in PREFIXES.items())
-"""Prefixes of every query, on its first line, so that errors count lines as the user does."""
+"""Prefixes of every query, before its first line, so that line numbers in errors are the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class PushedGraph:
     """Copy of a memory graph on a SPARQL 1.1 server.
 
     Args:
-        url: of queries.
-        base: beginning of its IRIs, as in ``push``.
-        timeout: of each request, in seconds.
+        url: URL for queries.
+        base: beginning of the copy's IRIs, as in ``push``.
+        timeout: seconds for each request.
 
     Raises:
-        UserError: the URL is wrong.
+        UserError: the URL is invalid.
     """
 
     url: str
@@ -48,10 +48,10 @@ class PushedGraph:
         return self.base + RECORD
 
     def check(self, revision: int) -> None:
-        """Check that the server shows a revision.
+        """Check that the server has a complete copy of a revision.
 
         Raises:
-            UserError: it shows another one, or none completely, or does not reply.
+            UserError: it has another revision or no complete one, or does not reply.
         """
         pushed = pushed_revision(self.url, self.base, self.timeout)
         if pushed != revision:
@@ -62,7 +62,7 @@ class PushedGraph:
             )
 
     def select(self, query: str) -> list[dict[str, str]]:
-        """Return the rows of a SELECT, the value of each bound variable by its name."""
+        """Return the rows of a SELECT: values of the bound variables, by name."""
         bindings = ask_server(self.url, _HEAD + query, self.timeout)["results"]["bindings"]
         return [{name: term["value"] for name, term in row.items()} for row in bindings]
 
@@ -70,12 +70,12 @@ class PushedGraph:
         """Ask a user's query, SELECT or ASK.
 
         Args:
-            query: with the prefixes of ``PREFIXES``. Facts are in ``GRAPH ?f``, the rest is in
-                ``record``.
-            revision: of the memory graph.
+            query: query, with the prefixes of ``PREFIXES``. Facts are in ``GRAPH ?f``, everything
+                else is in the graph ``record``.
+            revision: revision of the memory graph.
 
         Raises:
-            UserError: the query is refused, or the server shows another revision or refuses.
+            UserError: the query is not allowed, or the server has another revision or refuses.
         """
         check_query(query)
         kind = _READS.search(query)

@@ -1,10 +1,17 @@
-"""Lens: the simple triplets of a record as typed quads, derived in memory.
+"""The lens: the simple triplets of a record as typed RDF quads, derived in memory.
 
-A fact is one named graph, ``tg:f<key>``. Its graph holds the triple of each property that its
-relation names, and the roles of the event that its verb names. The default graph holds the
-ontology, the types of events, names, and about each fact when it begins and ends (seconds from 1970
-in UTC), when it was said, which episodes say it, and what supersedes it. IRIs hold ids, no names.
-A relation that the ontology does not have is kept as ``tg:related``, with its words.
+
+Each fact is a named graph, ``tg:f<key>``. It contains a triple for each property that the fact's
+
+relation names, and the roles of the event that its verb names. The default graph contains the
+
+ontology, the types of events, names, and for each fact its begin, its end and the time at which it
+
+was said (seconds from 1970 in UTC), the episodes that state it, and the facts that supersede it.
+
+IRIs contain ids, no names. A relation that is not in the ontology becomes ``tg:related``, with its
+
+words.
 """
 
 from __future__ import annotations
@@ -71,7 +78,7 @@ JOIN provenance q ON q.episode = p.episode AND q.fact % 2 = 1"""
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Simple triplet as the record has it, with its episodes and what supersedes it."""
+    """Simple triplet of the record, with its spans and the keys of facts that supersede it."""
 
     key: int
     source: int
@@ -92,13 +99,13 @@ class TypedFact:
     """Fact with its quads.
 
     Args:
-        key: of the fact.
-        own: quads that only this fact has: its graph, and what is said about it.
-        shared: quads of the default graph that other facts may have too: names, types of events.
-        begins, ends: between which it holds, seconds from 1970; an undated fact begins when it was
+        key: key of the fact.
+        own: quads of this fact alone: its graph, and statements about it.
+        shared: quads of the default graph that other facts may have, too: names, types of events.
+        begins, ends: seconds from 1970 between which it holds; an undated fact begins when it was
             said. None: unknown, open.
         hypothesis: whether it was said only as a possibility.
-        unknown: its relation, if the ontology does not have it; else None.
+        unknown: its relation, if this is not in the ontology; else None.
     """
 
     key: int
@@ -110,14 +117,14 @@ class TypedFact:
     unknown: str | None = None
 
     def holds(self, moment: int) -> bool:
-        """Return whether the fact holds at a second, by the rule of ``memory ask --as_of``."""
+        """Return whether the fact holds at a second, by the same rule as ``memory ask --as_of``."""
         begun = self.begins is None or self.begins <= moment
         return begun and (self.ends is None or moment < self.ends)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Part of a fact in an event: the event's fact key, its class, and the role of the object."""
+    """Part of a fact in an event: the event's main fact, its class, and the object's role."""
 
     event: int
     iri: str
@@ -127,18 +134,18 @@ class _Part:
 
 @dataclass
 class Lens:
-    """Typed quads of one record, which ``refresh`` brings to its newest revision.
+    """Typed quads of a record; ``refresh`` brings them to its newest revision.
 
     Args:
         store: the record.
-        ontology: its terms.
+        ontology: the ontology.
     """
 
     store: Store
     ontology: Ontology
     facts: dict[int, TypedFact] = field(default_factory=dict)
     num_rebuilt: int = 0
-    """Number of times that everything was derived anew."""
+    """Number of times that all quads were derived again."""
     _uses: Counter[Quad] = field(default_factory=Counter)
     _state: State = field(default_factory=State)
     _journal: tuple[int, int | None] = (0, None)
@@ -147,9 +154,10 @@ class Lens:
         self.rdf = QuadStore()
 
     def refresh(self) -> int:
-        """Derive what changed since the last call, or everything after edits and forgetting.
+        """Derive the facts that changed since the last call; after edits and forgetting, all facts.
 
-        Returns the revision that the quads show.
+
+        Returns the revision that the quads represent.
         """
         with self.store.reading() as revision:
             db = self.store.db
@@ -199,14 +207,14 @@ class Lens:
 
     @property
     def unknown(self) -> Counter[str]:
-        """Number of facts by each relation that the ontology does not have."""
+        """Number of facts, by relation, whose relation is not in the ontology."""
         return Counter(one.unknown for one in self.facts.values() if one.unknown is not None)
 
     def snapshot(self, moment: int) -> QuadStore:
-        """Return a store of all quads whose default graph also has the triples that hold.
+        """Return a store of all quads; its default graph also has the triples that hold.
 
         Args:
-            moment: seconds from 1970.
+            moment: second, from 1970, at which the triples must hold.
         """
         found = QuadStore()
         found.bulk_extend(iter(self.rdf))
@@ -214,7 +222,7 @@ class Lens:
         return found
 
     def held(self, moment: int) -> Iterator[Quad]:
-        """Yield the triples of the facts that hold, not as a possibility, in the default graph."""
+        """Yield the triples of facts that hold and are no hypotheses, in the default graph."""
         for one in self.facts.values():
             if one.holds(moment) and not one.hypothesis:
                 for quad in one.own:
@@ -228,10 +236,12 @@ class Lens:
         return [self._typed(row, parts.get(row.key)) for row in rows]
 
     def _events(self, rows: Sequence[Row]) -> dict[int, _Part]:
-        """Return the part of each fact that tells of an event, by fact key.
+        """Return the part of each fact in an event, by fact key.
 
-        Facts of one verb, subject and span are one event with several roles: "bought", "bought
-        for" and "bought from". Several objects of the verb are several events.
+
+        Facts with the same verb, subject and span are one event with several roles: "bought",
+
+        "bought for" and "bought from". Several objects of the verb are several events.
         """
         groups: dict[tuple[object, ...], list[tuple[Row, str]]] = defaultdict(list)
         for row in rows:
@@ -283,7 +293,7 @@ class Lens:
         )
 
     def _states(self, row: Row, graph: NamedNode) -> Iterator[Quad]:
-        """Yield the triples of a fact's properties, in both directions, or of its class."""
+        """Yield the triples of a fact's property, in both directions, and of its class."""
         subject = NamedNode(f"{TG}o{row.source}")
         form = base_words(row.relation)
         if form in _CLASS_RELATIONS:
@@ -300,7 +310,7 @@ class Lens:
             yield Quad(value, NamedNode(back), subject, graph)
 
     def _property(self, form: str, target: str) -> str | None:
-        """Return the one property of a relation; of several, the one whose values fit."""
+        """Return the property of a relation, or of several the only one that fits, or None."""
         found = self.ontology.property_words.get(form, [])
         if len(found) > 1:
             found = [iri for iri in found if _fits(self.ontology.properties[iri].datatype, target)]
@@ -314,9 +324,10 @@ class Lens:
 
 
 def read_literal(text: str, datatype: str) -> Literal | None:
-    """Return a text as a value of an XSD datatype; a partial date has a type of its own.
+    """Return a text as a literal of an XSD datatype; a partial date gets ``gYear`` or the like.
 
-    None if the text is no such value.
+
+    None is returned if the text is no value of the datatype.
     """
     kind = datatype.removeprefix(XSD)
     if kind in ("date", "dateTime", "gYear", "gYearMonth"):
@@ -351,7 +362,7 @@ def _second(iso: str | None) -> int | None:
 
 
 def _affected(db: Database, revision: int) -> list[int]:
-    """Return the facts that changed after a revision, and those of the same events."""
+    """Return keys of the facts that changed after a revision, and of those of the same events."""
     changed = [key for (key,) in db.execute(_CHANGED, (revision,))]
     mates = [key for (key,) in db.execute(_MATES, (json.dumps(changed),))]
     firsts = _first_episodes(db, [*changed, *mates])
@@ -367,7 +378,7 @@ def _first_episodes(db: Database, keys: Iterable[int]) -> dict[int, int]:
 
 
 def _read(db: Database, keys: Sequence[int] | None) -> Iterator[Row]:
-    """Yield the simple triplets of these keys, or all, in the order of their keys."""
+    """Yield the simple triplets with these keys, or all, in the order of their keys."""
     given = () if keys is None else (json.dumps(list(keys)),)
     facts = "% 2 = 1" if keys is None else "IN (SELECT value FROM json_each(?))"
     edges = "" if keys is None else "AND e.id IN (SELECT value >> 1 FROM json_each(?))"

@@ -1,8 +1,11 @@
 """Plans that a language model writes, constrained to the ontology's terms and to linked names.
 
-The model fills slots: an operation, and for each selection a term, a subject and another end. Terms
-are those of the ontology, names are those of the question that link to objects, and dates are read
-by the rules; so no reply can hold anything else.
+
+The model chooses an operation and, for each selection, a term, a subject and another end. The
+
+schema allows only terms of the ontology and names of the question that are linked to objects;
+
+rules read the dates.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class ModelPlans:
     """Planner of questions that asks a language model.
 
     Args:
-        replies: the language model, as ``ModelReplies``.
+        replies: the language model, such as ``ModelReplies``.
     """
 
     def __init__(self, replies: Replies) -> None:
@@ -63,10 +66,10 @@ class ModelPlans:
     def __call__(
         self, question: str, store: Store, ontology: Ontology, as_of: str | None = None
     ) -> list[Plan]:
-        """Return the plan of a question, as ``make_plans``.
+        """Return the plan of a question, as ``make_plans`` does.
 
         Raises:
-            NoPlan: the model finds none, or its plan leaves out a name of the question.
+            NoPlan: the model gives no plan, or its plan leaves out a name of the question.
             UserError: the model does not reply.
         """
         text = plain_question(question, as_of)
@@ -79,7 +82,7 @@ class ModelPlans:
 
 
 def plan_terms(ontology: Ontology) -> dict[str, tuple[str, bool]]:
-    """Return IRI and whether it is a class of events by the first word of each term."""
+    """Return (IRI, whether it is a class of events) of each term, by its first surface word."""
     found: dict[str, tuple[str, bool]] = {}
     events = [one for one in ontology.classes.values() if ontology.object_role(one.iri)]
     for is_event, terms in ((True, events), (False, ontology.properties.values())):
@@ -90,7 +93,7 @@ def plan_terms(ontology: Ontology) -> dict[str, tuple[str, bool]]:
 
 
 def linked_names(text: str, store: Store, ontology: Ontology) -> dict[str, int]:
-    """Return the objects that a question names by their spelling in it; "I" is the speaker.
+    """Return the objects that a question names, by their spelling in it; "I" is the speaker.
 
     Raises:
         NoPlan: several objects have one name.
@@ -108,7 +111,7 @@ def plan_schema(terms: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
 
     Args:
         terms: words of the ontology's terms.
-        names: of the question's objects.
+        names: names of objects in the question.
     """
     name = {"type": "string", "enum": ["", *names]}
     selection = object_schema(
@@ -130,7 +133,7 @@ def plan_prompt(question: str, terms: Sequence[str], names: Sequence[str]) -> Pr
 
 
 def _written(operation: str, unit: str, fact: tuple[str, str, str]) -> str:
-    """Return a plan of one selection as a reply has it."""
+    """Return a plan with one selection in the form of a reply."""
     facts = [dict(zip(("term", "subject", "object"), fact, strict=True))]
     return json.dumps({"operation": operation, "facts": facts, "unit": unit}, separators=(",", ":"))
 
@@ -143,17 +146,17 @@ def _plan(
     store: Store,
     ontology: Ontology,
 ) -> Plan:
-    """Return the plan of a reply, checked as those of the rules are.
+    """Return the plan of a reply, checked like the plans of the rules.
 
     Raises:
-        NoPlan: the model has none, or one that does not fit the question.
+        NoPlan: the model gives no plan, or one that does not fit the question.
     """
     operation, facts = value["operation"], value["facts"]
     if operation == NONE:
         raise NoPlan("the language model finds no plan")
     if not facts or (len(facts) != 2 if operation in _TWO else
                      len(facts) < 2 if operation == "order" else len(facts) > 1):  # fmt: skip
-        raise NoPlan("the plan of the language model has not the selections of its operation")
+        raise NoPlan("the plan of the language model has the wrong number of selections")
     used = {fact[end] for fact in facts for end in ("subject", "object")}
     if set(names) - used:
         raise NoPlan("the plan of the language model leaves out a name of the question")

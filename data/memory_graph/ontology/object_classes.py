@@ -1,4 +1,4 @@
-"""Class of each object: told ("Rex is a dog"), else what domains and ranges of its facts say."""
+"""Finds the class of each object: stated ("Rex is a dog"), else from domains and ranges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _OBJECT = f"{TG}o"
 
 
 def object_classes(lens: Lens) -> dict[int, str]:
-    """Return the name of the most specific class of each object that has one but Thing.
+    """Return the most specific class of each object, by node id; objects of no class but Thing are
+    left out.
 
     Args:
         lens: a refreshed lens.

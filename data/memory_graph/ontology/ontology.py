@@ -1,8 +1,8 @@
 """Ontology of the memory graph: classes, properties and surface words, read from Turtle.
 
-``life.ttl`` beside this file is Turngraph's own. A user's Turtle is read beside it or instead of
-it. Terms are described with RDFS, OWL and SKOS; what is ours is the way from words to events
-(``tg:objectRole``, ``tg:preposition``) and ``tg:pattern``.
+``life.ttl`` beside this file is Turngraph's own ontology. A user's Turtle file is read in addition
+to it or instead of it. Terms are described with RDFS, OWL and SKOS; Turngraph adds
+``tg:objectRole`` and ``tg:preposition``, which map words to events, and ``tg:pattern``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PREFIXES = {
     "tg": TG, "rdf": RDF, "rdfs": RDFS, "owl": OWL, "skos": SKOS, "xsd": XSD, "prov": PROV,
     "sh": SH,
 }  # fmt: skip
-"""Prefixes that queries and exports have."""
+"""Predeclared prefixes of queries and exports."""
 LIFE = Path(__file__).with_name("life.ttl")
 _CLASSES = {OWL + "Class", RDFS + "Class"}
 _LABELS = (SKOS + "altLabel", SKOS + "prefLabel")
@@ -49,11 +49,12 @@ class Class:
     """Class of things or of events.
 
     Args:
-        iri: its name.
+        iri: IRI of the term.
         above: its direct superclasses.
         words: its surface words, in the form of ``base_words``.
-        object_role: property of the object of its verbs; None: inherited, or no event.
-        asked: further words of questions, which name no relation of a fact.
+        object_role: property (role) of the object of its verbs; None: inherited, or not a class of
+            events.
+        asked: words that only questions use for the term.
     """
 
     iri: str
@@ -68,17 +69,17 @@ class Property:
     """Relation or attribute.
 
     Args:
-        iri: its name.
+        iri: IRI of the term.
         above: its direct superproperties.
         words: its surface words, in the form of ``base_words``.
         domain, range: the class of its subjects, and of its objects or the datatype of its values.
         functional: whether a subject has one value at a time.
         symmetric: whether it holds in both directions.
         inverse: the property in the other direction.
-        prepositions: which name it as a role of its domain's events.
+        prepositions: prepositions that name it as a role of its domain's events.
         pattern: regular expression that a value matches.
-        asked: further words of questions, which name no relation of a fact.
-        high, low: adjectives of great and of small values: "heavy", "light".
+        asked: words that only questions use for the term.
+        high, low: adjectives for large and for small values: "heavy", "light".
     """
 
     iri: str
@@ -106,12 +107,12 @@ class Label:
     """Surface words of a term of an ontology.
 
     Args:
-        words: in base form, without the last preposition.
-        ending: the last preposition; "": the label has none.
-        iri: of the term.
-        is_event: whether it is a class of events.
-        is_asked: whether the words are of questions only.
-        is_amount: whether they name a number of these events.
+        words: words in base form, without the last preposition.
+        ending: last preposition; "": none.
+        iri: IRI of the term.
+        is_event: whether the term is a class of events.
+        is_asked: whether only questions use the words.
+        is_amount: whether the words name a number of these events.
     """
 
     words: tuple[str, ...]
@@ -127,9 +128,9 @@ class Ontology:
     """Classes and properties by IRI, and the terms of each surface word.
 
     Args:
-        classes, properties: by IRI.
-        quads: all statements as they were read, in the default graph.
-        labels: by their first word, once a question was read; see ``question_terms``.
+        classes, properties: classes and properties by IRI.
+        quads: all statements of the files, in the default graph.
+        labels: labels by their first word, filled by ``question_terms.labels_of``.
     """
 
     classes: Mapping[str, Class]
@@ -150,7 +151,7 @@ class Ontology:
                 index.setdefault(word, []).append(iri)
 
     def _closure(self, iri: str) -> Iterator[str]:
-        """Yield a term and all terms above it, each once."""
+        """Yield a term and all its superclasses or superproperties, each once."""
         seen, open_ = {iri}, [iri]
         while open_:
             one = open_.pop()
@@ -161,7 +162,7 @@ class Ontology:
             open_ += sorted(new)
 
     def is_a(self, iri: str, above: str) -> bool:
-        """Return whether a term is another one or below it."""
+        """Return whether a term is another term or below it."""
         return above in self._above.get(iri, (iri,))
 
     def depth(self, iri: str) -> int:
@@ -173,7 +174,7 @@ class Ontology:
         return [one for one, above in self._above.items() if iri in above]
 
     def object_role(self, iri: str) -> str | None:
-        """Return the role of the object of an event class's verbs; None: no class of events."""
+        """Return the role of the object of a class's verbs; None: it is not a class of events."""
         level = [iri]
         while level:
             for one in level:
@@ -184,7 +185,7 @@ class Ontology:
         return None
 
     def role(self, event: str, preposition: str) -> str | None:
-        """Return the property that a preposition names at an event class, the nearest domain's."""
+        """Return the role that a preposition names at a class of events, by the nearest domain."""
         found = [
             (len(self._above.get(one.domain, ())), one.iri)
             for one in self.properties.values()
@@ -193,7 +194,7 @@ class Ontology:
         return max(found)[1] if found else None
 
     def event_of(self, relation: str) -> tuple[str, str] | None:
-        """Return event class and role of a relation: ("Buy", "seller") of "bought from"."""
+        """Return class of events and role of a relation: ("Buy", "seller") of "bought from"."""
         parts = base_words(relation).split()
         for stop in range(len(parts), 0, -1):
             verb, rest = " ".join(parts[:stop]), " ".join(parts[stop:])
@@ -212,7 +213,7 @@ class Ontology:
 
 @lru_cache(maxsize=1 << 14)
 def base_words(text: str) -> str:
-    """Return the words of a text with verbs in their base form: "live in" of "lives in"."""
+    """Return the words of a text, with verbs in base form: "live in" of "lives in"."""
     return " ".join(VERB_FORMS.get(word, (word,))[0] for word in words(text))
 
 
@@ -221,11 +222,11 @@ def load_ontology(user: str | Path | None = None, alone: bool = False) -> Ontolo
 
     Args:
         user: path of the user's file; None: ``life.ttl`` only.
-        alone: read the user's file instead of ``life.ttl``.
+        alone: whether to read the user's file instead of ``life.ttl``.
 
     Raises:
-        UserError: a file is missing or no Turtle, or it contradicts itself; the message names
-            file, line and column.
+        UserError: a file is missing or not Turtle, or the ontology is inconsistent; the message
+            names file, line and column.
     """
     if user is None:
         assert not alone, "an ontology of nothing"
@@ -240,7 +241,7 @@ def _life() -> Ontology:
 
 
 def build(sources: Sequence[Source]) -> Ontology:
-    """Build one ontology of the statements of files; see ``load_ontology``."""
+    """Build one ontology from the statements of files; see ``load_ontology``."""
     described: dict[str, dict[str, list[str]]] = {}
     for source in sources:
         for quad in source.quads:
@@ -252,7 +253,7 @@ def build(sources: Sequence[Source]) -> Ontology:
     properties = {
         i: _property(i, described[i], types[i]) for i, kinds in types.items() if kinds & _PROPERTIES
     }
-    for one in list(properties.values()):  # an inverse is one of both
+    for one in list(properties.values()):  # add the other direction of an inverse
         if one.inverse in properties and properties[one.inverse].inverse is None:
             other = described[one.inverse] | {OWL + "inverseOf": [one.iri]}
             properties[one.inverse] = _property(one.inverse, other, types[one.inverse])
@@ -297,23 +298,23 @@ def _property(iri: str, values: dict[str, list[str]], types: set[str]) -> Proper
 def _check(
     sources: Sequence[Source], classes: Mapping[str, Class], properties: Mapping[str, Property]
 ) -> None:
-    """Check that terms are known, that nothing is below itself, and that words are clear.
+    """Check that all terms are defined, hierarchies have no cycle, and words are unambiguous.
 
     Raises:
-        UserError: names file, line, column and term.
+        UserError: a check fails; the message names file, line, column and term.
     """
     for one in properties.values():
         for name, iri in (("domain", one.domain), ("range", one.range)):
             if iri is not None and iri not in classes and not iri.startswith(XSD):
-                raise _error(sources, one.iri, f"{name} {short(iri)} is no class here")
+                raise _error(sources, one.iri, f"{name} {short(iri)} is not a class here")
         if one.inverse is not None and one.inverse not in properties:
-            raise _error(sources, one.iri, f"inverse {short(one.inverse)} is no property here")
+            raise _error(sources, one.iri, f"inverse {short(one.inverse)} is not a property here")
         if one.pattern is not None:
             _check_pattern(sources, one)
     for kind in classes.values():
         if kind.object_role is not None and kind.object_role not in properties:
             role = short(kind.object_role)
-            raise _error(sources, kind.iri, f"objectRole {role} is no property here")
+            raise _error(sources, kind.iri, f"objectRole {role} is not a property here")
     ups = {iri: one.above for iri, one in properties.items()}
     ups |= {iri: kind.above for iri, kind in classes.items()}
     for iri in ups:
@@ -325,7 +326,7 @@ def _check_pattern(sources: Sequence[Source], one: Property) -> None:
     try:
         re.compile(one.pattern or "")
     except re.error as error:
-        raise _error(sources, one.iri, f"pattern is no regular expression: {error}") from None
+        raise _error(sources, one.iri, f"pattern is not a regular expression: {error}") from None
 
 
 def _check_above(
@@ -345,7 +346,7 @@ def _check_above(
 
 
 def _check_words(sources: Sequence[Source], ontology: Ontology) -> None:
-    """Check that no word means two properties of one class."""
+    """Check that no word names two properties of one class."""
     for word, iris in ontology.property_words.items():
         for index, iri in enumerate(iris):
             for other in iris[:index]:
@@ -361,7 +362,7 @@ def _related(ontology: Ontology, one: str, other: str) -> bool:
 
 
 def _error(sources: Sequence[Source], iri: str, message: str) -> UserError:
-    """Return an error at the last file's description of a term."""
+    """Return an error at the description of a term, in the last file that has one."""
     for source in reversed(sources):
         if place := source.place_of(iri):
             return UserError(f"{source.path}:{place[0]}:{place[1]}: {short(iri)}: {message}")

@@ -1,8 +1,11 @@
-"""Plain form of a question: one order of words, no politeness, no contractions, absolute dates.
+"""Converts a question to a plain form: one word order, no politeness, absolute dates.
 
-"Could you tell me, in 2019, how often I'd been to Rome?" asks what "how often had I been to Rome in
-2019" asks. Each step below undoes one way of English to say the same in other words; what a
-question is about is left to the rules of forms and terms.
+
+"Could you tell me, in 2019, how often I'd been to Rome?" becomes "how often had I been to Rome in
+
+2019". Each step undoes one way of saying the same in other words; the rules of forms and terms
+
+read the plain form.
 """
 
 from __future__ import annotations
@@ -67,10 +70,10 @@ def plain_question(question: str, as_of: str | None = None, at_moment: bool = Fa
     """Return the plain form of a question.
 
     Args:
-        question: in English.
-        as_of: ISO time at which it is asked, of which "last year" is told; None: relative dates
-            stay as they are.
-        at_moment: "two years ago" is the month two years before, not any time of that year.
+        question: text of the question, in English.
+        as_of: ISO time of the question, from which "last year" counts; None: relative dates are
+            not replaced.
+        at_moment: whether "two years ago" means the month two years before, not the whole year.
     """
     text = " ".join(question.split())
     is_asked = text.endswith("?")
@@ -93,9 +96,10 @@ def plain_question(question: str, as_of: str | None = None, at_moment: bool = Fa
 
 
 def _topical(text: str) -> str:
-    """Return a question with what stands before it put for its pronoun.
+    """Replace the pronoun of a question by the topic before it.
 
-    "My trip to Rome, when was that?" is "when was my trip to Rome".
+
+    "My trip to Rome, when was that?" becomes "when was my trip to Rome".
     """
     found = _TOPIC.fullmatch(text)
     if found is None or ASKS.match(text):
@@ -125,7 +129,7 @@ def _topical(text: str) -> str:
 
 
 def _completed(text: str, is_asked: bool) -> str:
-    """Return a question of a phrase without a verb: "what is the date of my move"."""
+    """Complete a phrase without a verb to a question: "what is the date of my move"."""
     if found := re.match(r"(?:any|ever) ", text, re.IGNORECASE):
         is_ever = found[0].lower() == "ever "
         return f"did I ever {text[5:]}" if is_ever else f"is there any {text[4:]}"
@@ -141,7 +145,7 @@ def _completed(text: str, is_asked: bool) -> str:
 
 
 def _unfronted(text: str) -> str:
-    """Return a question whose phrase of time before the question stands behind it."""
+    """Move a phrase of time from the begin of a question to its end."""
     for _ in range(2):
         dates = find_dates(text, None)
         if dates and dates[0].start == 0 and dates[0].stop < len(text):
@@ -156,13 +160,13 @@ def _unfronted(text: str) -> str:
 
 
 def _lowered(text: str) -> str:
-    """Return a phrase with its first word in lower case, unless it is the name of a month."""
+    """Return a phrase with its first letter in lower case, unless it begins with a month."""
     is_month = text.split(" ", 1)[0].lower() in MONTHS
     return text if is_month else text[:1].lower() + text[1:]
 
 
 def _absolute(text: str, as_of: str | None, at_moment: bool) -> str:
-    """Return a question with relative dates replaced: "in 2022" for "last year"."""
+    """Replace relative dates of a question: "last year" by "in 2022"."""
     if as_of is None:
         return text
     told = {(date.start, date.stop) for date in find_dates(text, None)}

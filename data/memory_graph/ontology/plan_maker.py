@@ -1,4 +1,4 @@
-"""Rules that read the clauses of a question as the selections of a typed plan."""
+"""Rules that turn the clauses of a question into the selections of a typed plan."""
 
 from __future__ import annotations
 
@@ -49,23 +49,32 @@ MAX_READINGS = 32
 
 
 class PlanMaker:
-    """Reads the clauses of one question."""
+    """Makes the selections of one question.
+
+    Args:
+        store: the record, whose objects are linked.
+        ontology: the ontology.
+        operation: operation of the question's form.
+    """
 
     def __init__(self, store: Store, ontology: Ontology, operation: Operation) -> None:
         self.store, self.ontology, self.operation = store, ontology, operation
         self._refiner = PlanRefiner(ontology)
 
     def is_date(self, clause: str) -> bool:
-        """Return whether a clause is no event but a date: "2020" of "before 2020"."""
+        """Return whether a clause is only a date: "2020" of "before 2020"."""
         return not self._terms(clause) and bool(find_dates(clause, None))
 
     def selections(self, form: Form) -> Iterator[tuple[int, tuple[Selection, ...]]]:
-        """Yield the rank and the selections of each reading of the clauses, the best first.
+        """Yield (rank, selections) of each reading of the clauses, the best first.
 
-        A clause without a term has that of another one, one without a subject that of the first.
+
+        A clause without a term takes the term of another clause; a clause without a subject takes
+
+        the subject of the first.
 
         Raises:
-            NoPlan: no reading links every word; the reason is that of the best.
+            NoPlan: no reading links every word; the message is that of the best reading.
         """
         shown = form.clauses
         clauses, options = self._framed(
@@ -92,7 +101,7 @@ class PlanMaker:
             raise reasons[0]
 
     def _framed(self, clauses: Sequence[str]) -> tuple[Sequence[str], list[list[tuple[int, Term]]]]:
-        """Return the clauses, those without a term framed by another one, and their terms."""
+        """Return the clauses and their terms; clauses without a term get the words of another's."""
         options = [self._terms(clause) for clause in clauses]
         frame = ""
         for clause, terms in zip(clauses, options, strict=True):
@@ -114,7 +123,7 @@ class PlanMaker:
         ]
 
     def _terms(self, clause: str) -> list[tuple[int, Term]]:
-        """Return the terms that a clause may be about with the rank of each reading."""
+        """Return (rank, term) of the terms that a clause may name."""
         if self.operation == "age":
             if TG + "birthDate" not in self.ontology.properties:
                 raise NoPlan("the ontology has no birthDate")
@@ -136,7 +145,7 @@ class PlanMaker:
             said = {word.lower() for word in WORD.findall(clauses[0])}
             is_told = first.is_event or self.operation in MEASURED or "where" in said
             if PRONOUNS & said or not is_told:
-                raise NoPlan("the question names nothing known")
+                raise NoPlan("the question names no object of the graph")
             found[0] = replace(first, subject=self.speaker())  # "how many flights were there"
         return tuple(found)
 
@@ -145,8 +154,9 @@ class PlanMaker:
 
         Args:
             clause: "my trip to Rome", "did Anna live in Oslo".
-            term: that it is about.
-            before: the subject of the clause before, which "she" means, or no subject at all.
+            term: term of the clause.
+            before: subject of the first clause, which "she" or a missing subject means; None: this
+                is the first clause.
         """
         words = WORD.findall(clause)
         lower = [word.lower() for word in words]
@@ -188,7 +198,7 @@ class PlanMaker:
         return Selection(term.iri, term.is_event, subject, value, clause.strip(), (), fills)
 
     def _asks_agent(self, clause: str) -> bool:
-        """Return whether a clause asks who did something."""
+        """Return whether a clause asks for the agent of events."""
         if re.match(r"(?:by )?who(?:m|se)?\b", clause, re.IGNORECASE):
             return True
         people = {TG + "Person", TG + "Agent"}
@@ -197,7 +207,7 @@ class PlanMaker:
         )
 
     def _is_object(self, term: Term, preposition: str) -> bool:
-        """Return whether a name behind a preposition is the object of events, or of a property."""
+        """Return whether a name after a preposition is the object of an event or of a property."""
         if not term.is_event or preposition in ("", "on", "of", "for"):
             return True
         return self.ontology.role(term.iri, preposition) == self.ontology.object_role(term.iri)
@@ -205,7 +215,7 @@ class PlanMaker:
     def _check_rest(
         self, words: Sequence[str], clause: str, term: Term, names: Sequence[LinkedName]
     ) -> None:
-        """Check that every word is linked or says nothing, so that none is left out silently."""
+        """Check that every word is linked or has no meaning for the plan; raise NoPlan if not."""
         linked = {*term.places, *(p for name in names for p in range(name.first, name.stop))}
         plain = SAYS_NOTHING | self._nouns(clause) | {w.lower() for w in date_words(clause)}
         if self.operation in MEASURED:
@@ -223,10 +233,10 @@ class PlanMaker:
                 continue  # "how many visits have I paid"
             kinds = self._refiner.kinds(word)  # "the book Dune", "the city of residence"
             if not kinds or not self._refiner.fits(term.iri, term.is_event, kinds):
-                raise NoPlan(f"a word of the question is not known here: {word!r}")
+                raise NoPlan(f"a word of the question is unknown: {word!r}")
 
     def _named(self, word: str) -> list[Label]:
-        """Return the labels of one word."""
+        """Return the labels that consist of one word, for a word."""
         labels = labels_of(self.ontology)
         return [
             label for form in word_forms(word) for label in labels.get(form, ())
@@ -234,16 +244,16 @@ class PlanMaker:
         ]  # fmt: skip
 
     def _names(self, words: Sequence[str], clause: str, term: Term) -> list[LinkedName]:
-        """Return the objects that words beside a term name."""
+        """Return the objects that the words of a clause, except those of a term, name."""
         return self.linked(words, clause, set(term.places))
 
     def linked(self, words: Sequence[str], clause: str, taken: set[int]) -> list[LinkedName]:
-        """Return the objects that words name, the longest names first found.
+        """Return the objects that the words of a clause name; longer names win.
 
         Args:
-            words: of the clause.
-            clause: of a question.
-            taken: places of words that name nothing.
+            words: words of the clause.
+            clause: text of the clause.
+            taken: indices of words that name no object; those of linked names are added.
 
         Raises:
             NoPlan: several objects have one name.
@@ -269,7 +279,7 @@ class PlanMaker:
         return sorted(found, key=lambda name: name.first)
 
     def _nouns(self, clause: str) -> set[str]:
-        """Return the nouns that say what is asked for by its class: "books" of "how many books"."""
+        """Return the nouns that name the class of the answer: "books" of "how many books"."""
         return {
             noun for noun in NOUNS.findall(clause) if noun.islower() and self._refiner.kinds(noun)
         }
@@ -298,9 +308,9 @@ class PlanMaker:
         speaker = speaker_of(self.store.db)
         found = [] if speaker is None else self.store.objects(speaker)
         if len(found) != 1:
-            raise NoPlan("nobody is known as the speaker")
+            raise NoPlan("the graph has no single speaker")
         return found[0]
 
     def refined(self, plan: Plan, text: str) -> Plan:
-        """Return the plan with what the rest of the question says."""
+        """Return the plan completed by the rest of the question; see ``PlanRefiner.refined``."""
         return self._refiner.refined(plan, text)

@@ -1,4 +1,4 @@
-"""Rules that complete a typed plan by what a question asks for beside its clauses."""
+"""Rules that complete a typed plan by the words of a question outside its clauses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ class PlanRefiner:
     """Completes plans.
 
     Args:
-        ontology: its classes and properties say what can be counted and added up.
+        ontology: classes and properties, which decide what can be counted and added up.
     """
 
     def __init__(self, ontology: Ontology) -> None:
         self.ontology = ontology
 
     def refined(self, plan: Plan, text: str) -> Plan:
-        """Return the plan with what the rest of the question says."""
+        """Return a plan completed by the rest of the question: date, name, count or amount.
+
+        Raises:
+            NoPlan: the question asks for something that is not computed.
+        """
         plan = replace(plan, wants_date=WHEN.match(text) is not None)
         one = plan.selections[0]
         if plan.operation == "most" and plan.wants_date:
@@ -52,10 +56,11 @@ class PlanRefiner:
         return plan
 
     def _summing(self, plan: Plan, text: str) -> Plan:
-        """Return the plan that adds amounts up: "what did I spend in 2020".
+        """Return the plan that sums amounts, if the question asks for that: "what did I spend in
+        2020".
 
         Raises:
-            NoPlan: the question asks for somebody or something else of a payment.
+            NoPlan: the question asks for something else of a payment than its amount.
         """
         is_spending = self._is_spending(plan.selections[0]) and not LEFT.search(text)
         if plan.operation not in ("value", "list") or not is_spending:
@@ -65,7 +70,7 @@ class PlanRefiner:
         return replace(plan, operation="sum")
 
     def _measuring(self, plan: Plan, text: str) -> Plan:
-        """Return the plan with the properties whose numbers are asked for."""
+        """Return the plan with the properties whose numbers the question asks for."""
         one = plan.selections[0]
         total = TOTAL.match(text) if plan.operation == "sum" and one.is_event else None
         if total is not None and not self.numbers(one.term):
@@ -79,11 +84,11 @@ class PlanRefiner:
         if one.is_event and re.match(r"who(?:m|se)?\b", text, re.IGNORECASE):
             raise NoPlan("such an event has no person at its other end")
         if not measures:
-            raise NoPlan("what is asked about has no amounts")
+            raise NoPlan("the events or things of the question have no amounts")
         return replace(plan, selections=(replace(one, measures=measures),), wants_name=bool(names))
 
     def _numbers_of(self, one: Selection) -> tuple[str, ...]:
-        """Return the properties of numbers of a selection; of an event, its roles."""
+        """Return the properties of a selection whose values are numbers; for events, roles."""
         numbers = {
             iri: term for iri, term in self.ontology.properties.items()
             if term.range in (XSD + "decimal", XSD + "integer")
@@ -108,7 +113,7 @@ class PlanRefiner:
         return tuple(sorted(roles)) if tops else ()
 
     def _is_counted(self, plan: Plan, text: str) -> bool:
-        """Return whether a phrase is a plural noun of events and a time: "flights in 2023"."""
+        """Return whether a question is a plural noun of events with a time: "flights in 2023"."""
         found = re.match(r"what is (?:my |the )?([a-z]+s)(?: (?:in|on|to|with|from|since) .+)?$",
                          text, re.IGNORECASE)  # fmt: skip
         one = plan.selections[0]
@@ -117,7 +122,7 @@ class PlanRefiner:
         return is_list and is_noun and not self.numbers(one.term)
 
     def _is_spending(self, one: Selection) -> bool:
-        """Return whether what events of a class have as their object is an amount."""
+        """Return whether the object of a class's events is an amount."""
         role = self.ontology.object_role(one.term) if one.is_event else None
         return role is not None and self.ontology.properties[role].range == XSD + "decimal"
 
@@ -125,10 +130,10 @@ class PlanRefiner:
         return self.ontology.properties[iri].range in (XSD + "date", XSD + "dateTime")
 
     def _check_asked(self, one: Selection, text: str) -> None:
-        """Check that the question asks for the other end of the facts that it selects.
+        """Check that the question asks for the other end of the selected facts.
 
         Raises:
-            NoPlan: both ends are named, or "where" is asked of an event that leads nowhere.
+            NoPlan: both ends are named, or the question asks for a role that is not computed.
         """
         if one.subject is not None and one.value is not None and (one.fills or not one.is_event):
             raise NoPlan("the question asks for another role of an event")
@@ -150,7 +155,7 @@ class PlanRefiner:
                 raise NoPlan("the question asks for another role of an event")
 
     def _counting(self, plan: Plan, noun: str) -> Plan:
-        """Return the plan of "how many NOUN": things of a class are counted by their names."""
+        """Return the plan of "how many NOUN"; things of a class are counted by distinct names."""
         one = plan.selections[0]
         kinds = self.kinds(noun)
         if not kinds or kinds == [TG + "Thing"]:
@@ -159,22 +164,22 @@ class PlanRefiner:
         return replace(plan, distinct=True)
 
     def _check_kind(self, one: Selection, noun: str) -> None:
-        """Check that the facts tell things of the class that a noun names.
+        """Check that the other ends of the facts are of the class that a noun names.
 
         Raises:
-            NoPlan: what the facts tell is of another class, or it is not known of which.
+            NoPlan: they are of another class, or their class is unknown.
         """
         kinds = self.kinds(noun)
         if kinds and TG + "Thing" not in kinds and not self.fits(one.term, one.is_event, kinds):
-            raise NoPlan("what is asked for is of a class that the facts do not tell")
+            raise NoPlan("the question asks for things of a class that the facts do not name")
 
     def fits(self, term: str, is_event: bool, kinds: Sequence[str]) -> bool:
-        """Return whether the other ends of a term's facts are of a class, as its range says."""
+        """Return whether the other ends of a term's facts are of a class, by the term's range."""
         role = self.ontology.object_role(term) if is_event else term
         range_ = self.ontology.properties[role].range if role else None
         if range_ is None:
             return False
-        is_town = TG + "City" in kinds and range_ == TG + "Place"  # facts seldom tell which is one
+        is_town = TG + "City" in kinds and range_ == TG + "Place"  # a place may be a city
         return is_town or any(self.ontology.is_a(range_, kind) for kind in kinds)
 
     def _noun(self, text: str) -> str | None:
@@ -182,7 +187,7 @@ class PlanRefiner:
         return next((noun for noun in NOUNS.findall(text) if self.kinds(noun)), None)
 
     def kinds(self, noun: str) -> list[str]:
-        """Return the classes of things that a noun names, in singular or plural."""
+        """Return the classes of things that a noun, singular or plural, names."""
         forms = word_forms(noun)
         return [
             iri for iri, one in self.ontology.classes.items()

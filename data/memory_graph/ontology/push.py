@@ -1,7 +1,9 @@
-"""Copy of a memory graph on a SPARQL 1.1 server, by SPARQL UPDATE.
+"""Copies a memory graph to a SPARQL 1.1 server, by SPARQL UPDATE.
 
-Named graphs of the base are replaced, nothing else there is touched. Removed graphs are deleted;
-whether a server then still keeps their bytes on its disk is not known here.
+
+The named graphs whose IRIs begin with the base are replaced; all other graphs stay. Graphs of
+
+forgotten facts are deleted, but the server may keep their bytes on its disk.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _URL = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
 _LARGEST_REPLY = 1 << 24
 _Item = TypeVar("_Item")
 RECORD = "record"
-"""Local name of the graph with names, types and what is said about facts, and of the revision."""
+"""Local name of the graph with names, types, statements about facts, and the revision."""
 
 
 def push(
@@ -41,20 +43,20 @@ def push(
     base: str = TG,
     timeout: float = TIMEOUT_SECONDS,
 ) -> tuple[int, int]:
-    """Replace the graphs of a memory on a server; return the numbers of quads and removed graphs.
+    """Replace the graphs of a memory on a server; return the numbers of quads and deleted graphs.
 
     Args:
         store: the record.
-        ontology: its terms.
-        url: of queries; asked which graphs there are.
-        update_url: of updates; None: ``url`` with its last part "query" replaced by "update", or
-            ``url`` itself.
+        ontology: the ontology.
+        url: URL for queries.
+        update_url: URL for updates; None: ``url`` with its last part "query" replaced by "update",
+            or ``url`` itself.
         base: beginning of the IRIs; each memory on a server needs its own.
-        timeout: of each request, in seconds.
+        timeout: seconds for each request.
 
     Raises:
-        UserError: a URL is wrong, or the server refuses or does not reply; the message holds
-            nothing of the memory. Graphs that were replaced before stay replaced.
+        UserError: a URL is invalid, or the server refuses or does not reply; the message contains
+            nothing of the memory. Graphs that were replaced before the error stay replaced.
     """
     for one in filter(None, (url, update_url)):
         check_url(one)
@@ -69,7 +71,7 @@ def push(
         assert isinstance(graph, NamedNode)
         graphs[graph.value].append(Quad(quad.subject, quad.predicate, quad.object, graph))
     removed = sorted(known - graphs.keys())
-    _send(update, f"DROP SILENT GRAPH {record}", timeout)  # the revision is gone until the end
+    _send(update, f"DROP SILENT GRAPH {record}", timeout)  # no complete revision until the end
     for part in _parts(sorted(known), 500):
         _send(update, " ; ".join(f"DROP SILENT GRAPH <{one}>" for one in part), timeout)
     ordered = [quad for name in sorted(graphs) for quad in graphs[name]]
@@ -82,14 +84,14 @@ def check_url(url: str) -> None:
     """Check the URL of a server.
 
     Raises:
-        UserError: it is no URL of HTTP, or it has a query.
+        UserError: it is not a URL of HTTP, or it has a query.
     """
     if not _URL.fullmatch(url):
         raise UserError(f"endpoint: {shown(url)!r} given, must be http(s), without a query")
 
 
 def pushed_revision(url: str, base: str = TG, timeout: float = TIMEOUT_SECONDS) -> int | None:
-    """Return the revision that a server shows completely; None: none.
+    """Return the revision of which a server has a complete copy; None: it has none.
 
     Raises:
         UserError: the server refuses or does not reply.
@@ -130,10 +132,10 @@ def _ask(url: str, query: str, timeout: float) -> list[dict[str, dict[str, str]]
 
 
 def ask_server(url: str, query: str, timeout: float) -> dict[str, Any]:
-    """Return a server's reply to a SELECT or ASK, as SPARQL's JSON has it.
+    """Return a server's reply to a SELECT or ASK, in SPARQL's JSON format.
 
     Raises:
-        UserError: the server refuses or does not reply; the message holds nothing that was sent.
+        UserError: the server refuses or does not reply; the message contains nothing that was sent.
     """
     headers = {"Content-Type": "application/sparql-query"}
     headers["Accept"] = "application/sparql-results+json"
@@ -143,7 +145,7 @@ def ask_server(url: str, query: str, timeout: float) -> dict[str, Any]:
         if "boolean" not in reply:
             reply["head"]["vars"], reply["results"]["bindings"]
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{shown(url)}: the reply is no SPARQL result in JSON") from None
+        raise UserError(f"{shown(url)}: the reply is not a SPARQL result in JSON") from None
     return reply
 
 

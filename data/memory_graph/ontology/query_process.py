@@ -1,4 +1,4 @@
-"""Process that answers one SPARQL query: a request on standard input, JSON lines on the output."""
+"""Process that answers one SPARQL query: JSON request on standard input, JSON lines as output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turngraph.data.memory_graph.ontology.rdf import answer_request
 
 
 def main() -> None:
-    """Read a request and print ``ready`` and the reply, or an error."""
+    """Read a request, and print ``ready`` and the reply, or an error."""
     asked = json.loads(sys.stdin.readline())
     try:
         for reply in answer_request(asked):
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _limit_memory(more: int) -> None:
-    """Let this process allocate so many bytes more; what needs further ones ends it."""
+    """Limit this process to ``more`` further bytes; an allocation beyond the limit ends it."""
     unit = 1 if sys.platform == "darwin" else 1024
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     resource.setrlimit(resource.RLIMIT_DATA, (used + more, used + more))

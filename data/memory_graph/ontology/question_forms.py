@@ -1,4 +1,4 @@
-"""Forms of questions and the operation of each, and the words that name nothing in them."""
+"""Forms of questions with their operations, and words that need no link in a question."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ SAYS_NOTHING = (
         "whether fact record records overall rate frequency".split()
     )
 )
-"""Words of questions that may stand beside what is linked."""
+"""Words of questions that need no link to a term or an object."""
 SAYS_AMOUNT = frozenset(
     "little money cash amount amounts sum sums figure bill price prices cost costs priced least "
     "lowest highest peak top average altogether overall euros dollars pounds kroner paid pay spent "
     "set spend spending show shows showed".split()
 )
-"""Words that say nothing beside a measured term."""
+"""Words that need no link in questions for amounts."""
 
 _MY = r"(?:(?:the|my|our|exact|full|[A-Z]\w+['’]s) )*"
 _WHEN = (
@@ -64,7 +64,7 @@ _UNSAID = re.compile(
     r"\b(?:until|till)$|^how (?:was|were|is|are|am|did|do|does|have|has|had|come)\b",
     re.IGNORECASE,
 )
-"""Words that turn what was into what was not, may be or is compared: no operation computes that."""
+"""Words of negation, possibility and comparison, which no operation computes."""
 _UNIT = r"(?P<unit>day|week|month|year)"
 _PAID = (
     r"\b(?:pay|paid|spend|spent|costs?|set (?:me |us )?back|shell(?:ed)? out|fork(?:ed)? out|"
@@ -177,7 +177,7 @@ _CUES: tuple[tuple[str, tuple[Operation, ...]], ...] = (
     (rf"\b(?:earlier|later|apart)\b|\b(?:before|after)\b{_NO_DATE}",
      ("order", "difference", "before", "after")),
 )  # fmt: skip
-"""Words that only these operations compute."""
+"""Words that need one of these operations."""
 _IN_UNITS = re.compile(
     r"\bin (?:whole |full )?(day|week|month|year)s\b|"
     r"\b(day|week|month|year)s (?:[a-z]+ ){0,2}between",
@@ -190,12 +190,12 @@ class Form:
     """Form of a question.
 
     Args:
-        operation: that the form asks for.
-        text: the question, plain.
-        clauses: its parts that select facts.
-        unit: of time that it names; None: none.
-        frame: words that stand before each clause: "did I visit" of "which did I visit first, Rome
-            or Paris"; "": none.
+        operation: operation of the form.
+        text: the plain question.
+        clauses: parts of the question that select facts.
+        unit: unit of time in the question; None: none.
+        frame: words to put before each clause: "did I visit" of "which did I visit first, Rome or
+            Paris"; "": none.
     """
 
     operation: Operation
@@ -212,7 +212,7 @@ def forms_of(text: str) -> list[Form]:
         text: the question, in the form of ``plain_question``.
 
     Raises:
-        NoPlan: it is of no known form, or it asks for what is not, may be or should be.
+        NoPlan: the question has no known form, or a word of negation or possibility.
     """
     check_said(text)
     if not ASKS.match(text):
@@ -246,10 +246,10 @@ def _named_unit(text: str) -> str | None:
 
 
 def check_cues(form: Form) -> None:
-    """Check that no word of a question belongs to another operation than its form's.
+    """Check that no word of a question needs another operation than its form's.
 
     Raises:
-        NoPlan: one does.
+        NoPlan: a word does.
     """
     for cue, operations in _CUES:
         if form.operation not in operations and re.search(cue, form.text, re.IGNORECASE):
@@ -257,10 +257,10 @@ def check_cues(form: Form) -> None:
 
 
 def check_said(text: str) -> None:
-    """Check that a question asks for what was, and not for what was not or might be.
+    """Check that a question has no word of negation, possibility or comparison.
 
     Raises:
-        NoPlan: it does not; names the word.
+        NoPlan: it has one; the message names the word.
     """
     if unsaid := _UNSAID.search(text):
         raise NoPlan(f"a word of the question is not computed: {unsaid[0]!r}")

@@ -1,4 +1,4 @@
-"""Plans of a question by the rules, one for each meaning of its verb."""
+"""Makes the plans of a question by rules, one for each reading of its words."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def make_plans(
     """Return the plans of a question, one for each reading of its words, by rank.
 
     Args:
-        question: in English.
-        store: whose objects are linked, exactly by name or "#id".
-        ontology: its terms.
-        as_of: ISO time at which "last year" is said; None: relative dates are not read.
+        question: text of the question, in English.
+        store: the record; its objects are linked by exact name or "#id".
+        ontology: the ontology.
+        as_of: ISO time from which "last year" counts; None: relative dates are not read.
 
     Raises:
-        NoPlan: the question is of no known form, has no term or subject, or an ambiguous name.
+        NoPlan: the question has no known form, no term or no subject, or an ambiguous name.
     """
     text = _as_stored(superlatives(plain_question(question, as_of), ontology), store)
     for form in forms_of(text):
@@ -51,10 +51,12 @@ def make_plans(
 
 
 def _as_stored(text: str, store: Store) -> str:
-    """Return a question with plurals in lower case, and words with a hyphen in two.
+    """Return a question with capitalised plurals in lower case, and words with hyphens split.
 
-    "Lamps: how many" opens with a capital, but the object is "lamp". A word that names an object as
-    it stands stays.
+
+    "Lamps: how many" begins with a capital, but the object is "lamp". A word that is the name of
+
+    an object is not changed.
     """
 
     def lowered(found: re.Match[str]) -> str:
@@ -69,7 +71,7 @@ def _as_stored(text: str, store: Store) -> str:
 
 
 def _plans(maker: PlanMaker, form: Form, at_moment: Window | None) -> list[Plan]:
-    """Return the plans of a form; a state is asked for at the moment of the question's time."""
+    """Return the plans of a form; the window of a state is ``at_moment``."""
     plans: list[Plan] = []
     reasons: list[NoPlan] = []
     window = window_of(form.text) if len(form.clauses) == 1 else None
@@ -93,10 +95,10 @@ def _plans(maker: PlanMaker, form: Form, at_moment: Window | None) -> list[Plan]
 
 
 def window_of(text: str) -> Window | None:
-    """Return the time that a question limits itself to.
+    """Return the time window of a question; None: it names no time.
 
     Raises:
-        NoPlan: it names several times ("in 2015 and 2017").
+        NoPlan: the question names several times ("in 2015 and 2017").
     """
     since: int | None = None
     until: int | None = None

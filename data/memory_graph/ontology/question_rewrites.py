@@ -1,7 +1,9 @@
-"""Rewrites of questions: politeness, contractions, periods and words that mean another word.
+"""Rewrite rules for questions: politeness, contractions, periods and synonyms.
 
-Each row undoes one way of English to say the same in other words. They are tried in order, and
-``plain_question`` says when.
+
+Each row undoes one way of saying the same in other words. ``plain_question`` applies the rows in
+
+order.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _ASK_VERB = (
     r"(?:tell|remind|show|give|find(?: out)?|let|read|check|look up|see|say|have|get|know|remember|"
     r"recall|be so kind as to tell|help me (?:remember|recall|find(?: out)?))"
 )
-"""Verbs of a request whose object is the question."""
+"""Verbs of a request, followed by the question."""
 _SUM_VERB = r"(?:add(?: up)?|sum(?: up)?|total(?: up)?|tot up)"
 _COMPUTE_VERB = r"(?:calculate|compute|work out|figure out|determine|find out|establish)"
 _COUNT_VERB = r"(?:count(?: up)?|tally(?: up)?|number)"
@@ -45,7 +47,7 @@ _LATER_ASKED = (
     r"anyway|thanks(?: a lot)?|thank you|cheers|"
     rf"{_VOCATIVE})"
 )
-"""What may stand behind a question."""
+"""Polite phrases after a question."""
 _TEXT_STEPS: tuple[tuple[str, str], ...] = (
     # a question that corrects itself: "how often, I mean, how many times"
     (r"^.*(?:\.{2,}|…|[,;–—]|\s-) ?(?:i mean|i meant|or rather|rather|no|sorry|that is)[,:]? "

@@ -1,8 +1,11 @@
-"""Readings of a clause: the terms of an ontology whose surface words are in it.
+"""Finds the readings of a clause: terms of the ontology whose surface words it contains.
 
-The words of a label may stand apart ("was I at Acme" has "be at"), and its last preposition may
-stand elsewhere ("at which company did I work"). A clause may have several readings; the plan is
-that of the first one with which every word is linked and facts are told.
+
+The words of a label need not be adjacent ("was I at Acme" contains "be at"), and its last
+
+preposition may stand elsewhere ("at which company did I work"). If a clause has several readings,
+
+the first one is used that links every word and selects facts.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from turngraph.data.memory_graph.ontology.question_forms import EVENTS_FIRST, PR
 from turngraph.data.memory_graph.ontology.typed_plan import Operation
 
 MAX_GAP = 3
-"""Other words between two words of a label, at most."""
+"""Maximum number of other words between two words of a label."""
 
 
 _PLURALS = {"children": ("child",), "wives": ("wife",), "people": ("person",), "men": ("man",),
@@ -36,9 +39,9 @@ class Term:
     """Term that words of a clause name.
 
     Args:
-        places: of these words in the clause, in their order; (): no word names it.
-        iri: of the property or the class.
-        is_event: whether it is a class of events.
+        places: indices of these words in the clause, in order; (): no word names the term.
+        iri: IRI of the property or the class.
+        is_event: whether the term is a class of events.
         is_amount: whether the words name a number of these events: "price".
     """
 
@@ -49,12 +52,12 @@ class Term:
 
     @property
     def first(self) -> int:
-        """Place of its first word."""
+        """Index of the term's first word."""
         return self.places[0] if self.places else 0
 
     @property
     def stop(self) -> int:
-        """Place behind its last word."""
+        """Index after the term's last word."""
         return self.places[-1] + 1 if self.places else 0
 
 
@@ -73,7 +76,7 @@ def labels_of(ontology: Ontology) -> dict[str, list[Label]]:
 
 
 def _of_event(ontology: Ontology, label: Label) -> Label:
-    """Return the label of an event's role as one of the events: "price" is asked of purchases."""
+    """Return a label of a role as a label of the role's events: "price" refers to purchases."""
     domain = "" if label.is_event else ontology.properties[label.iri].domain or ""
     if ontology.object_role(domain) is None:
         return label
@@ -99,7 +102,7 @@ def _labels(text: str, term: Class | Property, is_asked: bool) -> Iterator[Label
 
 @lru_cache(maxsize=1 << 12)
 def word_forms(word: str) -> frozenset[str]:
-    """Return the base forms that a word of a question may have: "city" of "cities"."""
+    """Return the possible base forms of a word of a question: "city" of "cities"."""
     word = re.sub(r"['’]s?$", "", word.lower())
     forms = {base_words(word), *_PLURALS.get(word, ())}
     for ending, other in (("s", ""), ("es", ""), ("ies", "y"), ("ed", ""), ("d", ""), ("ing", ""),
@@ -112,12 +115,13 @@ def word_forms(word: str) -> frozenset[str]:
 def readings(
     ontology: Ontology, words: Sequence[str], operation: Operation, is_where: bool
 ) -> list[list[Term]]:
-    """Return the terms that a clause may be about, the likeliest first; equal ones together.
+    """Return the terms that a clause may name, the likeliest first; equally likely ones together.
 
     Args:
-        ontology: its terms.
-        words: of the clause.
-        operation: that is asked for: most are asked of events, others of properties first.
+        ontology: the ontology.
+        words: words of the clause.
+        operation: operation of the question; those in ``EVENTS_FIRST`` prefer classes of events,
+            the others properties.
         is_where: whether the clause asks for a place.
     """
     forms = [word_forms(word) for word in words]
@@ -150,7 +154,7 @@ def readings(
 
 
 def _deepest(ontology: Ontology, terms: set[Term]) -> list[Term]:
-    """Return terms without those above another one."""
+    """Return terms without those that are above another of them."""
 
     def is_above(one: Term, other: Term) -> bool:
         return other.iri != one.iri and ontology.is_a(other.iri, one.iri)
@@ -160,7 +164,7 @@ def _deepest(ontology: Ontology, terms: set[Term]) -> list[Term]:
 
 
 def _places(words: Sequence[str], forms: Sequence[frozenset[str]], first: int) -> tuple[int, ...]:
-    """Return the places of a label's words from a first one on; (): they are not there."""
+    """Return the indices of a label's words, given the first one's; (): some are missing."""
     places = [first]
     for word in words[1:]:
         start = places[-1] + 1
@@ -174,7 +178,7 @@ def _places(words: Sequence[str], forms: Sequence[frozenset[str]], first: int) -
 def _with_ending(
     label: Label, words: Sequence[str], places: tuple[int, ...]
 ) -> tuple[tuple[int, ...], bool]:
-    """Return the places with that of the label's preposition, and whether it lacks."""
+    """Return the indices with that of the label's preposition, and whether it is missing."""
     if not label.ending:
         return places, False
     start = places[-1] + 1
@@ -186,7 +190,7 @@ def _with_ending(
 
 
 def is_place(ontology: Ontology, iri: str) -> bool:
-    """Return whether the other end of a property is somewhere: a place or an organisation."""
+    """Return whether the values of a property are places or organisations."""
     kind = ontology.properties[iri].range or ""
     return any(ontology.is_a(kind, f"urn:turngraph:{one}") for one in ("Place", "Organization"))
 

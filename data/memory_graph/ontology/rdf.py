@@ -1,4 +1,4 @@
-"""SPARQL over a memory graph in a process with a time limit."""
+"""SPARQL queries over a memory graph, in a process with limits of time and memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MASKED = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*"""|' + r"'''(?:[^'\\]|\\.|'(?!''))*'''|"
     r'"(?:[^"\\\n]|\\.)*"|' + r"'(?:[^'\\\n]|\\.)*'|<[^<>\s\"{}|^`\\]*>|#[^\n]*|[?$]\w+|\w*:[\w.-]*"
 )
-"""Strings, IRIs, comments, variables and prefixed names: no keyword is in them."""
+"""Matches strings, IRIs, comments, variables and prefixed names, which contain no keywords."""
 _UPDATES = frozenset("INSERT DELETE LOAD CLEAR CREATE DROP COPY MOVE ADD WITH".split())
 _FROM = re.compile(r"\bFROM(?:\s+NAMED)?\s+(\S+)", re.IGNORECASE)
 _PREFIX = re.compile(r"\bPREFIX\s+(\w*):", re.IGNORECASE)
@@ -46,11 +46,11 @@ class Found:
     """Result of a query.
 
     Args:
-        columns: names of a SELECT's variables; () of another query.
-        rows: terms of a SELECT as SPARQL's JSON has them (type, value, datatype); None: unbound.
-        answer: of an ASK; None: another query.
-        triples: of a CONSTRUCT or DESCRIBE, as N-Triples.
-        revision: of the record that was asked.
+        columns: names of a SELECT's variables; () for other queries.
+        rows: terms of a SELECT in SPARQL's JSON format (type, value, datatype); None: unbound.
+        answer: answer of an ASK; None for other queries.
+        triples: triples of a CONSTRUCT or DESCRIBE, as N-Triples; "" for other queries.
+        revision: revision of the record.
     """
 
     columns: tuple[str, ...]
@@ -66,16 +66,18 @@ def moment_of(as_of: str | None) -> int:
 
 
 def check_query(query: str) -> None:
-    """Check that a query only reads, and reads nothing but this graph.
+    """Check that a query only reads, and only this graph.
 
     Raises:
-        UserError: it has UPDATE, SERVICE, FROM with the IRI of something else, or a prefix that
-            nothing declares; the message has line and column.
+        UserError: it has UPDATE, SERVICE, FROM with another graph's IRI, or an undeclared prefix;
+            the message has line and column.
     """
     plain = _MASKED.sub(lambda found: " " * len(found[0]), query)
     for word in re.finditer(r"[A-Za-z]+", plain):
         if word[0].upper() == "SERVICE":
-            raise UserError(f"{_place(query, word.start())}: SERVICE is refused: nothing leaves")
+            raise UserError(
+                f"{_place(query, word.start())}: SERVICE is refused: queries read this graph only"
+            )
     first = re.search(r"(?:\b(?:PREFIX|BASE)\b\s*)*([A-Za-z]+)", plain)
     if first and first[1].upper() in _UPDATES:
         raise UserError(f"{_place(query, first.start(1))}: UPDATE is refused: queries only read")
@@ -85,7 +87,7 @@ def check_query(query: str) -> None:
         if prefix and prefix[1] not in declared:
             known = ", ".join(PREFIXES)
             place = _place(query, token.start())
-            raise UserError(f"{place}: unknown prefix {prefix[0]} (known without a line: {known})")
+            raise UserError(f"{place}: unknown prefix {prefix[0]} (predeclared: {known})")
     for named in _FROM.finditer(query):
         if plain[named.start()].isspace():  # inside a string or a comment
             continue
@@ -108,22 +110,24 @@ def ask_sparql(
     seconds: float = LIMIT_SECONDS,
     memory: int = LIMIT_BYTES,
 ) -> Found:
-    """Ask a memory graph in another process, and end it when the time is over.
+    """Run a query over a memory graph in another process, within limits of time and memory.
 
-    The default graph has the triples that hold, the ontology, names, and what is said about facts;
-    ``GRAPH ?f`` reaches every fact, also those that no longer hold.
+
+    The default graph has the triples that hold, the ontology, names, and statements about facts;
+
+    ``GRAPH ?f`` reaches every fact, including those that no longer hold.
 
     Args:
-        path: of the memory graph.
+        path: path or URL of the memory graph.
         query: SELECT, ASK, CONSTRUCT or DESCRIBE, with the prefixes of ``PREFIXES``.
         as_of: ISO time at whose end the triples hold; None: now.
         ontology, alone: as in ``load_ontology``.
-        seconds: limit for the query; loading the graph is not counted.
-        memory: limit for the query in bytes, beside what the loaded graph takes.
+        seconds: time limit of the query, without the loading of the graph.
+        memory: memory limit of the query in bytes, without the loaded graph.
 
     Raises:
-        UserError: the query is refused, wrong (the message has line and column), too slow or too
-            large.
+        UserError: the query is not allowed, invalid (the message has line and column), too slow or
+            too large.
     """
     check_query(query)
     command = [sys.executable, "-m", "turngraph.data.memory_graph.ontology.query_process"]
@@ -173,7 +177,7 @@ def answer_request(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield ``{"ready": true}`` when the graph is loaded, then the reply to a request.
 
     Args:
-        asked: the arguments of ``ask_sparql`` but the limits.
+        asked: arguments of ``ask_sparql`` except ``seconds``.
     """
     lens_ontology = load_ontology(asked["ontology"], asked["alone"])
     with open_store(asked["path"], read_only=True) as store:

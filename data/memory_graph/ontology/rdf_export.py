@@ -1,4 +1,4 @@
-"""Exports of a memory graph: TriG of its facts with their sources, and SHACL of its ontology."""
+"""Exports a memory graph's facts with their sources as TriG, and its ontology as SHACL."""
 
 from __future__ import annotations
 
@@ -34,25 +34,26 @@ STATEMENT, MENTIONS, PROPERTIES = (
     NamedNode(TG + name) for name in ("statement", "mentions", "properties")
 )
 SUBJECT, OBJECT = NamedNode(RDF + "subject"), NamedNode(RDF + "object")
-"""Properties that exports have and the lens has not; times are in ISO form, as they were said."""
+"""Properties of exports that the lens does not have; times are in the record's ISO form."""
 _DATA = re.compile(rf"{TG}((?:f|o|e|ep)\d+)")
 _BASE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:[^\s<>\"{}|^`\\]*[/#:]")
 
 
 def export_trig(store: Store, ontology: Ontology, path: str | Path, base: str = TG) -> int:
-    """Write all facts as TriG, with episodes, texts and supersessions; return the quads' number.
+    """Write all facts as TriG, with episodes, texts and supersessions; return the number of quads.
 
-    The file is the user's copy, readable by its owner only: forgetting does not reach it.
+
+    The file is readable by its owner only. It is the user's copy: forgetting does not change it.
 
     Args:
         store: the record.
-        ontology: its terms.
-        path: of the file.
-        base: beginning of the IRIs of facts, objects, events and episodes; another one for each
-            memory keeps several apart.
+        ontology: the ontology.
+        path: path of the file.
+        base: beginning of the IRIs of facts, objects, events and episodes; a different one for each
+            memory keeps several memories apart.
 
     Raises:
-        UserError: the base is no IRI, or the file cannot be written.
+        UserError: the base is not an IRI, or the file cannot be written.
     """
     _, quads = exported(store, ontology, base)
     text = serialize(quads, format=RdfFormat.TRIG, prefixes=PREFIXES)
@@ -74,7 +75,7 @@ def exported(store: Store, ontology: Ontology, base: str = TG) -> tuple[int, lis
 
 
 def _rebased(quads: Iterable[Quad], base: str) -> Iterator[Quad]:
-    """Yield quads whose facts, objects, events and episodes begin with another IRI."""
+    """Yield quads with another beginning of the IRIs of facts, objects, events and episodes."""
 
     def moved(term: object) -> NamedNode | None:
         found = _DATA.fullmatch(term.value) if isinstance(term, NamedNode) else None
@@ -90,7 +91,7 @@ def _rebased(quads: Iterable[Quad], base: str) -> Iterator[Quad]:
 
 
 def _provenance(store: Store) -> Iterator[Quad]:
-    """Yield what an export says of facts and episodes beside the lens: words, spans and texts."""
+    """Yield the quads of an export that the lens does not have: words, spans and texts."""
     db = store.db
     names = (RELATION, FROM, TO, SUBJECT, OBJECT)
     sql = "SELECT id, relation, valid_from, valid_to, source, target FROM edges WHERE type = 0"
@@ -125,7 +126,7 @@ def _provenance(store: Store) -> Iterator[Quad]:
 
 
 def _theses(store: Store) -> Iterator[Quad]:
-    """Yield the sentences, when they hold, and the objects that they mention."""
+    """Yield the quads of theses: texts, validity, and mentioned objects."""
     sql = f"SELECT id, text, valid_from, valid_to, hypothesis FROM nodes WHERE type = {THESIS}"
     for node, *values, hypothesis in store.db.execute(sql):
         for name, value in zip((STATEMENT, FROM, TO), values, strict=True):

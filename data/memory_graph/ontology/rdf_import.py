@@ -1,4 +1,4 @@
-"""Import of RDF: TriG as ``memory export --trig`` writes it, and the triples of any Turtle."""
+"""Imports RDF: TriG files of ``memory export --trig``, and the triples of any Turtle file."""
 
 from __future__ import annotations
 
@@ -54,17 +54,18 @@ _FORMATS = {".trig": RdfFormat.TRIG, ".nq": RdfFormat.N_QUADS}
 def read_rdf(path: str | Path, ontology: Ontology, extractor: GivenExtractor) -> Iterator[Episode]:
     """Read the episodes of a file of RDF, for ``MemoryGraph.remember_many``.
 
-    Facts of an export keep their texts, spans, times, speakers, sources and supersessions; ids are
-    new. Other triples are an episode each, whose source is the file; their relation is the first
-    surface word of the property, else its name.
+    Facts of an export keep their texts, spans, times, speakers, sources and supersessions, and get
+    new ids. Each triple of another file becomes an episode, whose source is the file; its relation
+    is the first surface word of the property, else the property's local name.
 
     Args:
-        path: TriG (.trig), N-Quads (.nq) or Turtle.
-        ontology: its properties have the surface words.
-        extractor: holds the statements, and is the graph's.
+        path: path of a file of TriG (.trig), N-Quads (.nq) or Turtle.
+        ontology: ontology with the surface words of properties.
+        extractor: extractor of the graph, which gets the statements.
 
     Raises:
-        UserError: the file is wrong (names line and column), or two of its objects have one name.
+        UserError: the file is invalid (the message has line and column), or two of its objects
+            have the same name.
     """
     path = Path(path)
     source = read_turtle(path, _FORMATS.get(path.suffix.lower(), RdfFormat.TURTLE))
@@ -77,7 +78,7 @@ def read_rdf(path: str | Path, ontology: Ontology, extractor: GivenExtractor) ->
 
 @dataclass
 class _About:
-    """What a file says of each term: values by subject and property, in their order."""
+    """Statements of a file: values by subject and property, in order."""
 
     source: Source
     values: dict[str, dict[str, list[str]]] = field(default_factory=dict)
@@ -100,10 +101,10 @@ class _About:
         return next(iter(self.all(subject, term)), None)
 
     def needed(self, subject: str, term: NamedNode) -> str:
-        """Return the value of a property that has to be there."""
+        """Return the value of a required property."""
         found = self.one(subject, term)
         if found is None:
-            raise self.error(subject, f"no {term.value.rpartition(':')[2]}")
+            raise self.error(subject, f"{term.value.rpartition(':')[2]} is missing")
         return found
 
     def time(self, subject: str, term: NamedNode) -> str | None:
@@ -113,7 +114,7 @@ class _About:
             return None if found is None else parse_time(found)
         except UserError:
             name = term.value.rpartition(":")[2]
-            raise self.error(subject, f"{name} {found!r} is no time") from None
+            raise self.error(subject, f"{name} {found!r} is not a time") from None
 
     def error(self, subject: str, message: str) -> UserError:
         """Return an error that names file, line and column of a term."""
@@ -137,7 +138,7 @@ def _exported(about: _About, extractor: GivenExtractor) -> Iterator[Episode]:
             old[newer].append(fact)
         sayers = about.all(fact, DERIVED_FROM)
         if not sayers:
-            raise about.error(fact, "no episode says it")
+            raise about.error(fact, "no episode states it")
         for sayer in sayers:
             told[sayer].append(fact)
     theses: dict[str, list[str]] = defaultdict(list)
@@ -175,7 +176,7 @@ def _properties(about: _About, episode: str) -> dict[str, str]:
 
 
 def _check_names(about: _About, facts: Sequence[str]) -> None:
-    """Check that no two objects have one name, which an import would make one object."""
+    """Check that no two objects have the same name: an import would make them one object."""
     names: dict[str, str] = {}
     for fact in facts:
         for end in (SUBJECT, OBJECT):
@@ -184,11 +185,11 @@ def _check_names(about: _About, facts: Sequence[str]) -> None:
             if other != node:
                 both = f"{other.rpartition(':')[2]} and {node.rpartition(':')[2]}"
                 hint = "memory export --jsonl keeps them apart"
-                raise about.error(node, f"{both} are two objects of one name; {hint}")
+                raise about.error(node, f"{both} are two objects with one name; {hint}")
 
 
 def _number(iri: str) -> tuple[int, str]:
-    """Return a sort key: of IRIs that differ in their last number, the smaller one is shorter."""
+    """Return a sort key of an IRI that sorts IRIs by the number at their end."""
     return len(iri), iri
 
 
@@ -198,7 +199,7 @@ def _ends(about: _About, fact: str) -> tuple[str, str, str]:
 
 
 def _triplet(about: _About, fact: str, episode: str, old: Sequence[str]) -> Triplet:
-    """Return a fact as one of its episodes says it; a superseded one ends when its newer begins."""
+    """Return a fact as a statement of one of its episodes; the newer fact ends a superseded one."""
     is_superseded = bool(about.all(fact, SUPERSEDED_BY))
     return Triplet(
         *_ends(about, fact),
@@ -239,12 +240,12 @@ def _replaced(about: _About, old: Sequence[str]) -> tuple[Replaced, ...]:
 
 
 def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> Iterator[Episode]:
-    """Yield an episode for each triple that states something of two things, or a value."""
+    """Yield an episode for each triple about things; triples about the vocabulary are skipped."""
     name = about.source.path.name
     terms = {s for s, v in about.values.items() if any(map(_is_of_vocabulary, v.get(_TYPE, ())))}
     if terms and terms >= about.values.keys():
         raise UserError(
-            f"{about.source.path}: an ontology, which states nothing to remember; `ask --compute"
+            f"{about.source.path}: an ontology, which has no facts to remember; `ask --compute"
             " --ontology FILE` uses one"
         )
     for index, quad in enumerate(about.source.quads):
@@ -263,7 +264,7 @@ def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> It
 
 
 def _is_of_vocabulary(iri: str) -> bool:
-    """Return whether a type is that of an ontology's terms, not of things."""
+    """Return whether a type is a type of an ontology's terms, not of things."""
     return iri.startswith(_VOCABULARIES) and not iri.endswith(_OF_THINGS)
 
 

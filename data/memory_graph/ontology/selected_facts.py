@@ -1,4 +1,4 @@
-"""Selected facts of a plan: when each begins, which are in a time, and lengths of time."""
+"""Selected facts of a plan: their begins, tests of time windows, and lengths of time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turngraph.data.memory_graph.record.ended_parts import begin_of
 from turngraph.data.memory_graph.times import end, start
 
 Bounds = tuple[int, int]
-"""First and last second that a moment may be."""
+"""First and last possible second of a partial date."""
 _LEADING = re.compile(rf"(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) [a-z]\w*", re.IGNORECASE)
 _TIMES = re.compile(rf"(.*?) (once|twice|(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) times)")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,11 +29,11 @@ class Item:
     """Selected fact.
 
     Args:
-        fact: with its provenance.
-        name: its other end: the object, or the subject where the question asks for it.
-        amount: its number, if one is asked for and known.
-        unit: of the amount.
-        amount_fact: the fact that tells the amount, if it is another one.
+        fact: the fact, with its provenance.
+        name: name of its other end: the object, or the subject if the question asks for it.
+        amount: its amount, if the question asks for one and it is known.
+        unit: unit of the amount.
+        amount_fact: fact that states the amount, if it is another fact.
     """
 
     fact: Fact
@@ -44,12 +44,12 @@ class Item:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The fact, and the one that tells the amount."""
+        """The fact, and the fact that states the amount."""
         return (self.fact,) if self.amount_fact is None else (self.fact, self.amount_fact)
 
     @property
     def since(self) -> int | None:
-        """First second at which it may hold: an undated fact's is when it was said."""
+        """First second at which the fact may hold; for an undated fact, when it was first said."""
         said = [place.said for place in self.fact.provenance if place.said is not None]
         first = min(said, key=start, default=None)
         begin = begin_of(self.fact.valid_from, first, self.fact.valid_to)
@@ -57,7 +57,7 @@ class Item:
 
     @property
     def begin(self) -> Bounds | None:
-        """Bounds of its begin; None: unknown."""
+        """Bounds of the fact's begin; None: unknown."""
         return bounds_of(self.fact.valid_from)
 
 
@@ -70,7 +70,7 @@ def bounds_of(iso: str | None) -> Bounds | None:
 
 
 def holding(items: Sequence[Item], moment: int) -> list[Item]:
-    """Return the states that have begun and not ended at a moment."""
+    """Return the states that hold at a moment."""
     return [
         item for item in items
         if (item.since is None or item.since <= moment)
@@ -127,18 +127,18 @@ def joined_dates(items: Sequence[Item]) -> str:
 
 
 def some(items: Sequence[Item]) -> Sequence[Item]:
-    """Return items, of which there are some.
+    """Return the given items, if there are any.
 
     Raises:
-        NoPlan: there is none.
+        NoPlan: there are none.
     """
     if not items:
-        raise NoPlan("no fact tells of it at that time")
+        raise NoPlan("no fact matches at that time")
     return items
 
 
 def quantity(item: Item) -> int:
-    """Return how many a fact tells of: 3 of "three books", 2 of "London twice"."""
+    """Return the number of things of an item: 3 of "three books", 2 of "London twice"."""
     if found := _TIMES.fullmatch(item.name):
         return {"once": 1, "twice": 2}.get(found[2]) or _number(found[3])
     return leading(item.name)
@@ -158,7 +158,7 @@ def _number(text: str) -> int:
 
 
 def difference_words(first: Bounds, second: Bounds, unit: str | None) -> str:
-    """Return the whole units between two moments, the least and the most: "17 to 29 months"."""
+    """Return the least and the most whole units between two dates: "17 to 29 months"."""
     if unit is None:
         days = (second[1] - first[0]) // 86400
         unit = "day" if days < 61 else "month" if days < 5 * 365 else "year"

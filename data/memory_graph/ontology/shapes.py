@@ -1,4 +1,4 @@
-"""Shapes of an ontology: which facts break domain, range, count or pattern, and SHACL of them."""
+"""Shapes of an ontology (domain, range, count, pattern): facts that break them, and SHACL."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Violation:
     """Fact that breaks the shape of a property.
 
     Args:
-        key: of the fact.
+        key: key of the fact.
         subject: IRI of the subject of the triple.
         property: IRI of the property.
-        kind: what is broken: ``domain`` and ``range`` by a thing that has types and none that
-            fits, or a value of another datatype; ``count`` by a second value of a functional
-            property; ``pattern`` by a value that does not match.
+        kind: broken shape. ``domain``, ``range``: none of a thing's types fits, or a value has
+            another datatype; ``count``: a functional property has a second value; ``pattern``: a
+            value does not match.
     """
 
     key: int
@@ -41,7 +41,7 @@ class Violation:
 def shape_report(lens: Lens, moment: int) -> list[Violation]:
     """Return the violations among the facts that hold at a second, by fact key.
 
-    What is not known breaks nothing: a thing without a type is of any class.
+    A thing without a type counts as a member of every class.
     """
     held = [one for one in lens.facts.values() if one.holds(moment) and not one.hypothesis]
     types: dict[str, set[str]] = defaultdict(set)
@@ -100,13 +100,13 @@ def _may_be(ontology: Ontology, types: set[str] | None, wanted: str) -> bool:
 
 
 def datatypes(datatype: str) -> list[str]:
-    """Return the datatypes that fit one: of a date also those of partial dates."""
+    """Return the datatypes that are allowed for a datatype: for dates, also partial ones."""
     kind = datatype.removeprefix(XSD)
     return [XSD + one for one in sorted(_DATE_TYPES)] if kind in _DATE_TYPES else [datatype]
 
 
 def shacl(ontology: Ontology) -> str:
-    """Return the shapes as SHACL in Turtle, for the snapshot that ``memory export`` writes."""
+    """Return the shapes of an ontology as SHACL in Turtle, for the output of ``memory export``."""
     lines = [f"@prefix {prefix}: <{iri}> ." for prefix, iri in PREFIXES.items()]
     for iri, term in sorted(ontology.properties.items()):
         lines += _shapes(iri, term)
@@ -128,6 +128,6 @@ def _shapes(iri: str, term: Property) -> Iterator[str]:
         parts.append("sh:maxCount 1")
     if term.pattern is not None:
         parts.append(f"sh:pattern {Literal(term.pattern)}")
-    for part in parts:  # a shape each, so that a report tells which is broken
+    for part in parts:  # one shape each, so that a report names the broken one
         yield f"\n[] a sh:NodeShape ; sh:targetSubjectsOf {NamedNode(iri)} ;"
         yield f"  sh:property [ sh:path <{iri}> ; {part} ] ."

@@ -1,4 +1,4 @@
-"""Computed answers as evidence: one statement in front, then each fact that was counted."""
+"""Converts a computed answer to evidence: a statement of the answer, then the counted facts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MAX_NAMED = 5
 
 
 def statement(question: str, found: Computed) -> str:
-    """Return what was computed as one sentence: "Computed: Where do I live: Oslo (Oslo 2019-03)".
+    """Return a computed answer as one sentence: "Computed: Where do I live: Oslo (Oslo 2019-03)".
 
     Args:
-        question: that was asked.
-        found: its answer; the first of its facts are named, and how many there are.
+        question: the question.
+        found: the computed answer; at most ``MAX_NAMED`` of its facts are named.
     """
     named = [" ".join(filter(None, [one.name, one.fact.valid_from])) for one in found.items]
     shown = ", ".join(named[:MAX_NAMED])
@@ -26,9 +26,12 @@ def statement(question: str, found: Computed) -> str:
 
 
 def computed_evidence(question: str, found: Computed) -> list[Evidence]:
-    """Return the statement, whose entities are the answer's names and its facts'; then the facts.
+    """Return the statement of a computed answer and its facts, as evidence.
 
-    An answer that is no name, such as "4", is an entity of the statement too.
+
+    The entities of the statement are the names in the answer and those of its facts. An answer
+
+    that is no name, such as "4", is an entity, too.
     """
     facts = tuple({fact.key: fact for item in found.items for fact in item.facts}.values())
     passages = evidence_of(facts)

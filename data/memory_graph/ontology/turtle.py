@@ -1,4 +1,4 @@
-"""Reader of Turtle and TriG files, whose errors name file, line and column."""
+"""Reads Turtle and TriG files; errors name file, line and column."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Source:
     """File of RDF.
 
     Args:
-        path: of the file.
-        text: of the file.
-        quads: its statements.
+        path: path of the file.
+        text: text of the file.
+        quads: statements of the file.
     """
 
     path: Path
@@ -38,7 +38,7 @@ class Source:
     quads: Sequence[Quad]
 
     def place_of(self, iri: str) -> tuple[int, int] | None:
-        """Return line and column, from 1, of a term, first of all where a line begins with it."""
+        """Return line and column, from 1, of a term; a line that begins with it is preferred."""
         spelled = [f"<{iri}>"]
         for prefix, start in _PREFIX.findall(self.text):
             if iri.startswith(start):
@@ -62,8 +62,8 @@ def read_turtle(path: str | Path, format: RdfFormat = RdfFormat.TURTLE) -> Sourc
     """Read a file of Turtle or TriG.
 
     Raises:
-        UserError: the file cannot be read, is no Turtle, or has an impossible date; the message
-            names file, line and column.
+        UserError: the file cannot be read, is not of the format, or has an impossible date; the
+            message names file, line and column.
     """
     path = Path(path)
     try:
@@ -82,12 +82,12 @@ def read_turtle(path: str | Path, format: RdfFormat = RdfFormat.TURTLE) -> Sourc
         if isinstance(quad.object, Literal) and not possible_date(quad.object):
             line, column = source.place_of_text(quad.object.value) or (1, 1)
             kind = quad.object.datatype.value.removeprefix(_XSD)
-            raise UserError(f"{path}:{line}:{column}: {quad.object.value!r} is no {kind}")
+            raise UserError(f"{path}:{line}:{column}: {quad.object.value!r} is not a {kind}")
     return source
 
 
 def possible_date(literal: Literal) -> bool:
-    """Return whether a literal of a type of dates is one; other literals are not examined."""
+    """Return whether a literal of a date type is a valid date; True for other literals."""
     kind = literal.datatype.value.removeprefix(_XSD)
     value = _ZONE.sub("", literal.value)
     if kind in _PARTIAL:

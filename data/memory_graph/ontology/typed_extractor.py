@@ -1,4 +1,4 @@
-"""Extractor whose statements supersede by an ontology, and the relations that an LM may use."""
+"""Extractor whose statements also supersede facts by an ontology; relations for an LM."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from turngraph.data.memory_graph.ontology.ontology import Ontology, Property, ba
 
 
 class TypedExtractor:
-    """Extractor around another one, whose statements and names it returns.
+    """Wrapper of an extractor, which returns the inner extractor's statements and names.
 
-    A statement of a functional property also replaces what is known of the property's subject: who
-    moves to Bergen no longer lives in Oslo. A symmetric property ends on both sides.
+
+    A statement with a functional property also replaces facts with another value of the property:
+
+    a person who moves to Bergen no longer lives in Oslo. A symmetric property is replaced at both
+
+    ends.
 
     Args:
-        inner: extracts.
-        ontology: its terms.
+        inner: extractor of the statements.
+        ontology: the ontology.
     """
 
     def __init__(self, inner: Extractor, ontology: Ontology) -> None:
@@ -45,7 +49,7 @@ class TypedExtractor:
         ]
 
     def _superseded(self, update: Update) -> list[int]:
-        """Return the facts with another value of the functional property that a triplet states."""
+        """Return the keys of facts with another value of the functional property of a triplet."""
         new = update.new
         if not isinstance(new, Triplet) or new.hypothesis:
             return []
@@ -68,7 +72,7 @@ class TypedExtractor:
         return [fact.key for fact in known if fact.valid_to is None]
 
     def _functional(self, relation: str, value: str) -> Property | None:
-        """Return the functional property of a relation; None: none, or several."""
+        """Return the functional property of a relation; None: it has none, or several ones."""
         found = [self.ontology.properties[iri]
                  for iri in self.ontology.property_words.get(base_words(relation), ())]  # fmt: skip
         if len(found) > 1:
@@ -83,14 +87,17 @@ class TypedExtractor:
         return self.inner.entities(question)
 
     def cost(self) -> dict[str, float]:
-        """Return what the extractor inside has cost."""
+        """Return the costs of the inner extractor."""
         return self.inner.cost()
 
 
 def relations_of(ontology: Ontology) -> tuple[str, ...]:
-    """Return the relations that an LM may use: the first word of each property, verbs of events.
+    """Return the relations that an LM may use: the first word of each property, and verbs of
 
-    Verbs stand alone and before each preposition that names a role of the class.
+    events.
+
+
+    A verb is listed alone, and with each preposition that names a role of its class.
     """
     found: list[str] = [term.words[0] for term in ontology.properties.values() if term.words]
     for iri, kind in ontology.classes.items():
@@ -107,7 +114,7 @@ def relations_of(ontology: Ontology) -> tuple[str, ...]:
 
 
 def classes_of(ontology: Ontology) -> tuple[str, ...]:
-    """Return the words of classes that an LM may give objects: the first of each kind of thing."""
+    """Return the classes that an LM may give objects: the first word of each class of things."""
     things = (kind.words[0] for iri, kind in ontology.classes.items()
               if kind.words and ontology.object_role(iri) is None)  # fmt: skip
     return tuple(sorted(dict.fromkeys(things)))

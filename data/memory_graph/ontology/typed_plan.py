@@ -1,6 +1,7 @@
-"""Plans: an operation over selections of facts, and the SPARQL of a selection.
+"""Plans (an operation over selections of facts), and the SPARQL query of a selection.
 
-A plan holds terms of the ontology and ids of objects; no word of a question enters a query.
+
+A plan contains terms of the ontology and ids of objects; no word of a question enters a query.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Window = tuple[int | None, int | None]
 
 
 class NoPlan(UserError):
-    """Reason why a question has no plan; it holds no remembered text but names of objects."""
+    """A question has no plan or no computed answer; the message quotes only names of objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,12 @@ class Selection:
 
     Args:
         term: IRI of the property or the class.
-        is_event: whether it is a class.
-        subject: id of the object that has the property or acts in the event; None: any.
-        value: id of another object that takes part; None: any.
-        text: the words of the question that select.
-        measures: IRIs of the properties whose numbers are wanted; (): none are.
-        fills: whether the value is the object of the events and not another role of them.
+        is_event: whether the term is a class of events.
+        subject: id of the object that has the property or is the agent of the events; None: any.
+        value: id of another object in the facts; None: any.
+        text: words of the question that select the facts.
+        measures: IRIs of the properties whose numbers are wanted; (): none.
+        fills: whether ``value`` is the object of the events and not another role.
     """
 
     term: str
@@ -52,17 +53,17 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Operation and what it selects.
+    """Operation over selections of facts.
 
     Args:
-        operation: what is computed.
-        selections: one; two of before, after, difference; two or more of order.
-        window: time in which the facts are; None: any.
-        unit: wanted unit of a duration, or of the time of a rate; None: one that fits.
+        operation: operation to compute.
+        selections: one; for before, after and difference two, for order two or more.
+        window: time of the facts; None: any.
+        unit: wanted unit of a duration, or of the time of a rate; None: a fitting one.
         wants_date: whether the answer of first and latest is a date and not a name.
         wants_name: whether the answer of min and max is a name and not an amount.
-        distinct: whether values are counted and not events.
-        rank: place among the readings of a question; one of a lower rank counts if it is told.
+        distinct: whether distinct names are counted and not events.
+        rank: rank among the readings of a question; the lowest rank that selects facts is used.
     """
 
     operation: Operation
@@ -82,16 +83,21 @@ def sparql_of(
     base: str = TG,
     record: str | None = None,
 ) -> str:
-    """Return the query of a selection: ``?f`` the fact, ``?s`` its subject, ``?o`` the other end.
+    """Return the query of a selection: ``?f`` is the fact, ``?s`` its subject, ``?o`` its other
 
-    With measures also ``?n``, a number, and ``?a``, the fact that tells the number; both are
-    unbound where no fact tells one. Left out are facts that begin after a second, and facts that
-    another one corrects: one that supersedes them and begins when they do.
+    end.
+
+
+    With measures, ``?n`` is a number and ``?a`` the fact that states it; both are unbound if there
+
+    is none. The query leaves out hypotheses, facts that begin after ``moment``, and corrected
+
+    facts, which end when they begin.
 
     Args:
-        selection: of a plan.
-        ontology: its terms.
-        moment: seconds from 1970.
+        selection: selection of a plan.
+        ontology: the ontology.
+        moment: second, from 1970.
         base: beginning of the IRIs of objects.
         record: IRI of the graph with types and times; None: the default graph has them.
     """
@@ -134,7 +140,7 @@ def _inside(pattern: str, record: str | None) -> str:
 
 
 def _told(fact: str, moment: int, record: str | None) -> list[str]:
-    """Return the lines that leave out hypotheses, corrected facts and those of the future."""
+    """Return the query lines that leave out hypotheses, corrected facts and future facts."""
     begins, ends = f"{fact}begins", f"{fact}ends"
     return [
         f"  OPTIONAL {{ {_inside(f'{fact} tg:begins {begins}', record)} }}",

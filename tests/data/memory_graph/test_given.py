@@ -93,7 +93,10 @@ def test_a_grown_file_adds_only_new_lines(tmp_path: Path) -> None:
         ({"triplets": [PARIS | {"valid_from": "2020", "valid_to": "2019"}]}, "before valid_from"),
         ({"triplets": [PARIS | {"hypothesis": 1}]}, "triplets[0].hypothesis: must be true or"),
         ({"triplets": [PARIS | {"certain": 1}]}, "triplets[0].certain: unknown"),
-        ({"triplets": [PARIS | {"replaces": [{}]}]}, "triplets[0].replaces[0]: names no old fact"),
+        (
+            {"triplets": [PARIS | {"replaces": [{}]}]},
+            "triplets[0].replaces[0]: describes no old fact",
+        ),
         (
             {"triplets": [PARIS | {"replaces": [BERLIN], "hypothesis": True}]},
             "triplets[0].replaces: a hypothesis replaces nothing",
@@ -204,7 +207,7 @@ def test_from_python_an_extraction_is_held_for_its_episode() -> None:
     for episode in episodes:
         extractor.hold(episode, said)
     assert extractor.extract(episodes[1:2]) == [said]
-    with pytest.raises(ValueError, match="here:0: nothing was given"):  # it was skipped
+    with pytest.raises(ValueError, match="here:0: it has no given statements"):  # it was skipped
         extractor.extract(episodes[:1])
     assert extractor.extract(episodes[2:]) == [said]
     with pytest.raises(ValueError, match="needs an origin"):

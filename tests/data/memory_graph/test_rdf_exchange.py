@@ -116,7 +116,7 @@ def test_an_ontology_is_no_memory(tmp_path: Path) -> None:
         'my:Cat a owl:Class ; my:note "purrs" .\n'
     )
     db = str(tmp_path / "my.db")
-    with pytest.raises(UserError, match="an ontology, which states nothing to remember"):
+    with pytest.raises(UserError, match="an ontology, which has no facts to remember"):
         main(["import", "--db", db, "--rdf", str(ontology)])
     with ontology.open("a") as file:
         file.write('my:tom a owl:NamedIndividual, my:Cat ; my:likes "fish" .\n')
@@ -151,8 +151,8 @@ def test_any_turtle_is_a_text_a_triple(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('rdfs:label "Oslo"', 'rdfs:label "Bergen"', r"are two objects of one name"),
-        ('tg:from "2019-03"', 'tg:from "2019-33"', r"f\d+: from '2019-33' is no time"),
+        ('rdfs:label "Oslo"', 'rdfs:label "Bergen"', r"are two objects with one name"),
+        ('tg:from "2019-03"', 'tg:from "2019-33"', r"f\d+: from '2019-33' is not a time"),
         ("tg:text", "tg:texts", r"ep\d+: no text"),
         (" .", " ", "my.trig"),
     ],
