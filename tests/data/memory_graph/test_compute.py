@@ -371,7 +371,7 @@ def test_a_language_model_plans_what_the_rules_cannot(lens: Lens) -> None:
     [
         (ODD, Model("none", ("trip", "", "")), "the language model finds no plan"),
         (ODD, Model("count", ("trip", "Anna's", "")), "leaves out a name"),
-        (ODD, Model("before", ("trip", "Anna's", "Rome")), "has not the selections"),
+        (ODD, Model("before", ("trip", "Anna's", "Rome")), "wrong number of selections"),
         ("Tally up outings", Model("count", ("trip", "", "")), "selects by no name"),
         ("Tally up what Anna would like", Model("list", ("trip", "Anna", "")), "not computed"),
     ],

@@ -419,7 +419,7 @@ def test_the_budget_is_never_exceeded(concurrency: int, usage: bool) -> None:
     with chat_server(answer) as server:
         found = extractor(server, concurrency=concurrency, budget=budget)
         episodes = [Episode(f"Day {number}.") for number in range(1000)]
-        with pytest.raises(BudgetSpent, match=f"budget of {budget} tokens: .* is kept"):
+        with pytest.raises(BudgetSpent, match=f"budget of {budget} tokens: .* are kept"):
             found.extract(episodes)
         asked = len(server.requests)
         with pytest.raises(BudgetSpent):

@@ -174,7 +174,7 @@ def test_a_pattern_without_a_match_is_an_error_that_rolls_back_the_batch(
 ) -> None:
     bad = BERLIN | {"replaces": [PARIS, PARIS | {"object": "Oslo"}]}
     lines = [{"time": "2010", "triplets": [PARIS]}, {"time": "2015", "triplets": [BERLIN, bad]}]
-    message = r"given.jsonl, line 2, field triplets\[1\].replaces\[1\]: names no fact"
+    message = r"given.jsonl, line 2, field triplets\[1\].replaces\[1\]: describes no fact"
     lines[1]["triplets"] = [BERLIN | {"object": "Rome"}, bad]
     with pytest.raises(ValueError, match=message):
         remember(tmp_path, *lines)
@@ -183,7 +183,7 @@ def test_a_pattern_without_a_match_is_an_error_that_rolls_back_the_batch(
 
 def test_a_long_triplet_that_replaces_nothing_open_is_named_as_a_triplet(tmp_path: Path) -> None:
     long = PARIS | {"object": "Paris " * 8, "replaces": [{"text": "Anna lives in Rome."}]}
-    with pytest.raises(ValueError, match=r"line 1, field triplets\[0\].replaces\[0\]: names no"):
+    with pytest.raises(ValueError, match=r"line 1, field triplets\[0\].replaces\[0\]: describes"):
         remember(tmp_path, {"triplets": [long]})
 
 

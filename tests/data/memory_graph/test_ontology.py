@@ -101,12 +101,12 @@ def test_a_user_file_beside_life_and_instead_of_it(tmp_path: Path) -> None:
             'my:p a owl:ObjectProperty ; rdfs:domain tg:Person ;\n  skos:altLabel "works at" .',
             "my.ttl:7:1: <urn:my:p>: 'work at' means two properties of tg:Person: tg:employer",
         ),
-        ('my:a my:on "2023-02-30"^^xsd:date .', "my.ttl:7:13: '2023-02-30' is no date"),
-        ('my:a my:on "2023-13"^^xsd:gYearMonth .', "my.ttl:7:13: '2023-13' is no gYearMonth"),
+        ('my:a my:on "2023-02-30"^^xsd:date .', "my.ttl:7:13: '2023-02-30' is not a date"),
+        ('my:a my:on "2023-13"^^xsd:gYearMonth .', "my.ttl:7:13: '2023-13' is not a gYearMonth"),
         ("my:p a owl:ObjectProperty ; rdfs:range my:Nowhere .", "range <urn:my:Nowhere> is no"),
-        ("my:p a owl:ObjectProperty ; owl:inverseOf my:q .", "inverse <urn:my:q> is no property"),
-        ("my:C a owl:Class ; tg:objectRole my:q .", "objectRole <urn:my:q> is no property"),
-        ('my:p a owl:DatatypeProperty ; tg:pattern "(" .', "pattern is no regular expression"),
+        ("my:p a owl:ObjectProperty ; owl:inverseOf my:q .", "inverse <urn:my:q> is not a"),
+        ("my:C a owl:Class ; tg:objectRole my:q .", "objectRole <urn:my:q> is not a property"),
+        ('my:p a owl:DatatypeProperty ; tg:pattern "(" .', "pattern is not a regular expression"),
     ],
 )
 def test_what_is_wrong_is_named_with_line_and_column(

@@ -153,7 +153,7 @@ def test_any_turtle_is_a_text_a_triple(tmp_path: Path) -> None:
     [
         ('rdfs:label "Oslo"', 'rdfs:label "Bergen"', r"are two objects with one name"),
         ('tg:from "2019-03"', 'tg:from "2019-33"', r"f\d+: from '2019-33' is not a time"),
-        ("tg:text", "tg:texts", r"ep\d+: no text"),
+        ("tg:text", "tg:texts", r"ep\d+: text is missing"),
         (" .", " ", "my.trig"),
     ],
 )
@@ -275,7 +275,7 @@ def test_errors_of_a_server_hold_no_remembered_text(graph: MemoryGraph) -> None:
         with pytest.raises(ValueError, match=r"no reply within 0\.1 s$"):
             push(graph.store, load_ontology(), server.url, timeout=0.1)
         server.seconds, server.is_odd = 0.0, True
-        with pytest.raises(ValueError, match="the reply is no SPARQL result"):
+        with pytest.raises(ValueError, match="the reply is not a SPARQL result"):
             push(graph.store, load_ontology(), server.url)
     with pytest.raises(ValueError, match="no connection"):
         push(graph.store, load_ontology(), server.url)
