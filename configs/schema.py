@@ -15,7 +15,7 @@ from turngraph.configs.memory_schema import MemoryGraphConfig
 EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "column")
 """Edge types of the evidence graph; typed layers add one more type for self-loops."""
 PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
-"""Features of a passage from retrieval, input of ``answers: nodes``."""
+"""Features of a passage from retrieval, which the scorer reads."""
 
 MAX_LAYERS = 1000
 """Largest number of graph layers; a mistyped number would otherwise fill the memory."""

@@ -124,7 +124,9 @@ def load_examples(
     log_left_out(path, conversations, data.single_answers_only)
     total = plural(sum(bool(t.answers) for c in conversations for t in c.turns), "question")
     held = sum(bool(example.answer_sources) for example in examples)
-    logger.info("%s: %d of %s, E_t holds the answer of %d", path, len(examples), total, held)
+    logger.info(
+        "%s: %d of %s, the evidence holds the answers of %d", path, len(examples), total, held
+    )
     logger.info("%s: examples %s %s in %.1f s", path, how, file, time.monotonic() - began)
     return examples
 

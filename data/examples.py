@@ -122,8 +122,8 @@ class ExampleBuilder:
     Args:
         prompt: prompt assembly for the model's tokenizer.
         config: retrieval, memory and graph settings.
-        embed: the sentence encoder, for ``memory: rerank``, for retrievers other than BM25 and for
-            memory graphs.
+        embed: the sentence encoder, for ``memory: rerank``, for retrievers other than bm25 and
+            links, and for memory graphs.
         cut: edges to remove from every graph, or ``shuffle`` to rewire them, as a control.
         memory_graph: settings of the conversations' memory graphs; None: no memory graphs.
         mentions: whether to record which nodes mention which entity; needs question nodes.

@@ -63,7 +63,7 @@ def _parser() -> CommandParser:
                 "model); for evidence.retriever dense and rrf",
             )
         command.add_argument("--strict", action="store_true", help="stop at an unreadable document")
-        command.add_argument("--max_minutes", type=float, metavar="N", help="stop after N")
+        command.add_argument("--max_minutes", type=float, metavar="N", help="stop after N minutes")
         command.add_argument(
             "--ray",
             metavar="ADDRESS",

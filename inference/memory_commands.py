@@ -314,7 +314,7 @@ def _print_mentions(mentions: Sequence[Mention], wide: bool) -> None:
     """Print the episodes that may mention an entity in another spelling."""
     if not mentions:
         return
-    does = "forgets" if wide else "without --wide leaves"
+    does = "--wide also forgets" if wide else "only --wide would also forget"
     print(f"{does} {plural(len(mentions), 'episode')} with other spellings, or words like it:")
     rows = [(f"#{m.episode}", m.source, "; ".join(m.spans)) for m in mentions]
     print_rows(("episode", "source", "written"), rows)

@@ -134,21 +134,19 @@ class AskOptions:
         if sum((self.themes, self.compute, self.plan is not None)) > 1:
             raise UserError("--plan, --themes and --compute: give one of them")
         if self.over is not None and (self.themes or self.compute):
-            raise UserError("--over is not for --themes and --compute")
+            raise UserError("--over cannot be given with --themes or --compute")
         if self.plan is None and self.limits:
             raise UserError("--steps and --clues need --plan")
         if self.themes and (self.forbidden or walks):
-            raise UserError(
-                "--themes: walks no triplets, so --set, --mixture and --forbidden are not for it"
-            )
+            raise UserError("--themes walks no triplets: remove --set, --mixture and --forbidden")
         if self.over == "both" and (walks or self.forbidden or self.plan is not None):
-            raise UserError("--over both: not for --mixture, --set, --forbidden and --plan")
-        if self.over == "episodes" and self.mixture != MIXTURE:
-            raise UserError("--over episodes: ranks by ppr, so --mixture is not for it")
-        if self.mode == "episodes" and self.min_similarity:
             raise UserError(
-                "--over episodes: ranks by no cosine, so --min_similarity is not for it"
+                "--over both cannot be given with --mixture, --set, --forbidden or --plan"
             )
+        if self.over == "episodes" and self.mixture != MIXTURE:
+            raise UserError("--over episodes ranks by ppr: remove --mixture")
+        if self.mode == "episodes" and self.min_similarity:
+            raise UserError("--over episodes does not rank by cosines: remove --min_similarity")
         computing = self.compute_by, self.endpoint, self.base, self.ontology
         if not self.compute and (self.show_sparql or self.alone or any(computing)):
             raise UserError(

@@ -314,7 +314,7 @@ def _log_remarks(recollection: Recollection) -> None:
     if recollection.without_themes:
         logger.info("no themes: all facts are searched by similarity instead")
     elif recollection.by_similarity:
-        logger.info("the question names nothing known: facts by similarity alone")
+        logger.info("the question names no known object: facts by similarity alone")
 
 
 def theme_json(theme: RecalledTheme) -> Json:

@@ -93,7 +93,9 @@ def add_ontology(commands: Subparsers) -> None:
     added = inner.add_parser("check", help=help, description=help)
     added.add_argument("path", metavar="FILE.ttl")
     added.add_argument(
-        "--alone", action="store_true", help="instead of Turngraph's ontology, not beside it"
+        "--alone",
+        action="store_true",
+        help="use the file instead of Turngraph's ontology, not in addition",
     )
     added.set_defaults(run=check_ontology)
 
@@ -108,7 +110,9 @@ def add_sparql(
         time, number: types of the options, which check a time and a whole number.
     """
     added.add_argument("query", metavar="QUERY", help="SELECT, ASK, CONSTRUCT or DESCRIBE")
-    added.add_argument("--as_of", type=time, metavar="TIME", help="what held then; default: now")
+    added.add_argument(
+        "--as_of", type=time, metavar="TIME", help="time at which facts hold; default: now"
+    )
     added.add_argument("--seconds", type=number, default=30, help="limit for the query")
     add_endpoint(added)
     added.add_argument("--json", dest="as_json", action="store_true")
@@ -145,8 +149,8 @@ def pushed_graph(
 def add_import(added: argparse.ArgumentParser) -> None:
     """Add the options of ``import``."""
     files = added.add_mutually_exclusive_group(required=True)
-    files.add_argument("--input", dest="path", metavar="FILE.jsonl", help="of export --jsonl")
-    files.add_argument("--rdf", metavar="FILE", help="of export --trig, or any Turtle")
+    files.add_argument("--input", dest="path", metavar="FILE.jsonl", help="file of export --jsonl")
+    files.add_argument("--rdf", metavar="FILE", help="file of export --trig, or any Turtle")
     add_ontology_options(added)
 
 
@@ -166,9 +170,9 @@ def add_export(added: argparse.ArgumentParser, kinds: argparse._MutuallyExclusiv
 
 def add_push(added: argparse.ArgumentParser) -> None:
     """Add the options of ``push``."""
-    added.add_argument("--endpoint", required=True, metavar="URL", help="of SPARQL 1.1 queries")
+    added.add_argument("--endpoint", required=True, metavar="URL", help="URL of SPARQL 1.1 queries")
     added.add_argument(
-        "--update", metavar="URL", help="of updates; default: .../update for .../query"
+        "--update", metavar="URL", help="URL of updates; default: .../update for .../query"
     )
     added.add_argument("--base", metavar="IRI", help="beginning of IRIs of this memory")
     added.add_argument("--timeout", type=float, default=60.0, help="seconds of a request")
@@ -179,7 +183,9 @@ def add_ontology_options(added: argparse.ArgumentParser) -> None:
     """Add the options that choose the ontology of a command."""
     added.add_argument("--ontology", metavar="FILE.ttl", help="your classes and properties")
     added.add_argument(
-        "--alone", action="store_true", help="--ontology instead of Turngraph's, not beside it"
+        "--alone",
+        action="store_true",
+        help="use --ontology instead of Turngraph's, not in addition",
     )
 
 
@@ -230,7 +236,9 @@ def sparql(
         result = ask_sparql(db, query, as_of, ontology, alone, seconds)
     else:
         if as_of is not None or ontology is not None:
-            raise UserError("--as_of and --ontology are not for --endpoint: it has what was pushed")
+            raise UserError(
+                "--as_of and --ontology cannot be given with --endpoint, which has a pushed copy"
+            )
         from turngraph.data.memory_graph.record.open_store import open_store
 
         with open_store(db, read_only=True) as store:

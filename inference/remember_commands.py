@@ -58,7 +58,7 @@ def add_remember_options(added: CommandParser) -> None:
         help="rules (reads English, no model), lm (a local model), endpoint (a server), given "
         "(.jsonl with triplets), or spacy:PIPELINE, such as spacy:pl_core_news_sm",
     )
-    added.add_argument("--source", help="what the texts belong to; default: the file's name")
+    added.add_argument("--source", help="source of the texts; default: the file's name")
     added.add_argument("--time", type=spoken_time, help="time of the texts that have none")
     added.add_argument("--speaker", help="speaker of the texts that name none")
     added.add_argument("--batch", type=positive, help="episodes in a commit; 200, with models 8")

@@ -54,13 +54,13 @@ def add_options(parser: argparse.ArgumentParser, embedder: str, model: str) -> N
     parser.add_argument(
         "--questions",
         choices=("rules", "lm"),
-        help="who makes the utility questions; default: who made them before, at first the rules",
+        help="what makes the utility questions; default: the same as before, at first the rules",
     )
     parser.add_argument(
         "--summaries", choices=("lm",), help="have an LM summarise each theme's quotations, too"
     )
     parser.add_argument("--model", help=f"the LM (default {model})")
-    parser.add_argument("--device", default="cpu", help="of the LM")
+    parser.add_argument("--device", default="cpu", help="device of the LM")
     parser.add_argument(
         "--max_minutes", type=float, help="stop after so many minutes; the same command resumes"
     )

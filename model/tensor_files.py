@@ -37,8 +37,8 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor]) -> None:
     if names != expected.keys():
         other = sorted(names ^ expected.keys())
         raise UserError(
-            f"{path}: it has {len(names)} tensors and the model {len(expected)}; in only one of "
-            f"the two are {', '.join(map(repr, other[:3]))}"
+            f"{path}: it has {len(names)} tensors, and the model has {len(expected)}; only one of "
+            f"the two has {', '.join(map(repr, other[:3]))}"
         )
     for name, tensor in expected.items():
         shape, kind = tuple(tensor.shape), TYPES[tensor.dtype]

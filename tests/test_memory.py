@@ -327,7 +327,7 @@ def test_a_question_without_a_name_is_answered_by_similarity_and_says_so(
     with caplog.at_level(logging.INFO):
         asked = run(capsys, "ask", folder, question)
     assert lines(asked)[0][3] == answer
-    assert "names nothing known: facts by similarity alone" in caplog.text
+    assert "names no known object: facts by similarity alone" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO):
         assert "Ben sells maps" in run(capsys, "ask", folder, "What does Ben sell?")

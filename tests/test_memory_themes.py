@@ -130,8 +130,8 @@ def test_an_lm_that_made_the_questions_is_asked_again(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--mixture", "flat"), "--mixture and --forbidden are not for it"),
-        (("--forbidden", "E"), "--mixture and --forbidden are not for it"),
+        (("--mixture", "flat"), "remove --set, --mixture and --forbidden"),
+        (("--forbidden", "E"), "remove --set, --mixture and --forbidden"),
         (("--min_similarity", "2"), "min_similarity: 2.0 given"),
     ],
 )

@@ -209,7 +209,7 @@ def test_the_rate_warms_up_and_falls_to_nothing(caplog: pytest.LogCaptureFixture
     check_warmup(TrainingConfig(warmup_steps=4), 4)
     assert not caplog.messages
     check_warmup(TrainingConfig(warmup_steps=100), 52)
-    assert "training.warmup_steps: 100, and the run has 52 steps" in caplog.text
+    assert "training.warmup_steps: 100, but the run has 52 steps" in caplog.text
 
 
 @pytest.fixture(scope="module")

@@ -156,7 +156,9 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
             and ``layer: 0``).
     """
     if config.answers == "nodes" and not config.layer:
-        raise UserError("config field model.answers: 'nodes' given, --for_gpu is for LMs")
+        raise UserError(
+            "config field model.answers: 'nodes' given with model.layer 0, --for_gpu needs an LM"
+        )
     config = replace(config, compile=False)
     model = make_model(config, _shapes_of(config)).to("meta").train()
     layers: Any = model.causal_lm.config.get_text_config()

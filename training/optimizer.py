@@ -21,7 +21,7 @@ def check_warmup(settings: TrainingConfig, num_steps: int) -> None:
     """Warn if the warm-up is longer than the run, whose learning rates then never decay."""
     if settings.warmup_steps > num_steps:
         logger.warning(
-            "training.warmup_steps: %d, and the run has %s: the learning rates rise up to its end",
+            "training.warmup_steps: %d, but the run has %s: the learning rates never decay",
             settings.warmup_steps,
             plural(num_steps, "step"),
         )

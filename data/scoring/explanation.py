@@ -40,9 +40,9 @@ class ExplainedPassage:
     Args:
         id, source: as in the evidence pool.
         text: as the model read it.
-        score: BM25 score; for a passage from memory its cosine similarity if memory is reranked,
-            else its BM25 score at the turn that retrieved it; for one from the memory graph, the
-            graph's score.
+        score: the retriever's score; for a passage from memory its cosine similarity if memory is
+            reranked, else its score at the turn that retrieved it; for one from the memory graph,
+            the graph's score.
         from_turn: index of the turn that retrieved it.
         origin: ``new`` was retrieved for this turn's question; ``memory`` was retrieved at an
             earlier turn and brought back by the evidence memory; ``remembered`` comes from the

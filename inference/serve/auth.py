@@ -51,7 +51,7 @@ def readable(text: str) -> str:
         UserError: it has NUL or half a surrogate pair, which tokenizers and databases refuse.
     """
     if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        raise UserError("NUL and lone surrogates are no text")
+        raise UserError("NUL characters and lone surrogates are not allowed")
     return text
 
 

@@ -165,18 +165,18 @@ def test_the_command_lists_before_it_deletes(
     with pytest.raises(ValueError, match="nothing was forgotten"):
         main([*command, "--wide"])
     said = capsys.readouterr().out
-    assert "forgets 1 episode with other spellings" in said
+    assert "--wide also forgets 1 episode with other spellings" in said
     assert "a call\tzorglub" in said
     assert in_files(path, "Rome")
     main([*command, "--yes"])
     said = capsys.readouterr().out
-    assert "without --wide leaves 1 episode" in said
+    assert "only --wide would also forget 1 episode" in said
     assert "a call\tzorglub" in said
     assert "episodes\t1" in said
     assert in_files(path, "@zorglub")
     with pytest.raises(ValueError, match="no object is named 'Zorglub'"):
         main([*command, "--yes"])
-    assert "without --wide leaves 1 episode" in capsys.readouterr().out
+    assert "only --wide would also forget 1 episode" in capsys.readouterr().out
     main([*command, "--wide", "--yes"])  # no object has the name any more
     assert "episodes\t1" in capsys.readouterr().out
     assert not in_files(path, "zorglub")

@@ -261,7 +261,7 @@ def test_questions_are_answered_by_the_copy_if_it_has_the_newest_revision(
         for argv in ((*ask, *there, *at), (*sparql, *there, *at, rows)):
             with pytest.raises(ValueError, match=newer):
                 main(list(argv))
-    with pytest.raises(ValueError, match="are not for --endpoint"):
+    with pytest.raises(ValueError, match="cannot be given with --endpoint"):
         main([*sparql, "--endpoint", "http://localhost/query", "--as_of", "2020", rows])
     with pytest.raises(ValueError, match="--base needs --endpoint"):
         main([*sparql, *at, rows])
