@@ -104,7 +104,6 @@ _SPOKEN = _spoken()
 def cues(aspects: frozenset[str], owners: frozenset[str]) -> Callable[[str], bool]:
     """Return a test of whether a text may make a claim about some aspects of some owners.
 
-
     The test is a hundred times faster than reading a text. A text that fails the test makes no
 
     such claim; a text that passes must be read.
@@ -148,7 +147,6 @@ def _stem(word: str) -> str:
 def _cue_words(aspect: str) -> frozenset[str]:
     """Return words of which each text about an aspect contains at least one, in some form.
 
-
     The set is empty if there are no such words.
     """
     own = aspect.removeprefix("= ")
@@ -174,7 +172,6 @@ def _phrases(aspect: str) -> Iterator[str]:
 
 def _tells(word: str) -> bool:
     """Return whether a text about an aspect must contain a word of its name.
-
 
     The claim "Bob's job" may come from "his job", which does not contain "Bob's".
     """

@@ -1,10 +1,8 @@
 """Finds the old facts that a new statement replaces: those with another value of the same aspect.
 
-
 A fact is read as claims (owner, aspect, value). A person has one home, one employer, one spouse
 
-and
-one age; an aspect that may have several values at once replaces nothing.
+and one age; an aspect that may have several values at once replaces nothing.
 """
 
 from __future__ import annotations
@@ -89,11 +87,8 @@ class _Claim:
 def find_replaced(update: Update, sentence: Sequence[Triplet] | None = None) -> tuple[int, ...]:
     """Return the keys of the known facts that a new statement replaces.
 
-
     A fact is replaced only by a statement about the same aspect, a thesis only by a thesis that
-
     contradicts all its triplets. The known facts are not read if the new statement cannot replace
-
     any.
 
     Args:

@@ -63,7 +63,6 @@ class Budget:
     def reserve(self, most: Tokens) -> Iterator[Reservation]:
         """Context that reserves the largest possible usage of a request until its reply is read.
 
-
         It waits while other requests may still return reserved tokens.
 
         Args:
@@ -115,9 +114,7 @@ class Budget:
 def prompt_bound(body: bytes) -> int:
     """Return an upper bound of the tokens of a request's prompt and schema.
 
-
     No tokenizer makes more tokens than the text has bytes. Some tokenizers first convert the text
-
     to its compatibility form (NFKC), which can be longer.
     """
     characters = Counter(body.decode("utf-8", "replace"))

@@ -172,9 +172,7 @@ class ClauseReader:
 
     def _subject(self, join: str, words: Sequence[Token]) -> tuple[int, Sequence[Noun], bool]:
         """Return where the predicate begins, its subjects, and whether the words surely are a
-
         predicate.
-
 
         The subjects are [] if they are unclear.
         """

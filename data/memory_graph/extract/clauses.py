@@ -67,9 +67,7 @@ class Statement:
 def is_unaccounted(statement: Statement) -> bool:
     """Return whether the unread rest of a segment makes its statement unsure.
 
-
     A rest may limit a negation, contain the real verb, or continue a number ("140 by 70"). Only a
-
     phrase with a preposition, an adverb or a date may stay unread.
     """
     rest = statement.rest

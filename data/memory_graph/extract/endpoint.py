@@ -303,9 +303,7 @@ class ChatClient:
 def refusal(record: dict[str, Any]) -> str | None:
     """Return the message of a server's refusal; None if it has none.
 
-
     OpenAI's API has the message in ``error``, servers made with FastAPI in ``detail``: as a text,
-
     an object, or a list of objects, of which the first is used.
     """
     said = record.get("error", record.get("detail"))
@@ -318,7 +316,6 @@ def refusal(record: dict[str, Any]) -> str | None:
 
 def quotes(message: str, text: str, size: int) -> bool:
     """Return whether a message repeats at least ``size`` letters and digits of a text in sequence.
-
 
     Case and all other characters are ignored. Words of the prompt's instructions count, too.
     """

@@ -47,7 +47,6 @@ def post(
 ) -> Response:
     """Send a request and return the whole response.
 
-
     The library's timeouts apply to each read; a timer limits the whole reply.
 
     Args:

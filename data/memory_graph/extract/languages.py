@@ -1,13 +1,10 @@
 """Finds sentences that are surely not English, which the English rules must not read.
 
-
 In doubt a sentence counts as English, so that no English sentence is skipped. Only words in lower
-
 case decide, since names come from all languages. On short notes lingua takes a minute and 1.1 GB
 
-to start and
-calls "Björk performed in Reykjavík." Icelandic; py3langid takes 7 s and calls "Anna lives in
-Gdynia." Latin. simplemma's English dictionary takes a second and 15 MB.
+to start and calls "Björk performed in Reykjavík." Icelandic; py3langid takes 7 s and calls "Anna
+lives in Gdynia." Latin. simplemma's English dictionary takes a second and 15 MB.
 """
 
 from __future__ import annotations
@@ -74,9 +71,7 @@ _UNSURE = "unsure"
 def other_languages(sentences: Sequence[str]) -> list[str | None]:
     """Return for each sentence of a text the language that it surely has, or None for English.
 
-
     A sentence without a known word of any language counts as English if another sentence of the
-
     text is English.
     """
     found = [_language(sentence) for sentence in sentences]

@@ -108,7 +108,6 @@ def _expanded(token: Token, is_verb: bool) -> list[Token]:
 def without_opening(words: Sequence[Token]) -> tuple[list[Token], bool]:
     """Drop "Well," and "I think that"; return the rest, and whether the rest is only a thought.
 
-
     The rest is [] if it is denied: "I don't think that she lives in Rome".
     """
     start = 0

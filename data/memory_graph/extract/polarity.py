@@ -1,8 +1,6 @@
 """Finds the moods of a sentence's segments: asserted, only possible, or denied.
 
-
 A statement that is denied, asked or supposed is no fact. ``verbs`` reads a negation inside a
-
 predicate ("does not live"); this module finds the negations around it.
 """
 

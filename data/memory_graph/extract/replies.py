@@ -95,7 +95,6 @@ def replaced_schema(count: int) -> Schema:
 def misfit(value: Any, schema: Schema, where: str = "the reply") -> str | None:
     """Return how a value breaks a schema, without quoting the value; None: it fits.
 
-
     Maximum lengths are not checked.
 
     Args:
@@ -159,11 +158,8 @@ def one_line(text: str) -> str:
 class Reader:
     """Reader of the replies about one excerpt.
 
-
     A fact with a name that occurs only in the prompt's example is left out and counted in
-
     ``copied``. A name that the excerpt does not contain is kept, and an invalid date is read as no
-
     date; both are counted. (A triplet whose ends are too long becomes a thesis in ``clean.py``.)
 
     Args:
@@ -260,7 +256,6 @@ class Reader:
 
     def _span(self, statement: str, names: Sequence[str]) -> Span | None:
         """Return the span of a statement: its words, else the first sentence with all its names.
-
 
         A statement with a single name gets the whole excerpt instead of a sentence.
         """

@@ -1,8 +1,6 @@
 """Extractor without a model: every sentence becomes a thesis, and a plain sentence also triplets.
 
-
 PersonalAI (arXiv 2506.17001) asks a language model instead. The rules read English statements with
-
 one verb, and find names, dates and quotes in any script.
 """
 

@@ -175,7 +175,6 @@ def join_names(tokens: Sequence[Token], text: str, seen: Spellings) -> list[Toke
 def full_names(sentences: Iterable[Sequence[Token]], topic: str | None) -> dict[str, str]:
     """Map single words of people's names in a text to the full names.
 
-
     "Marta" is "Marta Kowalska" if the text has only one such full name and "Marta" is no place.
 
     Args:

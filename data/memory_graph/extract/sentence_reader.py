@@ -1,6 +1,5 @@
 """Reads a sentence's statements segment by segment, from left to right.
 
-
 A segment is a part of the sentence between marks and conjunctions.
 """
 

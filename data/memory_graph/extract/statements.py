@@ -1,10 +1,7 @@
 """Reads simple triplets from plain sentences: the copula, possession, and "X verb Y".
 
-
 A sentence is read from left to right in segments, the parts between marks and conjunctions. A
-
 segment has a subject, a predicate and complements, which may begin with a preposition. A segment
-
 that the rules cannot read gives no triplet; the thesis contains its text.
 """
 
@@ -224,9 +221,7 @@ def _ended(made: Triplet, predicate: Predicate) -> list[Triplet]:
 def _interval(statement: Statement) -> tuple[str | None, str | None]:
     """Return [from, to) of a segment's statement, from its dates.
 
-
     An event is a fact from its time on without end: who won in 2010 has won ever since. A state in
-
     the past held only at its time. An activity with an object ("ran the marathon") ends if the
 
     text states an end, and is an event otherwise.

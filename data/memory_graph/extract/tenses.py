@@ -25,7 +25,6 @@ _PRESENT = _COMING | frozenset(
 def tense_at(text: str, index: int) -> Tense:
     """Return the tense of the clause at an index of a sentence.
 
-
     For a clause without a verb, it is the tense of the sentence. A clause has no tense if its
 
     verbs differ in it or are in the present.

@@ -1,8 +1,6 @@
 """Computes sums, means and extremes of amounts, the most frequent thing, and rates of events.
 
-
 A fact with a partial date may lie outside the time of the question; an answer that depends on such
-
 facts is given as bounds.
 """
 
@@ -130,9 +128,7 @@ def most_often(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> A
 def rate(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
     """Return the number of events in a unit of time.
 
-
     The period is that of the question; without a begin, it starts with the first event. It ends on
-
     the day before ``moment``.
     """
     certain, possible = in_window(plan, selected[0])

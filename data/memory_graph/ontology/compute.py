@@ -1,8 +1,6 @@
 """Computes the answers of plans: SPARQL selects facts, and Python computes.
 
-
 A date such as "2020-04" may be any second of that month. An answer that depends on it is computed
-
 for the first and the last second; if the two differ, both are given ("17 to 29 months").
 """
 

@@ -1,16 +1,10 @@
 """The lens: the simple triplets of a record as typed RDF quads, derived in memory.
 
-
 Each fact is a named graph, ``tg:f<key>``. It contains a triple for each property that the fact's
-
 relation names, and the roles of the event that its verb names. The default graph contains the
-
 ontology, the types of events, names, and for each fact its begin, its end and the time at which it
-
 was said (seconds from 1970 in UTC), the episodes that state it, and the facts that supersede it.
-
 IRIs contain ids, no names. A relation that is not in the ontology becomes ``tg:related``, with its
-
 words.
 """
 
@@ -156,7 +150,6 @@ class Lens:
     def refresh(self) -> int:
         """Derive the facts that changed since the last call; after edits and forgetting, all facts.
 
-
         Returns the revision that the quads represent.
         """
         with self.store.reading() as revision:
@@ -238,9 +231,7 @@ class Lens:
     def _events(self, rows: Sequence[Row]) -> dict[int, _Part]:
         """Return the part of each fact in an event, by fact key.
 
-
         Facts with the same verb, subject and span are one event with several roles: "bought",
-
         "bought for" and "bought from". Several objects of the verb are several events.
         """
         groups: dict[tuple[object, ...], list[tuple[Row, str]]] = defaultdict(list)
@@ -325,7 +316,6 @@ class Lens:
 
 def read_literal(text: str, datatype: str) -> Literal | None:
     """Return a text as a literal of an XSD datatype; a partial date gets ``gYear`` or the like.
-
 
     None is returned if the text is no value of the datatype.
     """

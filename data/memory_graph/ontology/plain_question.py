@@ -1,8 +1,6 @@
 """Converts a question to a plain form: one word order, no politeness, absolute dates.
 
-
 "Could you tell me, in 2019, how often I'd been to Rome?" becomes "how often had I been to Rome in
-
 2019". Each step undoes one way of saying the same in other words; the rules of forms and terms
 
 read the plain form.
@@ -97,7 +95,6 @@ def plain_question(question: str, as_of: str | None = None, at_moment: bool = Fa
 
 def _topical(text: str) -> str:
     """Replace the pronoun of a question by the topic before it.
-
 
     "My trip to Rome, when was that?" becomes "when was my trip to Rome".
     """

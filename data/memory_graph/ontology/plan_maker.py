@@ -68,9 +68,7 @@ class PlanMaker:
     def selections(self, form: Form) -> Iterator[tuple[int, tuple[Selection, ...]]]:
         """Yield (rank, selections) of each reading of the clauses, the best first.
 
-
         A clause without a term takes the term of another clause; a clause without a subject takes
-
         the subject of the first.
 
         Raises:

@@ -1,8 +1,6 @@
 """Copies a memory graph to a SPARQL 1.1 server, by SPARQL UPDATE.
 
-
 The named graphs whose IRIs begin with the base are replaced; all other graphs stay. Graphs of
-
 forgotten facts are deleted, but the server may keep their bytes on its disk.
 """
 

@@ -53,7 +53,6 @@ def make_plans(
 def _as_stored(text: str, store: Store) -> str:
     """Return a question with capitalised plurals in lower case, and words with hyphens split.
 
-
     "Lamps: how many" begins with a capital, but the object is "lamp". A word that is the name of
 
     an object is not changed.

@@ -1,8 +1,6 @@
 """Rewrite rules for questions: politeness, contractions, periods and synonyms.
 
-
 Each row undoes one way of saying the same in other words. ``plain_question`` applies the rows in
-
 order.
 """
 

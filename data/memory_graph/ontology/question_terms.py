@@ -1,10 +1,7 @@
 """Finds the readings of a clause: terms of the ontology whose surface words it contains.
 
-
 The words of a label need not be adjacent ("was I at Acme" contains "be at"), and its last
-
 preposition may stand elsewhere ("at which company did I work"). If a clause has several readings,
-
 the first one is used that links every word and selects facts.
 """
 

@@ -112,9 +112,7 @@ def ask_sparql(
 ) -> Found:
     """Run a query over a memory graph in another process, within limits of time and memory.
 
-
     The default graph has the triples that hold, the ontology, names, and statements about facts;
-
     ``GRAPH ?f`` reaches every fact, including those that no longer hold.
 
     Args:

@@ -42,7 +42,6 @@ _BASE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:[^\s<>\"{}|^`\\]*[/#:]")
 def export_trig(store: Store, ontology: Ontology, path: str | Path, base: str = TG) -> int:
     """Write all facts as TriG, with episodes, texts and supersessions; return the number of quads.
 
-
     The file is readable by its owner only. It is the user's copy: forgetting does not change it.
 
     Args:

@@ -28,7 +28,6 @@ def statement(question: str, found: Computed) -> str:
 def computed_evidence(question: str, found: Computed) -> list[Evidence]:
     """Return the statement of a computed answer and its facts, as evidence.
 
-
     The entities of the statement are the names in the answer and those of its facts. An answer
 
     that is no name, such as "4", is an entity, too.

@@ -1,6 +1,5 @@
 """Plans (an operation over selections of facts), and the SPARQL query of a selection.
 
-
 A plan contains terms of the ontology and ids of objects; no word of a question enters a query.
 """
 
@@ -84,14 +83,10 @@ def sparql_of(
     record: str | None = None,
 ) -> str:
     """Return the query of a selection: ``?f`` is the fact, ``?s`` its subject, ``?o`` its other
-
     end.
 
-
     With measures, ``?n`` is a number and ``?a`` the fact that states it; both are unbound if there
-
     is none. The query leaves out hypotheses, facts that begin after ``moment``, and corrected
-
     facts, which end when they begin.
 
     Args:

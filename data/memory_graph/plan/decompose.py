@@ -161,9 +161,7 @@ def _says_something(tokens: Sequence[Token]) -> bool:
 def _innermost(words: Sequence[Token]) -> Phrase | None:
     """Return the shortest phrase that stands for something to find; of several, the last.
 
-
     If no such phrase contains a name, one with common nouns alone is returned: "the state whose
-
     sport is jousting".
     """
     anchors = [i for i, token in enumerate(words) if _is_anchor(token)]
@@ -291,7 +289,6 @@ def _clause_end(words: Sequence[Token], relative: int, index: int) -> int:
 
 def _noun_start(words: Sequence[Token], stop: int) -> int | None:
     """Return the start of the noun phrase, with its article, that ends before an index, or None.
-
 
     A noun phrase without an article must follow a preposition.
     """

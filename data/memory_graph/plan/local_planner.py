@@ -29,9 +29,7 @@ NUM_READ = 8
 class LocalPlanner(ModelPlanner):
     """Planner for a small local model, with at most ``MAX_CALLS`` calls for a question.
 
-
     The model makes the plan (one call), answers each step and revises the plan after it (two calls
-
     for each step). Rules find names and clue queries. A question is never split into
 
     sub-questions, and its answer is the answer of the last step that has one.

@@ -97,12 +97,9 @@ class ModelPlanner:
 
     def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
         """Return the clue queries of each step: one for each combination of objects that its names
-
         may mean.
 
-
         Combinations of the likeliest objects come first. If the objects have other names in the
-
         memory graph than in the step, the model rewords the query.
         """
         texts = [(step, rank) for step in steps for rank in range(len(step.texts))]
@@ -155,7 +152,6 @@ class ModelPlanner:
     def closest(self, found: Sequence[Found]) -> list[Fact]:
         """Return the closest facts of clue queries, without repeated statements.
 
-
         Episodes are returned only if there are no other facts.
         """
         facts = [fact for each in found for fact in each.facts]
@@ -183,7 +179,6 @@ class ModelPlanner:
 
     def revise(self, progress: Sequence[Progress]) -> list[Revision]:
         """Return whether the finished steps suffice and, if not, the steps that remain.
-
 
         If no step has an answer, they do not suffice, and the model is not asked about it.
         """

@@ -19,9 +19,7 @@ MAX_REPLIES = 10_000
 class ReplyCache:
     """In-memory cache of complete, valid replies; any deletion from the memory graph clears it.
 
-
     A reply depends on its prompt alone, so it stays valid when new episodes are remembered. But a
-
     reply may repeat remembered texts, so no reply may outlive a text that was forgotten. Nothing
 
     is written to disk.
@@ -106,7 +104,6 @@ class ModelReplies:
 
     def __call__(self, prompts: Sequence[Prompt]) -> list[Any]:
         """Return the values of the replies to prompts, in order; all prompts are sent together.
-
 
         Equal prompts are sent once, and prompts with a cached reply not at all.
 

@@ -1,12 +1,8 @@
 """Settings of planned asking, the protocol of planners, and the data between their stages.
 
-
 After PersonalAI 2.0 (arXiv 2605.13481): a question is split into sub-questions, each of which gets
-
 a plan of search steps. A step asks the memory graph several clue queries; their facts answer the
-
 step and may change the rest of the plan. ``run_plan.py`` runs the stages; a ``Planner`` decides
-
 them.
 
 A step's text may refer to the answers of earlier steps by number: "who leads [1]". Such a reference

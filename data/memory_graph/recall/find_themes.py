@@ -131,7 +131,6 @@ def _closest(
 ) -> list[tuple[int, Fact]]:
     """Return the theses closest to the question, each with the index of its chunk.
 
-
     A chunk without theses, such as one in a language that is not extracted, gives its whole text.
     """
     ids = json.dumps(index.chunks[chunks].tolist())

@@ -159,9 +159,7 @@ class QuestionView:
     def outdated(self, keys: np.ndarray, is_now: bool) -> set[int]:
         """Return the keys of episodes that state facts of which none holds at the moment.
 
-
         If the moment is now, a sentence of which all parts have ended still counts as holding,
-
         since people ask about the past, too.
         """
         episodes = [key // 2 for key in keys.tolist() if self.is_episode(key)]

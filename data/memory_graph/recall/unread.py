@@ -19,7 +19,6 @@ NUM_UNREAD = 15
 class UnreadEpisodes:
     """Episodes without extracted facts (in another language, say), which no traversal reaches.
 
-
     The record is read incrementally: each episode once.
 
     Args:

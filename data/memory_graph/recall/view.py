@@ -61,9 +61,7 @@ class View(Protocol):
     def around_all(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return ``around`` of many nodes: triplets, their ends in ``nodes``, their other ends.
 
-
         The rows are in the order of ``nodes``, then of triplet ids. A triplet between two of the
-
         nodes appears once for each. This is much faster than one call per node.
         """
 
@@ -73,9 +71,7 @@ class View(Protocol):
     def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return ``fact_keys`` and ``rounded(similarity)`` of triplets from ``around_all``.
 
-
         For a hub, this is much faster than both calls, and all but the closest cosines are
-
         approximate, with an error below 0.005.
 
         Args:
@@ -141,11 +137,8 @@ class View(Protocol):
     def by_themes(self, settings: Eigen) -> np.ndarray:
         """Return the keys of the facts from a best-first search over the themes, best first, int64.
 
-
         The search visits chunks and themes; a chunk gives the facts that it states, a theme those
-
         that it quotes. The facts hold, are not forbidden, and are returned once each. In a graph
-
         without themes the closest facts are returned.
         """
 

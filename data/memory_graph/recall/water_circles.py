@@ -185,11 +185,8 @@ def _may_be_chosen(
 ) -> np.ndarray:
     """Return the indices of those rows of a hub that may enter a list.
 
-
     Rows differ only in closeness if every water reached their other ends in the same circle and
-
     continued from none of them, and if they mention no entity. Of each kind of such rows only the
-
     closest can enter a list.
 
     Args:

@@ -72,9 +72,7 @@ def with_end(fact: Fact, part: EndedPart | None) -> Fact:
 def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> str | None:
     """Return when a fact begins: at its own time, else when it was said.
 
-
     None is returned if the begin is unknown, as for "lived in Cork until 2010": the fact had ended
-
     before it was said.
     """
     if valid_from is not None or said is None:
@@ -85,9 +83,7 @@ def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> 
 def not_begun(db: Database, keys: Iterable[int], second: int) -> set[int]:
     """Return the keys of undated facts that were said only after a second.
 
-
     A fact that had ended when it was said ("lived in Cork until 2010") is left out: it began at an
-
     unknown time before.
     """
     rows = db.execute(_UNDATED, (json.dumps(list(keys)),)).fetchall()

@@ -91,9 +91,7 @@ def around_triplet(
 ) -> Iterator[int]:
     """Yield keys of the simple triplets at both ends of a new triplet that hold at a moment.
 
-
     The triplets with its subject and relation come first, then the newest at either end, then one
-
     for each other relation of its subject, so that old facts of a hub are not missed.
 
     Args:
@@ -120,9 +118,7 @@ def around_thesis(
 ) -> Iterator[int]:
     """Yield keys of the theses that mention a new thesis's entities and hold at a moment.
 
-
     First come theses whose sentence states a triplet that the new sentence replaces, then the
-
     theses that share most entities with the new thesis, the newest first.
 
     Args:

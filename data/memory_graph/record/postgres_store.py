@@ -187,7 +187,6 @@ def require_version(db: Connection, name: str) -> None:
 def _reason(error: psycopg.Error) -> str | None:
     """Return an error's meaning for the user; None: it is a mistake of this program.
 
-
     The server's own message is shown only if it cannot contain a remembered value.
     """
     state = error.sqlstate or ""

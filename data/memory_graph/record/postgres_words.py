@@ -1,8 +1,6 @@
 """Word indexes of a record in PostgreSQL: tables of words, ranked by BM25 as in SQLite's FTS5.
 
-
 The server's full-text search is not used: its ranking differs from SQLite's, and under row-level
-
 security PostgreSQL uses no index for it, since its operators are not ``LEAKPROOF``.
 """
 

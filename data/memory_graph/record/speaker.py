@@ -24,7 +24,6 @@ def of_oneself(text: str) -> bool:
 def speaker_of(db: Database) -> str | None:
     """Return the name for "I" in a question: a chat's user, else the only speaker of all episodes.
 
-
     None is returned if no episode has a speaker, or if there are several speakers.
     """
     if db.execute(_USER, (USER,)).fetchone():

@@ -158,9 +158,7 @@ class Store:
     def _refuse_replaced(self) -> None:
         """Raise an error if the file was replaced: SQLite would read the new file's -wal.
 
-
         An idle reader of a graph that is not in WAL mode, as after a restoration, holds no lock
-
         that would prevent the replacement.
         """
         if self._is_replaced():

@@ -302,9 +302,7 @@ def theme_ids(db: Database, level: int) -> list[int]:
 def changed_questions(db: Database, since: int) -> Iterator[tuple[int, str]]:
     """Yield key and text of questions and of parts of episodes that were written after a revision.
 
-
     The key of a question is 2 * its id; the key of a chunk that is a part of an episode is 2 * its
-
     id + 1.
     """
     sql = "SELECT 2 * id, text FROM questions WHERE revision > ? AND text != ''"

@@ -161,14 +161,11 @@ def make_anew(db: Database, probe: str) -> None:
 
 def erase_themes(db: Database, episodes: Sequence[int], revision: int) -> tuple[int, int]:
     """Delete chunks and questions of episodes that are about to be deleted, and the themes with
-
     them.
-
 
     A theme is deleted with any of its members or quotations, and a theme of level 2 with any
 
     member theme. The sources of the episodes count as changed. Call this before the episodes are
-
     deleted.
 
     Returns:

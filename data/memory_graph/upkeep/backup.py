@@ -141,9 +141,7 @@ def _refuse(source: Path, path: Path) -> None:
 def _replace(path: Path, partial: Path) -> None:
     """Replace a graph that no other process has open.
 
-
     The files that SQLite keeps beside the old graph are deleted: they would be read as the new
-
     graph's.
     """
     with _alone(path):

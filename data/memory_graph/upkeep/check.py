@@ -41,11 +41,8 @@ KEPT = (LOCK, purge.LOCK)
 def check(store: Store) -> list[Problem]:
     """Return every problem of a memory graph; change nothing.
 
-
     SQLite checks the file. ``integrity.py`` checks references, provenance and edges. Texts and
-
     names are compared with their hashes and normal forms, times are parsed, and word indexes and
-
     derived arrays are compared with the record.
     """
     try:

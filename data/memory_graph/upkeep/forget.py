@@ -1,8 +1,6 @@
 """Deletion of episodes without a trace in any file.
 
-
 One transaction deletes the episodes from the record (erase.py). Then all files are purged of their
-
 texts (purge.py).
 """
 
@@ -83,22 +81,15 @@ def forget(
 ) -> Forgotten:
     """Delete episodes, an entity or a source, and everything that only the deleted episodes state.
 
-
     An entity is deleted with every whole episode that mentions it: an episode with an edge to the
-
     entity, an episode whose text contains one of its names as words (unless another object has the
-
     name, too), or an episode whose speaker it is. With ``wide``, the episodes that
-
     ``other_mentions`` lists are deleted as well; if no object has the name, only these. A
 
     statement that a remaining episode makes, too, stays. A fact that only deleted facts superseded
-
     is open again. The journal is emptied, so no earlier edit can be undone.
 
-
     The whole database is rewritten, so deleting one episode takes as long as deleting many: delete
-
     episodes together.
 
     Args:
@@ -170,13 +161,9 @@ def to_forget(
 def other_mentions(store: Store, entity: str | int) -> list[Mention]:
     """Return the episodes that ``forget`` leaves without ``wide`` but that may mention an entity.
 
-
     The search finds an entity's names in other cases, forms and Unicode spellings, as handles, in
-
     addresses, or in parts; it also finds words that only look like a name. Names that another
-
     object has are not searched for. If no object has the name, as after it was forgotten, the name
-
     itself is searched for.
 
     Args:

@@ -100,16 +100,11 @@ def page_data(
 ) -> Json:
     """Return the data of a page: nodes, edges, and the episodes that state facts.
 
-
     Call it in a read transaction.
 
-
     A fact has ``from`` and ``to`` as ISO times, ``holds`` in seconds since 1970, and ``seen``: the
-
     indices of the episodes that state it, each with the quoted span if it differs from the fact's
-
     text. For ``holds``, an undated fact begins when it was said, and an episode holds while any of
-
     its facts holds.
     """
     total = db.execute("SELECT count(*) FROM nodes").fetchone()[0]

@@ -1,8 +1,6 @@
 """Journal of edits, which stores the rows that an edit changed, and undo.
 
-
 The database records every changed row. This module updates the data that depend on the rows (word
-
 indexes, revisions, the list of removed ids) after an edit and after an undo.
 """
 

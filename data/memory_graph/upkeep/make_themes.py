@@ -1,8 +1,6 @@
 """Makes the themes of changed sources, then the themes of themes.
 
-
 Each source is committed by itself, so the next run continues a run that was stopped or killed. The
-
 themes of a source are written only if the source has not changed during the computation.
 """
 

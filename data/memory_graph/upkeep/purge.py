@@ -136,7 +136,6 @@ def _vacuum(store: Store) -> None:
 def _empty_wal(store: Store) -> None:
     """Truncate the -wal when no process reads an older state.
 
-
     SQLite itself waits for readers, but not for another process's checkpoint.
     """
     patience = Patience(store.wait, f"{store}: another process reads an older state")

@@ -45,9 +45,7 @@ def theme_quotes(
 ) -> tuple[QuoteRow, ...]:
     """Return the quotations of a theme of level 1, best first, including ended ones.
 
-
     If most of its heaviest chunks have no theses, as in a language that the rules do not read, the
-
     sentences of these chunks are quoted, too.
 
     Args:

@@ -68,9 +68,7 @@ def export_themes_html(
 def themes_data(store: Store, max_nodes: int = MAX_NODES) -> Json:
     """Return the data of the page, in a read transaction; the format is that of ``page_data``.
 
-
     Passages are ``quiet``: they are labelled only beside a chosen node. ``members`` is the number
-
     of passages, which sets the size of a node. A theme's ``quotes`` have ``text``, ``from`` and
     ``to`` as ISO times, ``holds`` in seconds since 1970, ``episode`` as an index, and the index of
     the passage as ``node`` if it is shown.
