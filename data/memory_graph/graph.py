@@ -83,7 +83,7 @@ class MemoryGraph:
 
         Raises:
             UserError: the file is missing (``read_only``), is not a memory graph, is damaged, or
-                has a newer version; or the server does not answer or refuses.
+                has another schema version; or the server does not answer or refuses.
         """
         if extractor is None:
             from turngraph.data.memory_graph.extract.english_rules import EnglishRules

@@ -18,7 +18,7 @@ def alias(spelling: str) -> str:
 
 
 def _alias(spelling: str) -> str:
-    # the form in the files up to schema 3, which ignores signs of values: C# equals C++ there
+    # databases store this form: "–5" (with a dash) is no number in it, and C# equals C++
     number = None if "–" in fold(spelling) else parse_number(spelling)
     return parse_date(spelling) or number or normalise_text(spelling)
 

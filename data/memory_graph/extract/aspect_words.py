@@ -104,9 +104,8 @@ _SPOKEN = _spoken()
 def cues(aspects: frozenset[str], owners: frozenset[str]) -> Callable[[str], bool]:
     """Return a test of whether a text may make a claim about some aspects of some owners.
 
-    The test is a hundred times faster than reading a text. A text that fails the test makes no
-
-    such claim; a text that passes must be read.
+    The test is a hundred times faster than reading a text. A text that fails the test makes no such
+    claim; a text that passes must be read.
 
     Args:
         aspects, owners: aspects and owners of claims (``aspects.claims``).

@@ -1,8 +1,7 @@
 """Finds the old facts that a new statement replaces: those with another value of the same aspect.
 
-A fact is read as claims (owner, aspect, value). A person has one home, one employer, one spouse
-
-and one age; an aspect that may have several values at once replaces nothing.
+A fact is read as claims (owner, aspect, value). A person has one home, one employer, one spouse and
+one age; an aspect that may have several values at once replaces nothing.
 """
 
 from __future__ import annotations
@@ -274,7 +273,7 @@ def _claims(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
 
 
 def _may_be_name(aspect: str, object_: str) -> bool:
-    """Return whether an object may be an aspect's value: "Rome" of home, "a small house" not."""
+    """Return whether an object may be an aspect's value: "Rome" may be a home, "a house" not."""
     if aspect == "employer" and not _NO_EMPLOYERS.isdisjoint(object_.lower().split()):
         return False
     return not object_[:1].islower()

@@ -171,8 +171,7 @@ class ClauseReader:
         return replace(who, many=True) if is_many else who
 
     def _subject(self, join: str, words: Sequence[Token]) -> tuple[int, Sequence[Noun], bool]:
-        """Return where the predicate begins, its subjects, and whether the words surely are a
-        predicate.
+        """Return the index of the predicate, its subjects, and whether it surely is a predicate.
 
         The subjects are [] if they are unclear.
         """

@@ -1,10 +1,9 @@
 """Finds sentences that are surely not English, which the English rules must not read.
 
 In doubt a sentence counts as English, so that no English sentence is skipped. Only words in lower
-case decide, since names come from all languages. On short notes lingua takes a minute and 1.1 GB
-
-to start and calls "Björk performed in Reykjavík." Icelandic; py3langid takes 7 s and calls "Anna
-lives in Gdynia." Latin. simplemma's English dictionary takes a second and 15 MB.
+case decide, since names come from all languages. On short notes lingua takes a minute and 1.1 GB to
+start and calls "Björk performed in Reykjavík." Icelandic; py3langid takes 7 s and calls "Anna lives
+in Gdynia." Latin. simplemma's English dictionary takes a second and 15 MB.
 """
 
 from __future__ import annotations

@@ -222,9 +222,8 @@ def _interval(statement: Statement) -> tuple[str | None, str | None]:
     """Return [from, to) of a segment's statement, from its dates.
 
     An event is a fact from its time on without end: who won in 2010 has won ever since. A state in
-    the past held only at its time. An activity with an object ("ran the marathon") ends if the
-
-    text states an end, and is an event otherwise.
+    the past held only at its time. An activity with an object ("ran the marathon") ends if the text
+    states an end, and is an event otherwise.
     """
     predicate, dates = statement.predicate, statement.dates
     since = next((date.first for date in dates if date.word == "since"), None)

@@ -25,9 +25,8 @@ _PRESENT = _COMING | frozenset(
 def tense_at(text: str, index: int) -> Tense:
     """Return the tense of the clause at an index of a sentence.
 
-    For a clause without a verb, it is the tense of the sentence. A clause has no tense if its
-
-    verbs differ in it or are in the present.
+    For a clause without a verb, it is the tense of the sentence. A clause has no tense if its verbs
+    differ in it or are in the present.
     """
     ends = [match.start() for match in _ENDS.finditer(text)]
     start = max((end for end in ends if end <= index), default=0)

@@ -1,9 +1,8 @@
 """Plans that a language model writes, constrained to the ontology's terms and to linked names.
 
 The model chooses an operation and, for each selection, a term, a subject and another end. The
-schema allows only terms of the ontology and names of the question that are linked to objects;
-
-rules read the dates.
+schema allows only terms of the ontology and names of the question that are linked to objects; rules
+read the dates.
 """
 
 from __future__ import annotations

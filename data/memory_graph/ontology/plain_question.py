@@ -1,9 +1,8 @@
 """Converts a question to a plain form: one word order, no politeness, absolute dates.
 
 "Could you tell me, in 2019, how often I'd been to Rome?" becomes "how often had I been to Rome in
-2019". Each step undoes one way of saying the same in other words; the rules of forms and terms
-
-read the plain form.
+2019". Each step undoes one way of saying the same in other words; the rules of forms and terms read
+the plain form.
 """
 
 from __future__ import annotations

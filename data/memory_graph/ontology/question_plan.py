@@ -53,9 +53,8 @@ def make_plans(
 def _as_stored(text: str, store: Store) -> str:
     """Return a question with capitalised plurals in lower case, and words with hyphens split.
 
-    "Lamps: how many" begins with a capital, but the object is "lamp". A word that is the name of
-
-    an object is not changed.
+    "Lamps: how many" begins with a capital, but the object is "lamp". A word that is the name of an
+    object is not changed.
     """
 
     def lowered(found: re.Match[str]) -> str:

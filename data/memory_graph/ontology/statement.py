@@ -28,9 +28,8 @@ def statement(question: str, found: Computed) -> str:
 def computed_evidence(question: str, found: Computed) -> list[Evidence]:
     """Return the statement of a computed answer and its facts, as evidence.
 
-    The entities of the statement are the names in the answer and those of its facts. An answer
-
-    that is no name, such as "4", is an entity, too.
+    The entities of the statement are the names in the answer and those of its facts. An answer that
+    is no name, such as "4", is itself an entity.
     """
     facts = tuple({fact.key: fact for item in found.items for fact in item.facts}.values())
     passages = evidence_of(facts)

@@ -21,7 +21,6 @@ class TypedExtractor:
     """Wrapper of an extractor, which returns the inner extractor's statements and names.
 
     A statement with a functional property also replaces facts with another value of the property:
-
     a person who moves to Bergen no longer lives in Oslo. A symmetric property is replaced at both
     ends.
 
@@ -90,8 +89,7 @@ class TypedExtractor:
 
 
 def relations_of(ontology: Ontology) -> tuple[str, ...]:
-    """Return the relations that an LM may use: the first word of each property, and verbs of
-    events.
+    """Return the relations that an LM may use: the first word of each property, verbs of events.
 
     A verb is listed alone, and with each preposition that names a role of its class.
     """

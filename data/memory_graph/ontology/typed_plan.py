@@ -82,8 +82,7 @@ def sparql_of(
     base: str = TG,
     record: str | None = None,
 ) -> str:
-    """Return the query of a selection: ``?f`` is the fact, ``?s`` its subject, ``?o`` its other
-    end.
+    """Return the query of a selection: fact ``?f``, its subject ``?s`` and other end ``?o``.
 
     With measures, ``?n`` is a number and ``?a`` the fact that states it; both are unbound if there
     is none. The query leaves out hypotheses, facts that begin after ``moment``, and corrected

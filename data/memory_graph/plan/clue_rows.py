@@ -46,8 +46,8 @@ class Row:
 def rows(text: str, rank: int, names: Sequence[tuple[Matched, ...]], most: int) -> Iterator[Row]:
     """Yield combinations of one object for each name of a text, by rising rank.
 
-    Every name so varies within the first rows, and a wrong first candidate is in some rows only.
-    (The first rows of the product of all candidates would vary only the last names.)
+    So the object of every name varies within the first rows, and a wrong first candidate is in only
+    some of them. (The first rows of the product of all candidates would vary only the last names.)
 
     Args:
         text: the text.

@@ -312,8 +312,8 @@ def _with_article(words: Sequence[Token], index: int) -> int:
 def coordinated(question: str) -> tuple[str, ...]:
     """Return one question for each of two coordinated names, or the question itself.
 
-    "Are X and Y both rivers?" becomes "Are X rivers?" and "Are Y rivers?", since
-    retrieval needs no correct grammar. In doubt the question is not split.
+    "Are X and Y both rivers?" becomes "Are X rivers?" and "Are Y rivers?", since retrieval needs no
+    correct grammar. In doubt the question is not split.
     """
     words = [token for token in _tokens(plain_text(question)[0]) if token.lower != "both"]
     for (i, left), (j, right) in pairwise(

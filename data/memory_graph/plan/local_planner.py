@@ -30,9 +30,8 @@ class LocalPlanner(ModelPlanner):
     """Planner for a small local model, with at most ``MAX_CALLS`` calls for a question.
 
     The model makes the plan (one call), answers each step and revises the plan after it (two calls
-    for each step). Rules find names and clue queries. A question is never split into
-
-    sub-questions, and its answer is the answer of the last step that has one.
+    for each step). Rules find names and clue queries. A question is never split into sub-questions,
+    and its answer is the answer of the last step that has one.
 
     Args:
         replies: the language model; its ``max_calls`` should be ``MAX_CALLS``.

@@ -96,8 +96,7 @@ class ModelPlanner:
         ]
 
     def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
-        """Return the clue queries of each step: one for each combination of objects that its names
-        may mean.
+        """Return the clue queries of each step, one for each combination of its names' objects.
 
         Combinations of the likeliest objects come first. If the objects have other names in the
         memory graph than in the step, the model rewords the query.

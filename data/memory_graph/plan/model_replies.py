@@ -20,9 +20,8 @@ class ReplyCache:
     """In-memory cache of complete, valid replies; any deletion from the memory graph clears it.
 
     A reply depends on its prompt alone, so it stays valid when new episodes are remembered. But a
-    reply may repeat remembered texts, so no reply may outlive a text that was forgotten. Nothing
-
-    is written to disk.
+    reply may repeat remembered texts, so no reply may outlive a text that was forgotten. Nothing is
+    written to disk.
 
     Args:
         deletions: returns a number that changes whenever something is deleted from the memory

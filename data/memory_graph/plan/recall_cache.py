@@ -34,10 +34,9 @@ class _Entry(NamedTuple):
 class RecallCache:
     """Cache of recalls at one state of the record; a new state clears it.
 
-    A recall with ``as_of`` stays valid. A recall without it is valid until the next second at
-
-    which a fact begins or ceases to hold. Nothing is written to disk, as a recall repeats
-    remembered texts.
+    A recall with ``as_of`` stays valid. A recall without it is valid until the next second at which
+    a fact begins or ceases to hold. Nothing is written to disk, as a recall repeats remembered
+    texts.
     """
 
     def __init__(self) -> None:

@@ -49,8 +49,8 @@ class State(NamedTuple):
     Args:
         revision: revision of the record; -1: none yet.
         stamp: distinguishes the revision from the same revision of another record, such as a new
-            file with the name of a deleted one; None: the revision was written before stamps were
-            introduced.
+            file with the name of a deleted one; None: the record has no stamp of the revision, as
+            before its first write.
     """
 
     revision: int = -1

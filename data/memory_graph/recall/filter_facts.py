@@ -29,8 +29,7 @@ def closest_facts(
 
     Closeness is 0.9 * cosine + 0.1 * BM25. BM25 is divided by the candidates' highest (0 if no
     candidate has a word of the question), so that the largest is 1, as for a cosine. Of facts with
-    the same
-    text only the first is kept; ties are broken by text.
+    the same text only the first is kept; ties are broken by text.
 
     Args:
         word_index: index with document frequencies.

@@ -7,11 +7,11 @@ mean of its ends' scores, every triplet at a hub would be ranked first.)
 
 A matrix of the whole graph would have to be rebuilt for every revision, moment and set of forbidden
 node types. Instead, the rounds of the power iteration start at the linked objects and spread over
-the nodes
-that they reach (the push of Andersen, Chung and Lang 2006, one round at a time, in whole arrays).
-With ``threshold`` 0 this is the power iteration; otherwise an amount below the threshold is not
-passed on. Times are not walked, as they would join all facts of a year. Score at a node without
-outgoing edges returns to the restart distribution: the linked objects, or that of ``restart``.
+the nodes that they reach (the push of Andersen, Chung and Lang 2006, one round at a time, in whole
+arrays). With ``threshold`` 0 this is the power iteration; otherwise an amount below the threshold
+is not passed on. Times are not walked, as they would join all facts of a year. Score at a node
+without outgoing edges returns to the restart distribution: the linked objects, or that of
+``restart``.
 """
 
 from __future__ import annotations

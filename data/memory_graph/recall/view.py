@@ -1,8 +1,8 @@
 """Defines ``View``, the interface between the graph and a traversal, for one question.
 
 A view shows one revision of the graph at one moment. Nodes and triplets (edges) are given by their
-database ids. Every array of triplets that a method
-takes or returns is int64. Every similarity is a cosine to the question; larger is closer.
+database ids. Every array of triplets that a method takes or returns is int64. Every similarity is a
+cosine to the question; larger is closer.
 """
 
 from __future__ import annotations

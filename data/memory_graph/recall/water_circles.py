@@ -93,7 +93,8 @@ class _Walked:
         keys: keys of the facts, int64 [k].
         cosines: cosines of the facts, as ``View.facts_around`` returns them, [k].
         ends: ends of the triplets, in either order, two int64 [k].
-        circle: the circle from which each water first walked a row, [waters, k]; ``FAR`` if none.
+        circle: for each linked object, the circle from which it first walked each row, uint8
+            [objects, k]; ``FAR`` if none.
     """
 
     keys: np.ndarray
@@ -185,9 +186,9 @@ def _may_be_chosen(
 ) -> np.ndarray:
     """Return the indices of those rows of a hub that may enter a list.
 
-    Rows differ only in closeness if every water reached their other ends in the same circle and
-    continued from none of them, and if they mention no entity. Of each kind of such rows only the
-    closest can enter a list.
+    Rows differ only in closeness if they mention no entity, and if the circles of each linked
+    object reach all their other ends at the same distance and are continued from none of them. Of
+    each kind of such rows only the closest can enter a list.
 
     Args:
         keys, cosines, others: each row's fact, the fact's approximate cosine, and the other end.

@@ -98,9 +98,8 @@ class EpisodeWriter:
     """Writes episodes in order; each may repeat or replace facts of those before it.
 
     A statement repeats an existing fact if that fact has the same words (and ends) and holds when
-    the statement is said: the fact then gets another provenance. A statement of a closed fact
-
-    makes a new fact.
+    the statement is said: the fact then gets another provenance. A statement of a closed fact makes
+    a new fact.
 
     Args:
         db: the record, in a write transaction.

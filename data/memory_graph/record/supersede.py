@@ -43,11 +43,9 @@ def supersede(db: Database, old: int, new: int, now: str, revision: int) -> list
     which it was said, else ``now``. The old fact ends at the boundary, and a new fact without a
     begin begins there.
 
-    The two facts change roles if the new one is older: it begins before the old one, or, if a
-
-    begin is unknown, it was said before. They also change roles if the old fact begins after the
-    boundary (a plan). A hypothesis closes nothing, and neither does a fact that has ended at the
-    boundary.
+    The two facts change roles if the new one is older: it begins before the old one, or, if a begin
+    is unknown, it was said before. They also change roles if the old fact begins after the boundary
+    (a plan). A hypothesis closes nothing, and neither does a fact that has ended at the boundary.
 
     A thesis without a time of its own takes the boundary from the triplets of its sentence: "Anna
     moved to Bergen in June", said in July, closes "Anna lives in Paris" in June.

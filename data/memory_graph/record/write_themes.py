@@ -160,13 +160,11 @@ def make_anew(db: Database, probe: str) -> None:
 
 
 def erase_themes(db: Database, episodes: Sequence[int], revision: int) -> tuple[int, int]:
-    """Delete chunks and questions of episodes that are about to be deleted, and the themes with
-    them.
+    """Delete chunks, questions and themes of episodes that are about to be deleted.
 
-    A theme is deleted with any of its members or quotations, and a theme of level 2 with any
-
-    member theme. The sources of the episodes count as changed. Call this before the episodes are
-    deleted.
+    A theme is deleted if it has a member or a quotation from these episodes, and a theme of level 2
+    if a member theme is deleted. The sources of the episodes count as changed. Call this before the
+    episodes are deleted.
 
     Returns:
         The number of questions and of themes that were deleted.

@@ -27,9 +27,8 @@ def merge(store: Store, keep: str | int, other: str | int) -> int:
     """Merge two objects that are one thing, and return the id of the remaining object.
 
     All names, sightings and edges of ``other`` move to ``keep``. Edges that become equal are
-    joined, with the provenance of both. A simple edge between the two objects becomes a loop,
-
-    since a text states it.
+    joined, with the provenance of both. A simple edge between the two objects becomes a loop, since
+    a text states it.
 
     Raises:
         UserError: a name is unknown or ambiguous, or both are the same object.
@@ -174,9 +173,8 @@ def split(
     """Split an object that stands for two things, and return the new object's id.
 
     The given facts move to a new object. A fact that other episodes state, too, becomes a fact of
-    both objects. An episode that still states a fact of the old object mentions both objects,
-
-    under the names that it contains; in every other episode the new object replaces the old one.
+    both objects. An episode that still states a fact of the old object mentions both objects, under
+    the names that it contains; in every other episode the new object replaces the old one.
 
     Args:
         store: the graph.

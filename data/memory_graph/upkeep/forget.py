@@ -84,10 +84,9 @@ def forget(
     An entity is deleted with every whole episode that mentions it: an episode with an edge to the
     entity, an episode whose text contains one of its names as words (unless another object has the
     name, too), or an episode whose speaker it is. With ``wide``, the episodes that
-    ``other_mentions`` lists are deleted as well; if no object has the name, only these. A
-
-    statement that a remaining episode makes, too, stays. A fact that only deleted facts superseded
-    is open again. The journal is emptied, so no earlier edit can be undone.
+    ``other_mentions`` lists are deleted as well; if no object has the name, only these. A statement
+    that a remaining episode makes, too, stays. A fact that only deleted facts superseded is open
+    again. The journal is emptied, so no earlier edit can be undone.
 
     The whole database is rewritten, so deleting one episode takes as long as deleting many: delete
     episodes together.

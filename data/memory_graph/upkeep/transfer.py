@@ -3,7 +3,7 @@
 The file begins with a header. Every other line is one row of a table of schema.py, by its kind:
 node, episode, edge, alias, sighting, provenance, supersession; of themes: chunk, question, theme,
 member, quote. Ids are those of the database, facts are given by key, and NULL fields are left out.
-The file does not contain derived data (search indexes, revisions) and the journal of edits;
+The file contains neither derived data (search indexes, revisions) nor the journal of edits;
 `turngraph memory themes` makes the themes of an imported graph again, without new calls of a
 language model.
 """
