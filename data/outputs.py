@@ -24,7 +24,7 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def to_disk(path: Path) -> None:
-    """Flush a file, or a folder's entries, to the disk, so that a power cut leaves it there."""
+    """Flush a file, or a folder's entries, to the disk, so that it survives a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

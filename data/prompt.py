@@ -213,7 +213,7 @@ class Prompt:
         return TokenisedPassage(*self._encode_batch([question])[0])
 
     def dialogue(self, interaction: Interaction, question: str) -> str:
-        """Return the dialogue up to the question, with nothing in it that forges a part."""
+        """Return the dialogue up to the question; each of its texts goes through ``plain``."""
         plain = self.plain
         turns = [f"{QUESTION} {plain(q)}\n{ANSWER} {plain(a)}\n" for q, a in interaction]
         return "".join(turns) + f"{QUESTION} {plain(question)}"

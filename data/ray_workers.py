@@ -70,7 +70,7 @@ def map_on_ray(
 
 
 class _cluster:
-    """Connection to a cluster; one that was there before is left as it is."""
+    """Connection to a cluster; a connection that was open before stays open."""
 
     def __init__(self, address: str) -> None:
         self.address = address

@@ -131,8 +131,8 @@ def answer_batches(
 ) -> Iterator[dict[int, Json]]:
     """Yield prediction records by the index of their example, one batch per process at a time.
 
-    The batches depend only on the examples and ``batching``, so that the answers are the same with
-    any number of processes, and if some answers are known already.
+    The batches depend only on the examples and ``batching``. The answers are therefore the same
+    with any number of processes, and after a run that was interrupted.
 
     Args:
         model: the same in all processes.
@@ -187,7 +187,8 @@ def unanswerable(
 def lengths_beyond(model: EvidenceModel, example: Example, max_new_tokens: int) -> str:
     """Return why a prompt exceeds the model's positions, in words; "" if it fits.
 
-    A reader has positions for the prefix and each passage, and above the graph for what is kept.
+    A reader's limit applies to the prefix with the longest passage and, above the graph, to the
+    prompt with the nodes that the graph keeps.
     """
     limit, length = model.max_tokens, prompt_length(example)
     if limit is None:

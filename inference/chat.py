@@ -162,7 +162,7 @@ class TerminalChat:
         """Answer a question or run a command.
 
         Raises:
-            UserError: it failed; the message says what has changed, if anything.
+            UserError: the command failed; the message says what it has changed, if anything.
         """
         if line.startswith("//"):
             self.answer(line[1:])

@@ -334,12 +334,12 @@ def explain_answers(
 ) -> None:
     """Write an explanation page for each conversation of a complete predictions file.
 
-    Until all pages are written, ``PAGE.unfinished`` lists those that are; beside a device or a pipe
-    no such file is kept.
+    Until all pages are written, ``PAGE.unfinished`` lists those that are. There is no such file if
+    the page is written to a device or a pipe.
 
     Args:
         model, builder: of the checkpoint that answered.
-        questions: the ones that were answered.
+        questions: the questions that were answered.
         predictions: path of the predictions file.
         page: ``OUT.html``; for several conversations, ``OUT-ID.html`` each.
         history: which answers filled the interaction.

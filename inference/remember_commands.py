@@ -199,11 +199,11 @@ def tasks_of(db_dir: str, inputs: Sequence[str]) -> list[Task]:
 
 
 def _nothing() -> None:
-    """Stand for the state of a process, which needs none."""
+    """Return None: a worker process needs no state."""
 
 
 def _remember_one(options: dict[str, Any], _: None, task: Task) -> str:
-    """Remember one file; return what was printed of it."""
+    """Remember one file; return what the command printed, as one line."""
     said = io.StringIO()
     with redirect_stdout(said):
         remember(db=task[0], inputs=[task[1]], max_minutes=None, **options)

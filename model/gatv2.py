@@ -43,8 +43,8 @@ class GATv2Layer(nn.Module):
         add_self_loops: replace the self-loops of the input by one for each node.
         bias: add b, and biases to both linear maps.
         share_weights: use one matrix for W_l and W_r.
-        num_edge_types: number of edge types; each, and self-loops as one more type, has a vector,
-            initially zero, that is added to W_l x_j in attention and message. 0: no types.
+        num_edge_types: number of edge types, 0: no types. Each type has a vector, initially zero,
+            that is added to W_l x_j in attention and message; self-loops are one more type.
         loop_free: the caller promises that no input has self-loops. They are then not searched for,
             which would make the host wait for a GPU.
 

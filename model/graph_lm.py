@@ -575,7 +575,7 @@ class Reader(EvidenceModel):
         The prompts are the arguments of ``generation.greedy`` after the LM: states after layer L as
         embeddings, and a mask and positions with two channels, below the graph and above it.
         """
-        assert read.recorder is not None, "keys and values were not kept"
+        assert read.recorder is not None, "read without a recorder"
         above, states = self.rows(batch, read, padded_left=True)
         reading = _reading(batch)
         below = torch.where(above.is_token, reading.positions[above.tokens], 0)

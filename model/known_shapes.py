@@ -40,13 +40,13 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 """Name on the hub -> fields of the model's config, as in its ``config.json``.
 
-Mistral's are those of Jiang et al. (2023), table 1, with what its card says of later versions: from
-v0.2 on no window and a base of 1e6, in v0.3 32,768 tokens.
+Mistral's fields are from Jiang et al. (2023), table 1, and from the model cards of later versions:
+from v0.2 on no window and a RoPE base of 1e6, in v0.3 a vocabulary of 32,768 tokens.
 """
 
 
 def known_config(name: str) -> PreTrainedConfig | None:
-    """Return the config of a model whose sizes are known by name; None of another."""
+    """Return the config of a model in ``SHAPES``; None for another name."""
     if name not in SHAPES:
         return None
     settings = dict(SHAPES[name])

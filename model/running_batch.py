@@ -1,7 +1,7 @@
 """Decodes greedily in a batch that rows join and leave between two steps (continuous batching).
 
-The keys and values of all rows end at the same column of one store, whatever their lengths, so
-that a step appends one column for all of them, as left padding does for a fixed batch.
+The keys and values of all rows are stored in one tensor and end at the same column, as with left
+padding in a fixed batch, so that a step appends one column for all rows.
 
 Shapes: L rows, T tokens of a prompt, V vocabulary, K key-value heads, C width of a head.
 """

@@ -13,7 +13,7 @@ from turngraph.data.scoring.confidence import Calibration, expected_error, featu
 
 logger = logging.getLogger(__name__)
 MIN_OF_EACH = 10
-"""Fewest right answers, and fewest wrong ones, that a fit needs."""
+"""Number of right answers, and of wrong answers, that a fit needs at least."""
 FOLDS = 5
 
 
@@ -27,7 +27,7 @@ def calibrate(records: Sequence[Json]) -> Calibration | None:
 
     Returns:
         The calibration. None, and a log line with the reason, if fewer than ``MIN_OF_EACH`` answers
-        are right, fewer are wrong, or all answers of a cross-validation fit are one of the two.
+        are right, fewer are wrong, or a cross-validation fit has only right or only wrong answers.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GroupKFold, cross_val_predict

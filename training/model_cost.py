@@ -37,9 +37,9 @@ from turngraph.training.operations import (
 PASSAGE_TOKENS, TEXT_TOKENS, ANSWER_TOKENS = 15, 200, 8
 """Sizes of ConvMix's examples: a passage; instruction, dialogue and question; an answer."""
 READ_LAUNCHES, GRAPH_LAUNCHES = 64, 1340
-"""Kernels of a reader's step beside those of its LM, counted on a CPU: for each layer below the
-graph, with two groups of segments; for the graph, with three GATv2 layers of four heads, the choice
-of passages, and the losses."""
+"""Kernels that a reader's step launches in addition to its LM's, counted on a CPU: for each layer
+below the graph, with two groups of segments; for the graph (three GATv2 layers of four heads), the
+choice of passages and the losses."""
 ATTENTION = "turngraph_shapes"
 FOUR_BITS = (4 + 0.127) / 8
 """Bytes of a weight in NF4 with quantized constants (Dettmers et al., 2023, section 3)."""
@@ -146,8 +146,7 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
     """Return a model's cost, counted in a step on the meta device.
 
     Args:
-        config: names a model whose sizes are known (``model.known_shapes``), or whose config can
-            be read.
+        config: its ``base_model`` is in ``model.known_shapes``, or has a config that can be read.
         tokens: length of the example whose activations are counted; the cost of a token is their
             mean.
 
@@ -238,7 +237,7 @@ class _FusedShapes(torch.autograd.Function):
 
 
 def _step(model: EvidenceModel, tokens: int) -> LiveBytes:
-    """Run a step of the LM; what is left after it is weights and gradients."""
+    """Run a step of the LM; after it, only weights and gradients are live."""
     device = torch.device("meta")
     width = embedding_table(model.causal_lm).embedding_dim
     kind = getattr(torch, model.config.dtype)

@@ -74,10 +74,10 @@ def reader_work(
     """Return the work of one example below a reader's graph and above it, without masked pairs.
 
     Args:
-        prefix: number of tokens before the passages, which each of them sees.
+        prefix: number of tokens before the passages, which each passage attends to.
         passages: number of tokens of each passage.
-        suffix: number of tokens after them, those of the answer included.
-        answer_tokens: those of the answer.
+        suffix: number of tokens after the passages, with those of the answer.
+        answer_tokens: number of tokens of the answer.
         kept: most tokens of passages that go on above the graph; None: all do.
     """
     num = sum(passages)

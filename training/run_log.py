@@ -110,7 +110,7 @@ def check_log(path: Path) -> None:
 
 
 def _truncate(path: Path, num_lines: int) -> int:
-    """Truncate a log to its first ``num_lines`` lines; return how many it has then."""
+    """Truncate a log to its first ``num_lines`` lines; return its new number of lines."""
     check_log(path)
     lines = list(raw_lines(path)) if path.exists() else []
     kept, lost = lines[:num_lines], lines[num_lines:]

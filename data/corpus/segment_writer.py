@@ -45,7 +45,7 @@ class Encoder:
 
 
 class NewSource(NamedTuple):
-    """A source that is not stored, or not to its end.
+    """A source that is stored in part or not at all.
 
     Args:
         source: the file.

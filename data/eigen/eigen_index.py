@@ -201,5 +201,5 @@ def _order(values: np.ndarray) -> np.ndarray:
 
 
 def _moved(theme: Theme, places: np.ndarray) -> Theme:
-    """Return a theme whose members are places instead of numbers among them."""
+    """Return a theme with each member, an index into ``places``, replaced by the place."""
     return Theme(theme.eigenvalue, places[theme.members], theme.weights, theme.vector)

@@ -62,7 +62,7 @@ class Hit:
     """A chunk or theme that the search found.
 
     Args:
-        node: number of the chunk; a theme's is the number of chunks plus its own.
+        node: number of the chunk; for a theme, the number of chunks plus the theme's number.
         score: f = max(own score, gamma * w * f of the neighbour that led to it).
     """
 

@@ -1,7 +1,8 @@
 """Raises passages that share a rare name with the best ones, for questions of several hops.
 
-Edges by similarity lead to passages that say the same. The passage for the next hop says something
-else of a thing that the first passage names (compare HippoRAG's edges, arXiv 2405.14831).
+Edges by similarity lead to passages with similar statements. The passage for the next hop makes
+another statement about something that the first passage names (compare HippoRAG's edges, arXiv
+2405.14831).
 """
 
 from __future__ import annotations

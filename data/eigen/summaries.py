@@ -187,7 +187,7 @@ def quotations_of_themes(
     """Choose what a theme of level 2 quotes: the first quotations of its heaviest members.
 
     Args:
-        quoted: what its ``NUM_MEMBERS`` heaviest members quote, the heaviest first.
+        quoted: quotations of the ``NUM_MEMBERS`` heaviest members, the heaviest first.
         max_words: most words of all.
 
     Returns:

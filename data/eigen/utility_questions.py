@@ -102,8 +102,8 @@ class Chunk:
 
     Args:
         text: the chunk's text.
-        statements: what it says, in its order.
-        entities: names that it mentions, in its order.
+        statements: statements of the text, in its order.
+        entities: names in the text, in its order.
         kind: ``table`` or ``infobox`` for linearised rows, whose cells become questions.
     """
 
@@ -121,7 +121,7 @@ class UtilityQuestion:
         chunk: number of the chunk among those given.
         text: the question, which ends in "?".
         maker: ``rules`` or the name of the language model.
-        span: what of the chunk it is about; all of it if unknown.
+        span: part of the chunk that the question is about; the whole chunk if unknown.
     """
 
     chunk: int
@@ -131,7 +131,7 @@ class UtilityQuestion:
 
 
 def chunk_spans(text: str) -> list[Span]:
-    """Return the spans of a text's chunks: all of it, or about 100 words each, at sentence ends.
+    """Return the spans of a text's chunks, of about 100 words each, split at sentence ends.
 
     A sentence of more than ``MAX_WORDS`` words is a chunk of its own. A blank text has none.
     """
@@ -300,7 +300,7 @@ def keep_found(
     """Return the questions that find their own chunk: the round-trip filter.
 
     Args:
-        questions: in any order, which is kept.
+        questions: in any order; the result has the same order.
         texts: the chunks, which each question ranks by RRF of BM25 and vectors.
         vectors: unit vectors of the chunks, [n, width].
         embed: makes vectors of the questions.

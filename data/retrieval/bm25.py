@@ -170,7 +170,7 @@ class EvidenceIndex:
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.
 
-        Passages that score 0 are no result: no word of theirs is like one of the query.
+        Passages that score 0 are left out: none of their words is similar to a word of the query.
 
         Args:
             query: Q_t, or its turns with their weights.

@@ -92,7 +92,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Confidence:
-    """How sure answers have to be.
+    """Calibration of answers, and the probability below which they are withheld.
 
     Args:
         calibration: calibration of the checkpoint.

@@ -73,7 +73,7 @@ class Cell:
     pages: tuple[str, ...]
 
     def links(self) -> list[tuple[str, str]]:
-        """Return (anchor text, page) pairs; of several links the anchors are their pages' names."""
+        """Return (anchor text, page) pairs; with several links, the page's name is the anchor."""
         if len(self.pages) == 1 and self.text:
             return [(self.text, self.pages[0])]
         return [(strip_disambiguation(page), page) for page in self.pages]
@@ -248,7 +248,7 @@ def _node(value: Any, location: Location) -> Node:
 
 
 def _answer_id(label: str, nodes: Sequence[Node], pool: TablePool) -> str | None:
-    """Return the entity of the pool that an answer names: a link's, a cell's or a found one."""
+    """Return the entity of the pool that an answer names: of a link or a cell, or found in text."""
     norm = normalise_value(label)
     ids = [page_name(link) for name, link, _ in nodes if link and normalise_value(name) == norm]
     ids += [pool.names.value_id(label), norm]

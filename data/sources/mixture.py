@@ -130,16 +130,16 @@ def _counts(turn: Turn, single_answers: bool) -> bool:
 
 
 def _cut(conversation: Conversation, most: int | None, single_answers: bool) -> Conversation:
-    """Return the turns up to the last that counts, or the ``most``-th that does."""
+    """Return the conversation up to its last turn that counts, or up to the ``most``-th."""
     ends = [i + 1 for i, turn in enumerate(conversation.turns) if _counts(turn, single_answers)]
     end = ends[: most or None][-1] if ends else 0
     return replace(conversation, turns=conversation.turns[:end])
 
 
 def _without_evidence(conversation: Conversation, rng: random.Random) -> Conversation | None:
-    """Return the conversation up to a turn at random that its pool does not answer any more.
+    """Return the conversation up to a random turn, whose answer is removed from the pool.
 
-    None if there is none.
+    None if no turn is suitable.
     """
     for index in rng.sample(range(len(conversation.turns)), len(conversation.turns)):
         before, turn = conversation.turns[:index], conversation.turns[index]

@@ -81,7 +81,7 @@ def _with_plain_ids(passage: Evidence) -> Evidence:
 
 
 def read_word_file(raw: bytes, path: Path, limit: PassageLimit, with_path: bool) -> list[Evidence]:
-    """Read a Word file, which becomes a page first; ``with_path`` is that of ``read_page``."""
+    """Read a Word file, converted to HTML; ``with_path`` is as in ``read_page``."""
     tree, title = read_word(raw, path)
     return _passages_of_page(tree, title or title_of(path), path, limit, with_path=with_path)
 

@@ -251,7 +251,7 @@ def _add_sections(
 def _add_sentences(
     document: Document, lines: Sequence[tuple[int, str]], words: Collection[str], longest: int
 ) -> None:
-    """Add the sentences of lines; one that a page's end cuts belongs to the page before."""
+    """Add the sentences of lines; a sentence over two pages belongs to the first of them."""
     by_page = [
         (number, "\n".join(text for _, text in of_page))
         for number, of_page in groupby(lines, key=lambda line: line[0])

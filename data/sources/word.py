@@ -93,7 +93,7 @@ def _is_form(table: LexborNode) -> bool:
 
 
 def _texts(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
-    """Unpack the parts that hold text; refuse too much, a password, and entities of its own."""
+    """Unpack the parts that hold text; refuse large and encrypted files, and XML entities."""
     parts = [part for part in archive.infolist() if part.filename.endswith((".xml", ".rels"))]
     if sum(part.file_size for part in parts) > MAX_XML_BYTES:
         detail = f"its texts unpack to more than {MAX_XML_BYTES >> 20} MiB"

@@ -120,7 +120,7 @@ def _is_hidden(element: Element, styles: set[str]) -> bool:
 
 
 def _choice(alternatives: Element) -> list[Element]:
-    """Return what stands for all alternatives: the last one with text, which any Word reads."""
+    """Return the content to read: of the last alternative with text, which any Word reads."""
     for alternative in reversed(alternatives):
         if "".join(alternative.itertext()).strip():
             return list(alternative)

@@ -75,7 +75,7 @@ class Connection(H11Protocol):
             self._late = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; the first ones of a head have to be followed by its end in time."""
+        """Take bytes; if they begin a request's head, the rest of the head has to come in time."""
         super().data_received(data)
         if self.is_idle:
             self._await_head()

@@ -47,7 +47,10 @@ def listed(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[str | None, Query(pattern=ID)] = None,
 ) -> list[Json]:
-    """List a user's conversations, the last changed first; ``after`` has the last one's id."""
+    """List a user's conversations, the last changed first.
+
+    ``after`` is the id of the last conversation of the page before.
+    """
     return [asdict(one) for one in service.store(user).listed(limit, after)]
 
 
@@ -72,7 +75,7 @@ def one(id_: Id, service: Served, user: User) -> Json:
 
 @conversations.delete("/{id_}", status_code=204)
 async def delete(id_: Id, service: Served, user: User, forget: bool = False) -> None:
-    """Delete a conversation; with ``forget`` the memory graph forgets what it stated, too."""
+    """Delete a conversation; with ``forget`` also its facts in the memory graph."""
     with service.places.taken(user) if forget else nullcontext():
         future = await run_in_threadpool(service.delete, user, id_, forget)
         await asyncio.wrap_future(future)

@@ -109,8 +109,8 @@ class ConversationStore:
         """Return conversations, the last changed first.
 
         Args:
-            limit: most of them.
-            after: the id of the last one of the page before; None: the first page.
+            limit: most conversations to return.
+            after: id of the last conversation of the page before; None: the first page.
 
         Raises:
             NotFound: there is no such conversation any more.
@@ -186,7 +186,7 @@ class ConversationStore:
             db.execute("UPDATE conversations SET changed = ? WHERE id = ?", (now(), id_))
 
     def _hold(self, db: Database, id_: str, num_turns: int) -> None:
-        """Do nothing: a file has one process; a database refuses changes here."""
+        """Do nothing, as one process has the file; ``SharedConversations`` locks the row."""
 
     def delete(self, id_: str) -> None:
         """Delete a conversation; nothing of its text is left in the file."""
@@ -199,7 +199,7 @@ class ConversationStore:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def memory_of(self, id_: str) -> tuple[str, str] | None:
-        """Return when the conversation began in the memory graph and its key there, if it has."""
+        """Return the conversation's beginning and key in the memory graph; None: not in it."""
         statement = "SELECT memory_began, memory_key FROM conversations WHERE id = ?"
         with self._open() as db:
             row = db.execute(statement, (id_,)).fetchone()

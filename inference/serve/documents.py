@@ -151,7 +151,7 @@ class Documents:
             return self._join(user, held, states)
 
     def _join(self, user: str, held: _OfUser, states: dict[str, State]) -> tuple[Evidence, ...]:
-        """Make the pool of a user; what was read before is not read again."""
+        """Make the pool of a user; only new and changed documents are read."""
         folder, known = self._folder(user), held.read
         held.read = {
             one: known[one] if one in known else _read(folder / one[0]) for one in states.items()
@@ -176,7 +176,7 @@ class Documents:
         return found
 
     def add(self, user: str, name: str, content: bytes) -> Json:
-        """Keep a document of a user, in place of one of the same name.
+        """Store a document of a user; it replaces a document of the same name.
 
         Returns:
             Its name, the number of its passages, and warnings of what was not read.

@@ -75,18 +75,18 @@ class _Request:
 
 
 class Admission:
-    """A question from its arrival to its answer, which ``end`` ends.
+    """A question that counts as admitted until ``end`` is called.
 
     Args:
         engine: engine that counts it.
-        user: who asks.
+        user: user who asks.
     """
 
     def __init__(self, engine: Engine, user: str) -> None:
         self._engine, self._user, self._began = engine, user, time.monotonic()
 
     def end(self) -> None:
-        """End the count."""
+        """Tell the engine that the question is finished."""
         self._engine.dismiss(self._user, time.monotonic() - self._began)
 
 

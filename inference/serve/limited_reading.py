@@ -43,7 +43,7 @@ def start_ahead() -> None:
 
 @dataclass(frozen=True)
 class _Failed:
-    """Why documents could not be read; ``is_ours``: by a mistake of ours, with its traceback."""
+    """Why documents could not be read; ``is_ours``: the message is the traceback of a bug."""
 
     message: str
     is_ours: bool = False

@@ -1,4 +1,4 @@
-"""Refuses requests without token or of foreign pages, and long or slow bodies; logs refusals."""
+"""Refuses requests without token or from other sites' pages, long or slow bodies; logs that."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class BodyLimit:
 
 
 def is_private(scope: Scope) -> bool:
-    """Tell whether a request is for what users have, not for the page or the state of health."""
+    """Tell whether a request needs a user, unlike those for the page, health and metrics."""
     return str(scope["path"]).startswith(("/api/", "/v1/"))
 
 
@@ -183,7 +183,7 @@ def _given(body: bytes, receive: Receive) -> Receive:
 
 
 class OwnPages:
-    """Refuses what pages of others send to a server that asks for no token.
+    """Refuses requests from pages of other sites to a server that asks for no token.
 
     A browser sends simple requests without asking, such as the POST that begins a conversation.
 

@@ -22,10 +22,10 @@ class Gone(Exception):
 
 
 class Listener(Protocol):
-    """Who waits for an answer.
+    """Receiver of an answer, piece by piece.
 
     Attributes:
-        gone: set when nobody waits any more.
+        gone: set when the client no longer waits.
     """
 
     gone: Event

@@ -10,7 +10,7 @@ from turngraph.data.memory_graph.record.place import is_url
 from turngraph.inference.options import check_share
 
 MAX_DEADLINE = 31_536_000
-"""Longest deadline, in seconds; clocks and locks cannot count to much longer ones."""
+"""Longest deadline, in seconds (a year); the timeouts of locks are limited, too."""
 
 
 @dataclass(frozen=True)

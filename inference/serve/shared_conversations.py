@@ -53,7 +53,7 @@ class SharedConversations(ConversationStore):
         """Keep others from changing a conversation until the transaction ends.
 
         Raises:
-            Conflict: it is gone, or has not so many turns.
+            Conflict: another server deleted it, or changed its number of turns.
         """
         sql = "SELECT 1 FROM conversations WHERE id = ? FOR UPDATE"
         if db.execute(sql, (id_,)).fetchone() is None:
@@ -63,7 +63,7 @@ class SharedConversations(ConversationStore):
             raise Conflict("another server went on with this conversation; ask again")
 
     def state(self, id_: str) -> str | None:
-        """Return a value that changes whenever a conversation does; None: there is no such one."""
+        """Return a value that changes whenever a conversation does; None: there is none."""
         with self._open() as db:
             # the number of the transaction that wrote the row, which every change does
             sql = "SELECT CAST(xmin AS text) FROM conversations WHERE id = ?"

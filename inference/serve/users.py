@@ -1,4 +1,4 @@
-"""Who may ask a server: bearer tokens, of which a file keeps the hashes."""
+"""Users of a server, who are known by bearer tokens; a file has the hashes of the tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCAL = "local"
 
 
 class Users:
-    """The users of a server, by what the file of tokens has at each request.
+    """The users of a server; changes of the file of tokens hold from the next request on.
 
     Args:
         path: file with one user a line, ``NAME SHA256``; None: everybody is ``local``.
@@ -40,7 +40,7 @@ class Users:
             raise UserError(wrong[0])
 
     def user_of(self, header: str | None) -> str | None:
-        """Return whose token an ``Authorization`` header has; None: nobody's."""
+        """Return the user whose token an ``Authorization`` header has; None: no user has it."""
         if self.path is None:
             return LOCAL
         for message in self._read(self.path):
