@@ -36,7 +36,7 @@ def evidence_graph(
     Args:
         passages: the evidence, best first, with the texts that were tokenised.
         tokens: tokens of each passage.
-        config: which chains and edges the graph has.
+        config: config, which chooses the chains and edges of the graph.
         question: text and tokens of question nodes; None: the graph has none.
         cut: edges to remove, or ``shuffle`` to rewire them, as a control.
         entities_of: the passages as they were retrieved, to record which nodes mention which of

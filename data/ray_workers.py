@@ -38,7 +38,7 @@ def map_on_ray(
     the same however often it is done.
 
     Args:
-        address: of the cluster, as ``ray.init`` takes it; ``local``: this machine.
+        address: address of the cluster, as ``ray.init`` takes it; ``local``: this machine.
         make: called once in each process of the cluster; it and ``work`` are top-level functions.
         work: called for each task; its exceptions are raised in this process.
         tasks: sent to the cluster as it has room.

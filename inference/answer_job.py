@@ -27,8 +27,8 @@ class AnswerJob:
         checkpoint: the checkpoint that answers.
         input: conversations, JSON Lines.
         output: predictions, JSON Lines.
-        options: which questions, and how they are answered.
-        loading: how the checkpoint is loaded.
+        options: options of answering, which also choose the questions.
+        loading: options of loading the checkpoint.
         fresh: discard the answers in the output.
         explain: path ``OUT.html`` of the page that explains each conversation's answers.
         max_minutes: stop after this time; the same job resumes.

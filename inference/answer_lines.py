@@ -42,10 +42,10 @@ def answer_lines(
     All processes must iterate; each gets all records.
 
     Args:
-        model: in evaluation mode.
+        model: model in evaluation mode.
         builder: builds the model's examples.
         questions: the questions to answer.
-        options: how they are answered.
+        options: options of answering.
         known: existing records, by line.
         confidence: calibration and threshold of answers; None: answers have no confidence.
 

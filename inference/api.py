@@ -86,7 +86,7 @@ class QA:
 
     Args:
         checkpoint: the checkpoint, as ``read_checkpoint`` returns it.
-        loading: where its base model is, and on which device it computes.
+        loading: place of the base model, and device to compute on.
 
     Attributes:
         checkpoint: its folder, manifest and config.

@@ -78,8 +78,8 @@ def evidence_parts(
     """Attribute an answer to its evidence.
 
     Args:
-        model: in evaluation mode.
-        builder: the one that built the example.
+        model: model in evaluation mode.
+        builder: builder that built the example.
         example: the prompt, or the graph whose entities are scored.
         answer: its text; of models that rank, "" if there is none.
 
@@ -143,8 +143,8 @@ def why(
     """Explain an answer by the passages of its evidence and the entities that link them.
 
     Args:
-        model: in evaluation mode.
-        builder: the one that built the example.
+        model: model in evaluation mode.
+        builder: builder that built the example.
         example: the prompt that the model answered.
         answer: the text to explain: the model's answer, or any other that it can give.
         dropped: passages that were retrieved and not given to the model, for the record.
@@ -225,9 +225,9 @@ def _edges(
     """Return one record per pair of passages and entity that links them.
 
     Args:
-        parts: of the answer.
+        parts: attribution of the answer.
         entities: id of the entity that ends at a node, by node.
-        labels: of the entities, by id.
+        labels: labels of the entities, by id.
     """
     grouped: dict[tuple[int, int, str], list[int]] = {}
     for edge, (node, ends) in enumerate(zip(parts.edge_nodes, parts.edge_ends.T, strict=True)):
@@ -253,8 +253,8 @@ def dropped_passages(
     """Return the passages that were retrieved and not given to the model, with the reason.
 
     Args:
-        builder: the one that built the example.
-        example: with the evidence that the model was given.
+        builder: builder that built the example.
+        example: example with the evidence that the model was given.
         retrieved: the result of ``builder.retrieve`` for its question.
     """
     given = {item.evidence.text for item in example.evidence}
@@ -285,13 +285,13 @@ def explain_conversation(
     """Explain all answers of a conversation.
 
     Args:
-        model: in evaluation mode.
-        builder: of the model's examples.
-        conversation: the one that was answered.
+        model: model in evaluation mode.
+        builder: builder of the model's examples.
+        conversation: conversation that was answered.
         answers: the model's answer by the index of its turn, for the turns that were answered; None
             for a turn that failed, which is not explained.
-        history: which answers fill the interaction.
-        checkpoint: its name, for the record.
+        history: answers that fill the interaction: ``gold`` or ``predicted``.
+        checkpoint: name of the checkpoint, for the record.
         pool: evidence that was read instead of the conversation's own.
     """
     memory = builder.memory(conversation)
@@ -338,12 +338,12 @@ def explain_answers(
     the page is written to a device or a pipe.
 
     Args:
-        model, builder: of the checkpoint that answered.
+        model, builder: model and builder of the checkpoint that answered.
         questions: the questions that were answered.
         predictions: path of the predictions file.
         page: ``OUT.html``; for several conversations, ``OUT-ID.html`` each.
-        history: which answers filled the interaction.
-        checkpoint: the one that answered; the page shows its name.
+        history: answers that filled the interaction: ``gold`` or ``predicted``.
+        checkpoint: checkpoint that answered; the page shows its name.
         stop: checked before every page.
 
     Raises:
@@ -427,7 +427,7 @@ def page_paths(path: str | Path, ids: Sequence[str]) -> dict[str, Path]:
 
     Args:
         path: ``OUT.html``, the page of a single conversation.
-        ids: of the conversations; if there are several, the page of c1 is ``OUT-c1.html``.
+        ids: ids of the conversations; if there are several, the page of c1 is ``OUT-c1.html``.
     """
     path = Path(path)
     if len(ids) == 1:

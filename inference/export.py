@@ -53,7 +53,7 @@ class ExportJob:
     """Options of an export: the checkpoint and the output.
 
     Args:
-        checkpoint: the one to export.
+        checkpoint: the checkpoint to export.
         output: new folder for the merged LM; None: it is not written.
         prompts: new folder for the prompts of ``input``; None: they are not written.
         input: path of the conversations, JSON Lines.

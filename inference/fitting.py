@@ -27,8 +27,8 @@ def fitted(
 
     Args:
         model: the model that reads the example.
-        builder: of the model's examples.
-        example: built without dialogue.
+        builder: builder of the model's examples.
+        example: example that was built without dialogue.
         interaction: the finished turns.
         max_new_tokens: length of the longest answer, in tokens.
         num_before: turns that are left out in any case.

@@ -40,7 +40,7 @@ def load(
 
     Args:
         checkpoint: checkpoint of the model.
-        options: how it is loaded.
+        options: options of loading.
         cut: edges that the builder leaves out or draws at random, as a control.
 
     Raises:
@@ -89,7 +89,7 @@ def load_builder(
 
     Args:
         config: config of a run or checkpoint.
-        base_model: where its base model is now, if not where the config says.
+        base_model: path or name of the base model, if not the config's.
         device: device of the sentence encoder; None: the process's GPU, else the CPU.
         trusted: names of models whose own Python code may run.
         cut: as in ``load``.

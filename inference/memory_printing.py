@@ -54,7 +54,7 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     """Print rows as a table on a terminal, else as tab-separated lines.
 
     Args:
-        headers: of the columns; columns of numbers are right-aligned.
+        headers: headers of the columns; columns of numbers are right-aligned.
         rows: one value for each column; None is blank.
     """
     lines = [["" if v is None else clean_line(str(v)) for v in row] for row in rows]
@@ -267,7 +267,7 @@ def print_recollection(recollection: Recollection, num_facts: int | None = None)
     the last step does not show it and no reader has answered.
 
     Args:
-        recollection: what was recalled.
+        recollection: facts, themes or episodes that were recalled.
         num_facts: most statements that are printed without themes, each once; None: all.
     """
     _log_remarks(recollection)

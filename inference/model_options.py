@@ -82,7 +82,7 @@ def check_model_options(
 
     Args:
         plan: planner of steps; None: there are none.
-        options: those of models; None: not given.
+        options: options of models; the value of one that was not given is None.
         compute_by: ``lm`` or ``endpoint``, which plans computed answers; None: nothing does.
 
     Raises:
@@ -115,7 +115,7 @@ def server_settings(
     Args:
         option: the option that needs them, for errors.
         model: the model's name on the server.
-        options: those of ``SERVER_OPTIONS``; None: not given.
+        options: the options ``SERVER_OPTIONS``; the value of one that was not given is None.
         defaults: settings in place of those that are not given.
 
     Raises:
@@ -157,7 +157,7 @@ def server_extractor(
 
     Args:
         model: the model's name on the server.
-        options: those of ``SERVER_OPTIONS``; None: not given.
+        options: the options ``SERVER_OPTIONS``; the value of one that was not given is None.
         relations, classes: as in ``ModelExtractor``.
 
     Raises:

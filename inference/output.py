@@ -28,7 +28,7 @@ class AnswerFile:
     A context manager: if ``begin`` was not called inside it, it removes the files it created.
 
     Args:
-        path: of the predictions file.
+        path: path of the predictions file.
         settings: everything that determines the answers, as JSON values by name.
         num_lines: number of lines of the complete file.
         fresh: discard existing answers.

@@ -63,9 +63,9 @@ def write_themes_page(pool: Sequence[Evidence], path: str | Path, embed: Embed, 
 
     Args:
         pool: passages, whose ids begin with the names of their files.
-        path: of the HTML file.
+        path: path of the HTML file.
         embed: texts to unit vectors.
-        title: of the page.
+        title: title of the page.
 
     Raises:
         UserError: there are no themes, or the file cannot be written.
@@ -110,7 +110,7 @@ def page_data(index: EigenIndex, sources: Sequence[str], title: str, max_nodes: 
     Args:
         index: the pool and its themes.
         sources: the file of each passage.
-        title: of the page.
+        title: title of the page.
         max_nodes: limit; themes come first, then the heaviest passages of each.
     """
     from turngraph.data.memory_graph.upkeep.themes_page import WORDS

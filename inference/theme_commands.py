@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser, embedder: str, model: str) -> N
     """Add the options of ``themes``.
 
     Args:
-        parser: of the command.
+        parser: parser of the command.
         embedder, model: names of the default sentence encoder and LM.
     """
     parser.add_argument(
@@ -89,8 +89,8 @@ def themes(
         language_model: loads an LM by name, which makes JSON of a schema.
         questions: ``rules`` or ``lm``; None: as before.
         summaries: ``lm``, or None.
-        model: name of the LM; None: of the one that made the questions before.
-        default_model: where none did.
+        model: name of the LM; None: the LM that made the questions before.
+        default_model: name of the LM if none made questions before.
         max_minutes: stop after so many minutes; None: no limit.
         as_json: print the themes as one JSON object.
 

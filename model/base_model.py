@@ -110,7 +110,7 @@ def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> Pr
     """Make a causal LM on the meta device, with names and shapes of weights but no values.
 
     Args:
-        name: as for ``load_base_model``.
+        name: name or path, as for ``load_base_model``.
         dtype: ``bfloat16`` or ``float32``.
         trusted: names of models whose own Python code may run.
 

@@ -128,7 +128,7 @@ def check_attention(layers: nn.ModuleList, needed_by: str) -> None:
 
     Args:
         layers: layers of the encoder.
-        needed_by: what needs the weights, for the message.
+        needed_by: feature that needs the weights, for the message.
 
     Raises:
         UserError: a layer is a convolution of PyTorch Geometric.

@@ -647,7 +647,7 @@ def make_model(config: ModelConfig, base: PreTrainedModel | None = None) -> Evid
         base: the base model, loaded as the config says; None loads it by its name.
 
     Raises:
-        UserError: as the models.
+        UserError: see the class of the model.
     """
     if config.layer:
         return Reader(config, base)

@@ -107,8 +107,8 @@ class Plan:
     Args:
         memory: bytes of a GPU by part, at the config's batch of the longest examples.
         largest: examples of the longest kind in the largest batch that fits; 0: none fits.
-        tokens_per_second: of all GPUs.
-        seconds: of one step.
+        tokens_per_second: tokens that all GPUs together process in a second.
+        seconds: time of one step.
     """
 
     memory: dict[str, float]
@@ -184,7 +184,7 @@ def cluster_lines(config: Config, text: str) -> list[str]:
     """Return lines of text: memory by part, largest batch, speed and time of a run on GPUs.
 
     Args:
-        config: of the run; neither its data nor the weights of its model need be here.
+        config: config of the run; neither its data nor the weights of its model need be here.
         text: the GPUs, for ``parse_gpus``.
 
     Raises:

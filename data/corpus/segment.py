@@ -31,10 +31,10 @@ class Piece:
     Args:
         source: name of the source.
         digest: hash of the source's content.
-        first_block: number of the source's first block in it.
+        first_block: number of the first block of the source that the segment has.
         num_blocks: number of blocks.
-        is_last: whether the source ends with it.
-        start: row of its first passage in the segment.
+        is_last: whether the source ends with this piece.
+        start: row of the piece's first passage in the segment.
         count: number of passages.
     """
 

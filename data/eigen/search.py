@@ -26,7 +26,7 @@ class SearchSettings:
     """Settings of the search.
 
     Args:
-        gamma: how much of a chunk's score its neighbours inherit, times the edge's weight, from 0.
+        gamma: factor of the score that a neighbour inherits, besides the edge's weight; at least 0.
         num_starts: chunks or themes that the search starts at.
         max_pops: most nodes that are taken from the heap.
     """
@@ -135,9 +135,9 @@ class NodeGraph:
 
     Args:
         num_chunks: number of chunks.
-        neighbours: of every source, the numbers of its chunks and their graph.
-        themes: of level 1, whose members are chunks.
-        upper: of level 2, whose members are themes of level 1.
+        neighbours: for every source, the numbers of its chunks and their graph.
+        themes: themes of level 1, whose members are chunks.
+        upper: themes of level 2, whose members are themes of level 1.
     """
 
     def __init__(

@@ -84,8 +84,8 @@ def sentences_of(theme: Theme, texts: Sequence[str]) -> list[Sentence]:
     """Return the sentences of a theme's ``NUM_MEMBERS`` heaviest chunks, in their order.
 
     Args:
-        theme: of level 1.
-        texts: of all chunks, by number.
+        theme: theme of level 1.
+        texts: texts of all chunks, by number.
     """
     found = []
     for chunk in theme.members[:NUM_MEMBERS].tolist():
@@ -108,9 +108,9 @@ def quotations(
     once.
 
     Args:
-        theme: of level 1.
-        sentences: of its members; the caller leaves out what may not be quoted (ended facts,
-            hypotheses). Sentences of other chunks are an error.
+        theme: theme of level 1.
+        sentences: sentences of its members. The caller leaves out those that may not be quoted
+            (ended facts, hypotheses). Sentences of other chunks are an error.
         vectors: [len(sentences), d] unit vectors.
         max_words: most words of all; a longer first sentence is quoted alone.
 

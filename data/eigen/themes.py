@@ -131,8 +131,8 @@ def themes_of_themes(themes: Sequence[Theme]) -> tuple[Theme, ...]:
     """Return the themes of level 2, whose members are numbers of the given themes.
 
     Args:
-        themes: of level 1, of all sources in a fixed order (by source, then as ``source_themes``
-            gives them).
+        themes: themes of level 1, of all sources, in a fixed order: by source, then in the order of
+            ``source_themes``.
 
     Returns:
         Themes, by descending eigenvalue; none for fewer than ``MIN_CHUNKS`` themes.

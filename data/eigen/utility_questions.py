@@ -85,8 +85,8 @@ class Stated:
 
     Args:
         subject, relation, object: as in a simple triplet; relations are read in English.
-        time: when it began, ISO; None: undated.
-        span: where the chunk says it.
+        time: ISO time at which the statement begins to hold; None: undated.
+        span: part of the chunk that makes the statement.
     """
 
     subject: str
@@ -159,7 +159,7 @@ def questions_by_rules(
     made.
 
     Args:
-        chunks: of one source: rarity is counted over these alone.
+        chunks: all chunks of one source; how rare a name is is counted in them.
         num_questions: most questions of a chunk.
     """
     frequency = Counter(

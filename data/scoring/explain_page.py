@@ -54,7 +54,7 @@ def write_explain_page(record: Explanation, path: str | Path) -> None:
 
     Args:
         record: the answers and the influence of the evidence on each.
-        path: of the HTML file.
+        path: path of the HTML file.
 
     Raises:
         UserError: the file cannot be written; no partial file is left.

@@ -112,7 +112,7 @@ class ExplainedTurn:
         id: the turn's id.
         index: index of the turn in its conversation.
         question: the user's text.
-        answer: what the model answered, possibly "".
+        answer: the model's answer, possibly "".
         gold: labels of the gold answers; empty if unknown.
         logprob: log-probability of the answer and the end of the turn, given the prompt; natural
             logarithm.

@@ -30,9 +30,9 @@ class Unreadable(UserError):
 
     Args:
         path: the file.
-        reason: in a few words that other files share, for counting.
-        detail: what is peculiar to this file.
-        line: where in it, if that is known.
+        reason: reason in a few words, the same for all such files, which are counted by it.
+        detail: more about this file.
+        line: number of the line with the error, if there is one.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Unreadable(UserError):
         self._given = path, reason, detail, line
 
     def __reduce__(self) -> tuple[type[Unreadable], tuple[object, ...]]:
-        """Return how another process makes it again, for ``pickle``."""
+        """Return class and arguments, from which ``pickle`` makes the error in another process."""
         return Unreadable, self._given
 
 
@@ -59,8 +59,8 @@ class PassageLimit:
     """Counts the characters of a file's passages.
 
     Args:
-        path: of the file.
-        num_bytes: its size.
+        path: path of the file.
+        num_bytes: size of the file.
     """
 
     def __init__(self, path: Path, num_bytes: int) -> None:

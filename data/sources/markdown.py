@@ -36,7 +36,7 @@ class Block:
         kind: type of the block.
         text: its text and links; empty for a table.
         rows: rows of a table, header first; a row may have more cells than the header.
-        level: of a heading, from 1.
+        level: level of a heading, from 1.
     """
 
     kind: Kind
@@ -65,8 +65,8 @@ def blocks(text: str, path: Path) -> Iterator[Block]:
     """Yield the blocks of a Markdown text in order; HTML in it is read as its text.
 
     Args:
-        text: of the file.
-        path: of the file, for messages.
+        text: content of the file.
+        path: path of the file, for messages.
 
     Raises:
         Unreadable: the rows of its tables are much shorter than their headers.

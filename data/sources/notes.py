@@ -236,7 +236,7 @@ class Talk:
     Args:
         rng: random numbers.
         pool: the documents.
-        documents: those that questions are about.
+        documents: the documents that questions are about.
     """
 
     def __init__(self, rng: random.Random, pool: Pool, documents: Sequence[Made]) -> None:

@@ -37,14 +37,14 @@ class Kind:
     """A kind of document.
 
     Args:
-        name: of the kind.
+        name: name of the kind.
         layout: page: about one subject; table: a row for each subject; diary, letter, chat: what
             people write about themselves.
         subject: kind of the subjects' names.
         header: header of the column with the subjects.
         titles: titles of the document, with kinds of values in braces, ``{s}`` the subject of a
             page.
-        relations: what it states.
+        relations: statements of such a document.
     """
 
     name: str

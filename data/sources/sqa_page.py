@@ -59,10 +59,10 @@ class SqaPage:
     """The pool of one page.
 
     Args:
-        table: as in the task.
+        table: name of the gold table, as in ``SqaPageTask``.
         evidence: the pool.
         answers: each answer in the page's spelling, with its entity id if the pool names it.
-        counts: what could not be read or was left out.
+        counts: numbers of unreadable, missing or replaced parts, by kind.
     """
 
     table: str

@@ -56,7 +56,7 @@ class _Request:
         batch: one example.
         max_new_tokens: most tokens of its answer.
         past: prefix cache of its conversation.
-        user: who asks.
+        user: user who asks.
         arrived: the ids of its answer, then None; or what went wrong.
     """
 
@@ -202,7 +202,7 @@ class Engine:
             past: prefix cache of the conversation; it is read and updated.
             deadline: ``time.monotonic`` at which the answer is given up; None: never.
             check: called while there is no new token; if it raises, the answer is given up.
-            user: who asks.
+            user: user who asks.
 
         Raises:
             Late: the deadline has passed.

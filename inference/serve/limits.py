@@ -35,8 +35,8 @@ class Places:
     """Limits requests that take long and are no answers: memory graphs, explanations, documents.
 
     Args:
-        most: of all users; fewer than there are threads for routes, so that quick routes have some.
-        most_of_user: of one user.
+        most: most requests of all users; fewer than threads for routes, as quick routes need some.
+        most_of_user: most requests of one user.
     """
 
     def __init__(self, most: int = 32, most_of_user: int = 8) -> None:
@@ -110,7 +110,7 @@ class BodyLimit:
 
     Args:
         app: the application.
-        users: who may ask.
+        users: the users of the server.
     """
 
     def __init__(self, app: ASGIApp, users: Users) -> None:

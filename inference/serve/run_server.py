@@ -47,10 +47,10 @@ def serve(
 
     Args:
         checkpoint: a folder, or a repository's name on the hub.
-        loading: how it is loaded.
-        options: what is served, and its limits.
+        loading: options of loading the checkpoint.
+        options: options of the server.
         tokens: file of the users' tokens; None: one user, on this machine only.
-        host, port: where it listens.
+        host, port: address to listen at.
 
     Raises:
         UserError: an option is wrong, the port is taken, a file cannot be read, or the sentence

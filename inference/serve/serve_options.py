@@ -26,7 +26,7 @@ class ServeOptions:
         max_new_tokens: longest answer in tokens; None: as training has set it.
         abstain_below: confidence below which "not in the evidence" is answered; None: the
             checkpoint's own, if it has one.
-        plan: how memory graphs are asked; None: as trained.
+        plan: planner that asks memory graphs; None: as trained.
         batch_tokens: most tokens of a batch: number of answers that are decoded together, times the
             longest prompt with its answer.
         max_batch: most answers that are decoded together.
