@@ -23,7 +23,7 @@ ASSUMED_SHARE = 0.40
 LAUNCH_SECONDS = 5e-6
 """Time between two kernel launches from Python: an assumption, nothing was measured."""
 USABLE = 0.92
-"""Share of a GPU's memory for tensors; the rest is CUDA's own, and gaps."""
+"""Share of a GPU's memory for tensors; the rest is for CUDA itself and lost to fragmentation."""
 GPUS_PER_NODE = 8
 
 

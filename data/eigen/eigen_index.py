@@ -31,7 +31,8 @@ from turngraph.data.types import Evidence, Query, Retrieved
 
 DECIMALS = 6
 WORD_WEIGHT = 0.8
-"""Of 0.2, 0.4 and 0.8, best on MuSiQue and on both halves of LoCoMo (docs/results.md)."""
+"""Default of ``word_weight``: of 0.2, 0.4 and 0.8, best on MuSiQue and on both halves of LoCoMo
+(docs/results.md)."""
 SHARED_WEIGHT = 0.2
 
 

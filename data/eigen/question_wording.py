@@ -21,7 +21,7 @@ _IRREGULAR = dict(
 )
 _VOWELS = "aeiou"
 _BEFORE_E = ("c", "v", "s", "z", "u", "dg", "bl", "at", "ang", "eng", "vit")
-"""Ends of stems that "ed" took an e from."""
+"""Ends of stems, without "ed", whose verb ends in "e": "danced" is a form of "dance"."""
 _DATE = re.compile(r"[\d\W]+")
 
 

@@ -43,8 +43,7 @@ NUM_QUESTIONS = 3
 MAX_WORDS, CHUNK_WORDS = 120, 100
 """A longer text is split into spans of about ``CHUNK_WORDS`` words; the paper's have 100 tokens."""
 ROUND_TRIP_DEPTH = 10
-"""A question is kept if its own chunk is among that many best ones, by BM25 and vectors
-together."""
+"""A question is kept if its own chunk is among this many best chunks, by BM25 and vectors."""
 _LIST: dict[str, Any] = {
     "type": "array",
     "items": {"type": "string", "minLength": 8, "maxLength": 120},
@@ -62,8 +61,8 @@ EXAMPLE = (
     "Mira moved to Oslo in 2015 and has taught chemistry there ever since.",
     ("Where did Mira move in 2015?", "What subject does Mira teach in Oslo?"),
 )
-"""Example in the prompt. A question that names its entities is copied, unless the chunk does so
-too."""
+"""Text and questions of the prompt's example. A question with a name of the example counts as
+copied, unless the chunk has the name, too."""
 PROMPT = """Write up to {number} questions that the text answers.
 Name who or what each question is about. Reply in JSON.
 

@@ -10,8 +10,8 @@ from functools import cached_property
 
 SHORTEST, SHORTEST_LATIN = 2, 5
 """Fewest characters of a word, and of an ASCII word, for which similar terms are looked for. A word
-of scripts without spaces is one character; a short English word is rather another word than another
-form of one."""
+of scripts without spaces is one character; short English words that are spelled alike are mostly
+different words."""
 LEAST = 0.55
 """Least share of n-grams that similar terms have in common."""
 MOST_TERMS = 8

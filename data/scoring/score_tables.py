@@ -31,7 +31,7 @@ WITHOUT_INTERVAL = ("guess_at_1", "guess_at_5", "num_tokens", "seconds")
 """Metrics whose interval is not printed; the JSON file has it."""
 DIFFERENCES = ("hit_at_1", "hit_at_5")
 MIN_NAME = 12
-"""Least width of the names of rows; longer ones are folded where a table is to fit."""
+"""Least width of the column of names; longer names are wrapped in tables of limited width."""
 Columns = dict[str, list[str]]
 """Heading of a column -> its cells."""
 

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 PARTS = ("train", "tune", "dev")
 ENDS = {"dev": 0.2, "tune": 0.3}
-"""Where the parts of the pages end, as ``part_of`` says; all others are train."""
+"""Upper ends of the parts, by the number of a page in ``part_of``; all others are train."""
 WIKI = "/wiki/"
 SOURCES = {"table": "table", "passage": "text"}
 """Where an answer was found, in HybridQA's words and in ours."""

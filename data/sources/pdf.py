@@ -37,13 +37,13 @@ MAX_OPERATIONS, OPERATIONS_PER_BYTE = 200_000, 2
 """Most drawing operations of a file: the first number, and the second for each byte of the file.
 Pages may share forms that draw other forms, and so on, so that a small file can have any number."""
 MAX_CONTENT_BYTES, CONTENT_BYTES_PER_BYTE = 1_000_000, 16
-"""Most unpacked bytes of what all pages draw: the first number, and the second for each byte of the
-file."""
+"""Most unpacked bytes of the drawing operations of all pages: the first number, and the second for
+each byte of the file."""
 MAX_CHARACTERS = 100_000_000
 MIN_PAGES = 3
 """A line at the edge of a page is a running head if it stands on so many pages, and on most."""
 MAX_LEVELS = 6
-"""Levels of headings, as HTML has; the smallest ones share the last."""
+"""Levels of headings, as in HTML; all headings of smaller letters have the last level."""
 LARGER = 1.05
 """Least ratio of the size of a heading's letters to that of the text's."""
 _BOLD = re.compile(r"bold|black|heavy|demi", re.IGNORECASE)

@@ -32,7 +32,8 @@ _ENCODINGS = {
     *"cp1251 cp1256 cp1258 cp874 cp949 koi8-r koi8-u iso8859-5 iso8859-15 iso8859-16".split(),
     *"shift_jis cp932 euc_jp iso2022_jp gb2312 gbk gb18030 big5 big5hkscs euc_kr".split(),
 }
-"""Encodings that are accepted; those of DOS and old Macintoshes are mistaken for each other."""
+"""Encodings that are accepted. Those of DOS and old Macintoshes are not: they are mistaken for each
+other."""
 _BELIEVED = {codecs.lookup(name).name for name in _ENCODINGS}
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _C1_CONTROLS = re.compile("[\x80-\x9f]")

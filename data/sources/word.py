@@ -26,9 +26,9 @@ p[style-name='Title'] => h1:fresh
 p[style-name='Subtitle'] => p:fresh
 table => table.wikitable:fresh
 """
-"""The class makes the first row of a table its header, as in Markdown and CSV."""
+"""mammoth's style map. The class makes a table's first row its header, as in Markdown and CSV."""
 _IGNORED = re.compile(r"An unrecognised element was ignored: (?:.*[:}])?(.*)")
-"""mammoth's message, with an element's name."""
+"""mammoth's message about an element that it ignores; the group is the element's name."""
 _UNIT = re.compile(r"[\d.,\s+−–-]")
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 

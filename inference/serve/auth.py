@@ -62,7 +62,7 @@ def _spoken(text: str) -> str:
 
 
 Spoken = Annotated[str, AfterValidator(_spoken)]
-"""A question or a name that somebody gave."""
+"""A question or a name in a request, with the checks of ``_spoken``."""
 User = Annotated[str, Depends(user_of)]
 Served = Annotated[Service, Depends(service_of)]
 

@@ -20,7 +20,7 @@ logger = logging.getLogger("serve")
 TOKEN_NEEDED = "a user's token is needed: Authorization: Bearer TOKEN"
 FOREIGN = "pages of other servers may not use this one; with --tokens they need a user's token"
 CODES = {401: "invalid_api_key", 404: "not_found", 429: "rate_limit_exceeded"}
-"""Codes of errors beside their status, as clients of OpenAI know them."""
+"""HTTP status of an error -> its code in OpenAI's API."""
 MAX_BODY = 2**20
 """Bytes of a body."""
 MAX_DOCUMENT = 2**25

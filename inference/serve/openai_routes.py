@@ -28,7 +28,7 @@ ONE: Json = {"id": MODEL, "object": "model", "created": 0, "owned_by": "turngrap
 MAX_TEXT = 100_000
 """Characters of one message."""
 MAX_STOPS, MAX_STOP = 4, 1000
-"""Texts that end an answer, and characters of one."""
+"""Most texts that end an answer, and most characters of each."""
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP)]
 
 
