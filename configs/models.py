@@ -77,7 +77,7 @@ def sentence_encoder(
 
     @cache
     def encoder() -> Any:
-        from sentence_transformers import SentenceTransformer  # seconds
+        from sentence_transformers import SentenceTransformer  # takes seconds to import
 
         path, trust = resolve_model(name), name in trusted
         find_on_hub(name)

@@ -364,7 +364,7 @@ def node_value(node: yaml.Node) -> Any:
         ValueError, yaml.YAMLError: it is no plain value.
     """
     value = yaml.SafeLoader("").construct_object(node, deep=True)
-    plain = isinstance(node, yaml.ScalarNode) and not node.style  # the quick parser has ""
+    plain = isinstance(node, yaml.ScalarNode) and not node.style  # libyaml's nodes have ""
     if isinstance(value, str) and plain and value.lstrip("+-.")[:1].isdigit():
         with suppress(ValueError):
             return float(value)  # PyYAML's YAML 1.1 takes 5e-5, without a point, for a string

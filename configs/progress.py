@@ -106,7 +106,8 @@ def library_bars() -> Iterator[None]:
     if sys.stderr.isatty():
         yield
         return
-    from transformers.utils import logging as library  # seconds, but its caller needs it anyway
+    # takes seconds, but the caller needs it anyway
+    from transformers.utils import logging as library
 
     shown = library.is_progress_bar_enabled()
     library.disable_progress_bar()

@@ -45,7 +45,7 @@ def bert_encoder(folder: Path) -> Embed | None:
 
     with safe_open(folder / "model.safetensors", framework="numpy") as file:
         names = set(file.keys())
-        if "embeddings.word_embeddings.weight" not in names:  # of a model with a prefix
+        if "embeddings.word_embeddings.weight" not in names:  # a model whose names have a prefix
             return None
         if any(file.get_slice(name).get_dtype() not in ("F32", "I64") for name in names):
             return None

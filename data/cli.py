@@ -105,7 +105,7 @@ class AboveBars(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; the bars are cleared before and drawn again after it."""
-        bars = sys.modules.get("tqdm")  # not imported: there is no bar
+        bars = sys.modules.get("tqdm")  # None: not imported, so there is no bar
         if bars is None or not self.stream.isatty():
             super().emit(record)
             return
@@ -147,7 +147,7 @@ def run_cli(main: Callable[[], None]) -> None:
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             main()
-        except SystemExit:  # as --help ends
+        except SystemExit:  # --help ends so
             sys.stdout.flush()
             raise
         sys.stdout.flush()

@@ -193,7 +193,7 @@ def _packages(builder: ExampleBuilder) -> tuple[str, ...]:
     needed = [*PACKAGES, *["numkong", "usearch"] * bool(builder.memory_graph)]
     needed += ["scipy"] * (builder.config.retriever == "eigen")
     if builder.config.stemmer != "none":
-        terms("", builder.config.stemmer)  # says what to install
+        terms("", builder.config.stemmer)  # raises an error that says what to install
         needed.append("PyStemmer")
     return tuple(needed)
 

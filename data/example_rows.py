@@ -45,7 +45,7 @@ def example_row(
     graph, evidence = example.graph, example.evidence
 
     def stored(item: Retrieved) -> bool:
-        return with_corpus or item.evidence.source == "memory"  # no pool has it
+        return with_corpus or item.evidence.source == "memory"  # not in a pool
 
     stored_passages = [to_json(item.evidence) for item in evidence if stored(item)]
     row = {

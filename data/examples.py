@@ -158,7 +158,7 @@ class ExampleBuilder:
         """Make an empty evidence memory for a conversation, with a memory graph if it has one."""
         config, graph = self.config, None
         if self.memory_graph is not None:
-            from turngraph.data.memory_graph.conversation import ConversationGraph  # few need it
+            from turngraph.data.memory_graph.conversation import ConversationGraph
 
             graph = ConversationGraph(self.memory_graph, self.embed)
         seed = f"0/{conversation.id}"

@@ -162,7 +162,7 @@ def parse_json(text: str, location: Location) -> Any:
         raise at.error(f"not JSON: {error.msg} (column {error.colno})") from None
     except RecursionError:
         raise location.error("not JSON: too deep") from None
-    except ValueError as error:  # of the functions below
+    except ValueError as error:  # from the functions that _DECODER calls
         raise location.error(f"not JSON: {error}") from None
 
 

@@ -139,7 +139,7 @@ def open_stream(path: str | Path) -> IO[bytes] | None:
 def _standard(found: os.stat_result) -> int | None:
     """Return the descriptor of standard output or error that leads to a file, if one does."""
     for number in STANDARD:
-        with suppress(OSError):  # closed
+        with suppress(OSError):  # this stream is closed
             if os.path.samestat(found, os.fstat(number)):
                 return number
     return None

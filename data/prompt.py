@@ -194,7 +194,7 @@ class Prompt:
             return text
         found = {match[0] for match in self._marker.finditer(text)}
         found |= {QUESTION if m[0][-1] == "Q" else ANSWER for m in _TURN.finditer(text)}
-        # no more of the text: it may be a remembered one, which no log may hold
+        # without the text: it may come from a memory graph, which must not get into logs
         logger.warning("a prompt marker in the data was broken up: %s", ", ".join(sorted(found)))
         text = _TURN.sub(r"\1 ", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)

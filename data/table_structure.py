@@ -70,7 +70,7 @@ def repeated_spans(passages: Sequence[Evidence]) -> list[list[tuple[int, int]]]:
     for passage in passages:
         cells, parts = cells_of(passage), lead_of(passage).split(", ")
         same = _num_same(before, parts[: MAX_LEAD_PARTS if cells else len(parts) - 1])
-        spans = [(0, len(", ".join(parts[:same])) + 1)] if same else []  # with its comma
+        spans = [(0, len(", ".join(parts[:same])) + 1)] if same else []  # + 1: the comma
         spans += [(c.start - 1, c.cell - 1) for c in cells if c.header in headers]  # " X is"
         headers.update(cell.header for cell in cells)
         before = parts

@@ -59,7 +59,7 @@ class TurnRetrieval:
         if config.corpus is None:
             return None
         if self._corpus is None:
-            from turngraph.data.corpus.corpus import Corpus  # few need it
+            from turngraph.data.corpus.corpus import Corpus  # seldom needed
 
             self._corpus = Corpus(config.corpus)
         retriever = config.retriever
@@ -105,6 +105,6 @@ def _new_index(pool: Pool, config: EvidenceConfig, embed: Embed | None) -> Index
         return DenseIndex(pool, embed)
     if retriever == "rrf":
         return FusedIndex(pool, embed, ranker, config.stemmer)
-    from turngraph.data.eigen.eigen_index import EigenIndex  # few need it
+    from turngraph.data.eigen.eigen_index import EigenIndex  # seldom needed
 
     return EigenIndex(pool, embed)

@@ -27,8 +27,8 @@ def open_memory(builder: ExampleBuilder, options: MemoryOptions, device: str) ->
 
     config = builder.memory_graph or MemoryGraphConfig()
     plan, compute = options.plan, options.compute
-    asked = "rules" if plan == "lm" else plan  # plans by an LM, too, are plans to the graph
-    computed = "rules" if compute == "lm" else compute  # by the rules first
+    asked = "rules" if plan == "lm" else plan  # a plan by an LM is set up like one by rules
+    computed = "rules" if compute == "lm" else compute  # an LM is asked only after the rules
     config = replace(config, plan=asked or config.plan, compute=computed or config.compute)
     embed = builder.embed
     if embed is None and config.vectors == "encoder":

@@ -230,7 +230,7 @@ def sparql(
     from turngraph.data.memory_graph.ontology.ontology import short
     from turngraph.data.memory_graph.ontology.rdf import ask_sparql
 
-    chosen_ontology(ontology, alone)  # errors of the file before a process is begun
+    chosen_ontology(ontology, alone)  # raises errors of the file early
     pushed = pushed_graph(endpoint, base, seconds)
     if pushed is None:
         result = ask_sparql(db, query, as_of, ontology, alone, seconds)
@@ -352,7 +352,7 @@ def import_rdf(*, db: str, path: str, ontology: str | None, alone: bool) -> None
     from turngraph.data.memory_graph.ontology.rdf_import import read_rdf
 
     chosen, extractor = chosen_ontology(ontology, alone), GivenExtractor()
-    episodes = list(read_rdf(path, chosen, extractor))  # errors before a graph is begun
+    episodes = list(read_rdf(path, chosen, extractor))  # raises errors before a graph is created
     with MemoryGraph.open(db, extractor=extractor) as graph:
         print_line(remembered_line(graph.remember_many(episodes)))
 

@@ -75,7 +75,7 @@ class AnswerFile:
             for path in self._created:
                 Path(path).unlink(missing_ok=True)
         for file in self._files:
-            with suppress(OSError):  # of a full disk, which was reported before
+            with suppress(OSError):  # a full disk, which was reported before
                 file.close()
 
     def _resumes(self) -> bool:

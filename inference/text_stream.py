@@ -34,7 +34,7 @@ class TextStream:
         if self.held:
             return ""
         token = self.prompt.tokenizer.convert_ids_to_tokens(self.ids[-1])
-        if _BYTE.fullmatch(token or ""):  # a run of bytes is read again with every one
+        if _BYTE.fullmatch(token or ""):  # wait for the end of a run of bytes
             return ""
         text = self.prompt.answer_text(self.ids)
         return self._give(text[: settled(text)])

@@ -99,7 +99,7 @@ class ConstrainedLM:
         lengths = [len(self._encode([text]).input_ids[0]) for text in texts]
         self._check_lengths(lengths)
         grammar = self._grammar(schema)
-        order = sorted(range(len(texts)), key=lengths.__getitem__)  # for little padding
+        order = sorted(range(len(texts)), key=lengths.__getitem__)  # for less padding
         replies: list[tuple[str, bool]] = [("", False)] * len(texts)
         batches = range(0, len(texts), self.batch_size)
         shown = len(batches) > 1

@@ -427,7 +427,7 @@ def _slope_sums(
     ends = [end for block in blocks for end in (block.start, block.stop - 1)]
     nodes = [0, len(own) - 1]
     if len(blocks) != 1:
-        nodes = graph.owners[ends].tolist()  # waits for a GPU, which then has much to do
+        nodes = graph.owners[ends].tolist()  # the host waits for the GPU here
     for block, first, last in zip(blocks, nodes[::2], nodes[1::2], strict=True):
         pairs = owners.index_select(0, owners_at[block])
         pairs += others.index_select(0, others_at[block])

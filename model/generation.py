@@ -146,7 +146,7 @@ class Past:
         """Store the keys and values of a prompt, [1, T, D], from the cache that it has filled."""
         layers = [layer for layer in cache.layers if isinstance(layer, PreallocatedLayer)]
         if len(layers) == len(cache.layers) and all(layer.is_initialized for layer in layers):
-            self._embeddings = None  # first: an interrupt must not leave a mixture
+            self._embeddings = None  # first: an interrupt must not mix two prompts
             self._layers = [layer.held() for layer in layers]
             self._embeddings = embeddings
 

@@ -139,7 +139,8 @@ class EvidenceModel(nn.Module):
     def _adapt(self, base: PreTrainedModel) -> PreTrainedModel | PeftModel:
         """Add LoRA to the base model, if the config asks for it."""
         lm = base if self.config.lora is None else add_lora(base, self.config.lora)
-        cast_adapter_inputs(lm, self.config.dtype != "bfloat16")  # autocast casts them in bf16
+        # in bfloat16, autocast casts their inputs
+        cast_adapter_inputs(lm, self.config.dtype != "bfloat16")
         if self.config.gradient_checkpointing:
             recompute_layers(base)
         if self.config.compile:
@@ -530,7 +531,7 @@ class Reader(EvidenceModel):
         scores, most = read.scores, self.config.scorer.kept_nodes
         likely = self.graph.probabilities(scores, candidates, len(reading.nodes))
         above = rows_above(reading, kept_tokens(reading, likely, most), most, padded_left)
-        is_read = reading.passages[reading.nodes] >= 0  # not the question's
+        is_read = reading.passages[reading.nodes] >= 0  # False for nodes of the question
         added = self.graph.added(read.states[reading.nodes], scores, likely * is_read)
         added = added * is_read[:, None]
         return above, read.states.index_add(0, reading.nodes, added)

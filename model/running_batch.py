@@ -111,7 +111,7 @@ class JoinedLayer(DynamicLayer):
             kept = store[: self._num, :, self._begin : self._end]
             new[: self._num, :, end - width : end] = kept
             moved.append(new)
-        self._stores = moved  # both or, out of memory, none
+        self._stores = moved  # at once: out of memory above leaves the old stores
         self._begin, self._end = end - width, end
 
     def _show(self) -> tuple[Tensor, Tensor]:

@@ -131,14 +131,14 @@ def plan(config: Config, cost: Cost, gpus: Gpus, sharded: bool, share: float) ->
     batch, (usual, longest) = batch_examples(config), example_sizes(config)
     held = cost.resident(gpus.num_gpus if sharded else 1, cost.lm.num_layers) | {"step": cost.fixed}
     room = USABLE * chip.memory - sum(held.values())
-    per_step = settings.batches_per_step * batch  # examples, of all GPUs
-    mine = math.ceil(settings.batches_per_step / gpus.num_gpus)  # batches
+    per_step = settings.batches_per_step * batch  # examples of all GPUs
+    mine = math.ceil(settings.batches_per_step / gpus.num_gpus)  # batches of one GPU
     again = model.gradient_checkpointing
     computing = batch * cost.flops(usual, again) / (share * chip.flops)
     launching = 0.0 if model.compile else cost.launches * LAUNCH_SECONDS
     speed = chip.link if gpus.num_nodes == 1 else min(chip.link, GPUS_PER_NODE * chip.network)
     exchanging = exchange_bytes(cost, gpus, sharded, mine, again) / speed
-    # kernels are launched, and weights and gradients sent, while others are computed
+    # launching kernels and sending weights and gradients overlap with computing
     seconds = max(mine * max(computing, launching), exchanging)
     return Plan(
         held | {"activations": cost.activations(batch, longest)},

@@ -161,7 +161,7 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
     config = replace(config, compile=False)
     model = make_model(config, _shapes_of(config)).to("meta").train()
     layers: Any = model.causal_lm.config.get_text_config()
-    layers._attn_implementation = ATTENTION  # a reader has set its own
+    layers._attn_implementation = ATTENTION  # in place of the one that a reader sets
     trained = {n: sum(p.numel() for p in g) for n, g in model.parameter_groups().items()}
     adapters = trained.get("lora", 0)
     live = _step(model, tokens)

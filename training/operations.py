@@ -50,7 +50,7 @@ def lm_shape(lm: Any) -> LmShape:
     linear = {
         name: module.in_features * module.out_features
         for name, module in lm.named_modules()
-        if isinstance(module, nn.Linear)  # PEFT's wrappers are not
+        if isinstance(module, nn.Linear)  # leaves out PEFT's wrappers
     }
     output = lm.get_output_embeddings()
     head = output.in_features * output.out_features

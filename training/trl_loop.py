@@ -59,7 +59,7 @@ def train_with_trl(
             differently, or a loss is not finite.
         SystemExit: a stop was requested; nothing is saved.
     """
-    config = replace(run.config, model=run.model.config)  # its dtype is the device's
+    config = replace(run.config, model=run.model.config)  # with the device's dtype
     if run.accelerator.num_processes > 1:
         raise UserError(
             f"config field training.loop: 'trl' given, which trains with one process, not "

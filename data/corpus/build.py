@@ -176,7 +176,7 @@ class CorpusBuilder:
                 result[source.name] = old[source.name]
                 continue
             done = stored.get((source.name, digest), [])
-            if done and done[-1][1].is_last:  # by a build that was interrupted
+            if done and done[-1][1].is_last:  # an interrupted build has stored all of it
                 new[source.name] = digest
             else:
                 first = sum(piece.num_blocks for _, piece in done)

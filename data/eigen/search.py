@@ -149,7 +149,7 @@ class NodeGraph:
     ) -> None:
         self.num_chunks = num_chunks
         self._inside = list(neighbours)
-        self._place = np.full((num_chunks, 2), -1, np.int64)  # its source, its number there
+        self._place = np.full((num_chunks, 2), -1, np.int64)  # source, number in the source
         for index, (chunks, _) in enumerate(self._inside):
             self._place[chunks, 0], self._place[chunks, 1] = index, np.arange(len(chunks))
         self._more: dict[int, list[tuple[int, float]]] = {}

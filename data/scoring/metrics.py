@@ -279,7 +279,7 @@ class _Index(NamedTuple):
     values: frozenset[str]
 
 
-@lru_cache(maxsize=1 << 14)  # a few kilobytes each
+@lru_cache(maxsize=1 << 14)  # an entry has a few kilobytes
 def _index(passage: Evidence) -> _Index:
     labels = frozenset(answer_value(entity.label) for entity in passage.entities)
     return _Index(searchable(passage.text), frozenset(e.id for e in passage.entities), labels)

@@ -109,7 +109,7 @@ def _filled(record: Json, name: str, location: Location) -> str:
 
 
 def _conversation(id_: str, question: str, label: str, pages: Sequence[Page]) -> Conversation:
-    linked, names = resolve_entities("", list(_passages(pages)))  # no page is the pool's own
+    linked, names = resolve_entities("", list(_passages(pages)))  # "": no page is the pool's own
     own = [replace(one, entities=tuple(e for e in one.entities if e.id)) for one in linked]
     pool = tuple(find_entities(own, extend=True))
     known = {entity.id for passage in pool for entity in passage.entities}

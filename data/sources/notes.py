@@ -355,7 +355,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for part, count in counts.items():
         if count < 1:
             raise UserError(f"num_{part}: must be at least 1, not {count}")
-    logging.getLogger("turngraph.data.sources.readers").setLevel(logging.WARNING)  # of many files
+    # without a line for each file
+    logging.getLogger("turngraph.data.sources.readers").setLevel(logging.WARNING)
     for part, count in counts.items():
         path = args.output / f"{part}.jsonl"
         numbers = track(range(count), f"notes {part}", "conversations", delay=2)

@@ -241,7 +241,7 @@ def _add_sections(
         heading = " ".join(one.heading)
         has_text = any(text.strip() for _, text in one.lines)
         is_empty = not has_text and levels.get(after.size, 0) <= levels.get(one.size, 0)
-        if is_empty or len(heading) > MAX_LEAD:  # its text must not be lost
+        if is_empty or len(heading) > MAX_LEAD:  # keep the heading as text
             one.lines[:0] = [(one.page, text) for text in one.heading]
         if with_path and (is_empty or len(heading) <= MAX_LEAD):
             document.heading(levels.get(one.size, 0), "" if is_empty else heading)

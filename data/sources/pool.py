@@ -64,7 +64,7 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
         passages += with_ids(found.passages, name)
         encodings += [] if found.encoding is None else [f"{name} ({found.encoding})"]
     _warn_others(others, folder)
-    if files or len(skipped) > 1:  # else the error says it
+    if files or len(skipped) > 1:  # else the error below names the file
         _log_skipped(skipped)
     if not files:
         raise UserError(f"{shown(folder)}: none of its files can be read; first: {skipped[0]}")
@@ -130,7 +130,7 @@ def make_pool(folder: str, output: str, strict: bool) -> list[Evidence]:
     Raises:
         UserError: as ``read_folder``, or the output cannot be written.
     """
-    if Path(output).is_dir():  # now, as reading can take long
+    if Path(output).is_dir():  # before reading, which can take long
         reason = f"{os.strerror(errno.EISDIR)}; --output must name a file"
         raise UserError(f"{output}: {reason}")
     passages = read_folder(folder, strict=strict)

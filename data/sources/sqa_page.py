@@ -20,7 +20,7 @@ from turngraph.data.sources.page_entities import Passage
 from turngraph.data.sources.table_grid import is_value
 from turngraph.data.types import Answer, Evidence
 
-if TYPE_CHECKING:  # parsers of an extra
+if TYPE_CHECKING:  # these need an extra
     from turngraph.data.sources.wikipage import Page, PageTable, RawPage
 
 

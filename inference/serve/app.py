@@ -65,7 +65,7 @@ def make_app(service: Service, users: Users, host: str = "localhost") -> FastAPI
         title="Turngraph",
         version=version("turngraph"),
         lifespan=_life,
-        docs_url=None,  # their pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from elsewhere
         redoc_url=None,
     )
     app.state.service = service
@@ -113,7 +113,7 @@ def _add_errors(app: FastAPI) -> None:
         return wrong(request, " ".join(str(error).split()))
 
     def wrong(request: Request, message: str, param: str | None = None) -> JSONResponse:
-        status = 400 if request.url.path.startswith("/v1/") else 422  # as OpenAI's
+        status = 400 if request.url.path.startswith("/v1/") else 422  # OpenAI's API returns 400
         return refusal(status, message, param=param)
 
     replies: dict[type[Exception], Callable[[Any], JSONResponse]] = {

@@ -144,7 +144,7 @@ def server_of(app: ASGIApp, seconds_to_stop: int) -> Server:
         loop="asyncio",
         http=Connection,
         ws="none",
-        log_level="error",  # a warning is of an invalid request; strangers may send many
+        log_level="error",  # no warnings of invalid requests: strangers may send many
         access_log=False,  # it would contain questions to the memory
         backlog=BACKLOG,
         limit_concurrency=_max_connections() + 1,
@@ -181,7 +181,7 @@ def listening(host: str, port: int) -> list[socket.socket]:
             try:
                 made = socket.create_server(address, family=family, backlog=BACKLOG)
             except OSError as error:
-                if error.errno != errno.EADDRNOTAVAIL:  # as ::1 where there is no IPv6
+                if error.errno != errno.EADDRNOTAVAIL:  # such as ::1 without IPv6
                     raise
                 missing = error
             else:

@@ -67,7 +67,7 @@ def _state(path: Path) -> State:
 def _remove_left(folder: Path) -> None:
     """Remove what killed uploads have left in a folder."""
     for path in folder.glob(".*"):
-        with suppress(FileNotFoundError):  # it has just become a document
+        with suppress(FileNotFoundError):  # the upload has just finished
             if path.stat().st_mtime < time.time() - LEFT_SECONDS:
                 rmtree(path) if path.is_dir() else path.unlink()
 
@@ -195,7 +195,7 @@ class Documents:
             )
         self._check_room(user, name, len(content))  # before it is read, which may take long
         held, folder = self._of(user), self._folder(user)
-        trial = folder / f".{uuid4().hex}" / name  # its name is part of its passages
+        trial = folder / f".{uuid4().hex}" / name  # passages contain the file's name
         try:
             trial.parent.mkdir(mode=0o700)
             trial.write_bytes(content)
@@ -208,7 +208,7 @@ class Documents:
             if not pool:
                 raise UserError(f"{name}: no passage in it")
             with held.changing:
-                self._check_room(user, name, len(content))  # others may have come meanwhile
+                self._check_room(user, name, len(content))  # again, after other uploads
                 others = {one: read for one, read in held.read.items() if one[0] != name}
                 held.read = {**others, (name, _state(trial)): pool}
                 trial.replace(folder / name)

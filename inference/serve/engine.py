@@ -278,7 +278,7 @@ class Engine:
             if request is not None:
                 self._join(request)
             self._step()
-        except Exception as error:  # of all rows: the batch may be in any state
+        except Exception as error:  # ends all rows: the batch may be in any state
             logger.exception("a step failed: %d answers are lost", self.num_running)
             for lost in self._requests:
                 lost.arrived.put(_as_user_error(error))
@@ -302,7 +302,7 @@ class Engine:
             self._waiting,
             key=lambda one: (num_running[one.user], self._turns.get(one.user, -1)),
         )
-        together = [*self._requests, first]  # each takes the room of the longest
+        together = [*self._requests, first]  # every row is padded to the longest
         num_tokens = len(together) * max(request.num_tokens for request in together)
         if self._requests and num_tokens > self.max_tokens:
             return None
@@ -314,7 +314,7 @@ class Engine:
         try:
             batch = request.batch.to(self.model.device)
             request.row = self._batch.add(batch, request.max_new_tokens, request.past)
-        except Exception as error:  # of this prompt alone
+        except Exception as error:  # concerns this prompt alone
             request.arrived.put(_as_user_error(error))
             return
         self._requests.append(request)

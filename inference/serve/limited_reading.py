@@ -30,7 +30,7 @@ AT_ONCE = 2
 """Documents that are read at the same time; others wait."""
 PART = 1000
 """Passages that are sent together; between parts other threads of the server run."""
-_NICENESS = 5  # answers go first
+_NICENESS = 5  # decoding answers has precedence
 _places = BoundedSemaphore(AT_ONCE)
 _forks = get_context("forkserver")
 _forks.set_forkserver_preload([__name__])
@@ -121,7 +121,7 @@ def send_read(sender: Connection, paths: Sequence[Path], memory: int) -> None:
         end = _Failed(str(error))
     except MemoryError:
         end = _Failed(f"{paths[0]}: reading takes more than {memory >> 20} MiB of memory")
-    except BrokenPipeError:  # nobody waits any more
+    except BrokenPipeError:  # the server no longer waits for the result
         return
     except Exception:
         end = _Failed(traceback.format_exc(), is_ours=True)

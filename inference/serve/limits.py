@@ -90,7 +90,7 @@ class Turns:
         self._held = True
         own.popleft().set()
         if own:
-            self._waiting[user] = own  # behind the others
+            self._waiting[user] = own  # at the end of the queue of users
 
 
 def refusal(
@@ -122,7 +122,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if not is_private(scope):  # whose routes have no body
+        if not is_private(scope):  # these routes read no body
             await self.app(scope, _given(b"", receive), send)
             return
         token = Headers(scope=scope).get("authorization")

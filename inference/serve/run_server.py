@@ -66,14 +66,15 @@ def serve(
     from turngraph.inference.serve.connections import listening, server_of
 
     with ExitStack() as stack:
-        sockets = [stack.enter_context(one) for one in listening(host, port)]  # before the model
-        from turngraph.inference.api import load  # torch, which takes seconds
+        # before the model is loaded: a port that is taken is an error at once
+        sockets = [stack.enter_context(one) for one in listening(host, port)]
+        from turngraph.inference.api import load  # imports torch, which takes seconds
         from turngraph.inference.serve import limited_reading
         from turngraph.inference.serve.app import make_app
         from turngraph.inference.serve.service import Service
         from turngraph.model.device_memory import share_one_arena
 
-        share_one_arena()  # before there are threads
+        share_one_arena()  # must come before any thread starts
         limited_reading.start_ahead()  # while the model is loaded
         qa = load(checkpoint, **asdict(loading))
         service = Service(qa, options, stack.enter_context(_folder(options.memory_dir)))

@@ -32,7 +32,7 @@ class SharedConversations(ConversationStore):
         """Yield the tenant's rows in a transaction, for any thread."""
         try:
             db = self._begun()
-        except TenantGone:  # as for a new user
+        except TenantGone:  # begin again as for a new user
             self._record = PostgresStore(self.url)
             db = self._begun()
         with self._record.clear_errors():

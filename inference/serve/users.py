@@ -55,9 +55,9 @@ class Users:
             content = path.read_bytes()
         except OSError as error:
             if error.errno in EXHAUSTED:
-                return []  # the users may be the same
+                return []  # keep the users read before
             content = f"{path}: {error.strerror}"
-        if content == self._content:  # neither its time nor its size tells of every change
+        if content == self._content:  # a file's time and size do not show every change
             return []
         self._content = content
         if isinstance(content, str):
