@@ -31,7 +31,7 @@ _THESES = """
 SELECT c.id, p.fact, p.episode, p.start, p.stop FROM json_each(?) k JOIN chunks c ON c.id = k.value
 JOIN provenance p ON p.episode = c.episode AND p.fact % 2 = 0
 AND p.start >= c.start AND p.start < c.stop"""
-"""Selects the theses of chunks, with the places that say them."""
+"""Selects the theses of chunks, with the places that state them."""
 
 _STATED = """
 SELECT c.id, p.fact FROM json_each(?) k JOIN chunks c ON c.id = k.value

@@ -42,8 +42,8 @@ from turngraph.data.memory_graph.record.theme_rows import (
 logger = logging.getLogger(__name__)
 
 Graphs = Mapping[str | None, tuple[np.ndarray, Neighbours | None]]
-"""By source: ids of its chunks, and the graph over their indices; None: too few or too many chunks
-for one."""
+"""By source: ids of its chunks, and the graph over their indices; None: too few or too many
+chunks."""
 
 COLUMNS = {"chunks": "i8", "starts": "i8", "others": "i8", "weights": "f4", "themes": "i8"}
 """Names and types of the arrays beside ``theme_vectors``."""

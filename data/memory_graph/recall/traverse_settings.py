@@ -81,7 +81,7 @@ class Flat:
     """Settings of ``flat.flat``."""
 
     top_k: int = 50
-    """Facts at most."""
+    """Maximum number of facts."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "top_k")
@@ -127,7 +127,7 @@ class PPR:
     """Settings of ``pagerank.ppr``."""
 
     top_k: int = 50
-    """Facts at most."""
+    """Maximum number of facts."""
     damping: float = 0.5
     """Fraction of a node's score that is passed on; the default is HippoRAG's."""
     num_rounds: int = 20
@@ -154,7 +154,7 @@ class Eigen:
     """
 
     top_k: int = 50
-    """Facts at most."""
+    """Maximum number of facts."""
     gamma: float = 0.7
     """Factor of a node's score that its neighbours inherit."""
     num_starts: int = 5

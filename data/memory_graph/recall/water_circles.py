@@ -40,7 +40,7 @@ from turngraph.data.memory_graph.recall.view import View, apart
 FAR = 255
 """Hops of a node that a linked object's circles do not reach."""
 SAMPLED = 64
-"""Step of the sample of a hub's rows from which the most frequent kind is found."""
+"""One in so many rows of a hub is read to find the most frequent number of hops."""
 MARGIN = 0.01
 """Twice the largest error of a hub's approximate cosines: facts within this margin of the last one
 chosen are compared again exactly."""
