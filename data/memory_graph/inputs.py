@@ -74,7 +74,8 @@ def _plain_text(path: Path) -> Iterator[Episode]:
     said, doubtful = times(log)
     if doubtful:
         logger.warning(
-            "%s: dates such as %s are read with the day first; if it is second, write 2024-12-31",
+            "%s: dates such as %s are read with the day first; if the month is first, write"
+            " 2024-12-31",
             path,
             doubtful,
         )
