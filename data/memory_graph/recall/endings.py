@@ -130,9 +130,10 @@ def pair_features(said: Sequence[Said], vectors: np.ndarray, read: np.ndarray) -
     meets = np.minimum(states[:, None], ends[None])
     replaced = np.isin(ASPECTS, REPLACED)
     value, thing = meets[:, :, replaced].max(axis=2), meets[:, :, ~replaced].max(axis=2)
-    content = [one.content for one in said]
-    named = np.array([[bool(a.names & b.names) for b in said] for a in said], dtype=np.float32)
-    shared = np.array([[len(a & b) / (len(a) or 1) for b in content] for a in content], np.float32)
+    names = _indicators([one.names for one in said])
+    content = _indicators([one.content for one in said])
+    named = np.minimum(names @ names.T, 1)
+    shared = content @ content.T / np.maximum(content.sum(axis=1, keepdims=True), 1)
     worded = shared > 0
     own, other = read[:, 2 * num], read[:, 2 * num + 1]
     apart = own[:, None] * other[None] + other[:, None] * own[None] + other[:, None] * other[None]
@@ -145,6 +146,15 @@ def pair_features(said: Sequence[Said], vectors: np.ndarray, read: np.ndarray) -
     )
     parts = (*of_value, value * apart, *of_thing, thing * apart, named, shared, vectors @ vectors.T)
     return np.stack([*parts, *alone], axis=2).astype(np.float32)
+
+
+def _indicators(sets: Sequence[frozenset[str]]) -> np.ndarray:
+    """Return which words each set has, float32 [n, words of all]."""
+    columns = {word: column for column, word in enumerate(frozenset().union(*sets))}
+    found = np.zeros((len(sets), len(columns)), np.float32)
+    for row, words_of in zip(found, sets, strict=True):
+        row[[columns[word] for word in words_of]] = 1
+    return found
 
 
 @cache
