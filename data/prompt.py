@@ -235,6 +235,14 @@ class Prompt:
         """Return the token ids of an answer after ``Answer:``, with the end token."""
         return [*self._encode(f" {self.plain(answer)}"), self.end_id]
 
+    def span_text(self, ids: Sequence[int], first: int, last: int) -> str:
+        """Decode the tokens first to last of a passage's, without its evidence tags."""
+        before, through, whole = (
+            self.tokenizer.decode(ids[:end]) for end in (first, last + 1, len(ids))
+        )
+        text: str = whole.removesuffix(CLOSE_TAG)
+        return text[max(len(before), len(OPEN_TAG)) : len(through)].strip().split("\n")[0].strip()
+
     def answer_text(self, ids: Sequence[int]) -> str:
         """Decode generated ids up to the end token or the end of the line."""
         ids = list(ids)

@@ -102,9 +102,8 @@ def spans(
     num_read = len(example.graph.prompt_ids)
     if not num_read:
         return []
-    passage = np.repeat(
-        np.arange(len(example.graph.mentions.sizes) - 1), example.graph.mentions.sizes[:-1]
-    )
+    sizes = example.graph.mentions.sizes[:-1]
+    passage, begins = np.repeat(np.arange(len(sizes)), sizes), np.cumsum(sizes) - sizes
     num = min(NUM_ENDS, num_read)
     firsts = starts[:num_read].topk(num).indices.tolist()
     lasts = ends[:num_read].topk(num).indices.tolist()
@@ -116,8 +115,9 @@ def spans(
     ]
     found: dict[str, float] = {}
     for logprob, first, last in sorted(pairs, reverse=True):
-        ids = example.graph.node_ids[first : last + 1].tolist()
-        if text := prompt.answer_text(ids):
+        begin, size = begins[passage[first]], sizes[passage[first]]
+        ids = example.graph.node_ids[begin : begin + size].tolist()
+        if text := prompt.span_text(ids, first - begin, last - begin):
             known = found.get(text, -np.inf)
             found[text] = float(np.logaddexp(known, logprob))
     return sorted(found.items(), key=lambda one: -one[1])[:NUM_SPANS]

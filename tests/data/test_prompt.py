@@ -190,6 +190,16 @@ def test_tokens_of_a_passage_end_where_its_characters_do(prompt: Prompt, text: s
             assert prompt.tokenizer.decode(tokens).strip() == f"<evidence>{text[:end]}".strip()
 
 
+@pytest.mark.parametrize("text", ["Mzuzu, population, 249,564", "日本 Perú", "a > 3"])
+def test_a_span_has_no_part_of_the_evidence_tags(prompt: Prompt, text: str) -> None:
+    [passage] = prompt.tokenise_passages([text])
+    num = len(passage.ids)
+    assert prompt.span_text(passage.ids, 0, num - 1) == text
+    for first in range(num):
+        for last in range(first, num):
+            assert prompt.span_text(passage.ids, first, last) in text
+
+
 def test_an_answer_stops_at_the_end_of_turn_or_line(prompt: Prompt) -> None:
     encode = prompt.target_ids
     assert prompt.answer_text([*encode("Lima"), *encode("Cusco")]) == "Lima"
