@@ -28,7 +28,7 @@ LONGEST_SPAN = 24
 NUM_WRITTEN = 8
 """Most candidates of a question that the LM weighs."""
 UNLIKELY = -7.0
-"""Log-probability, at most, that the graph gives to an answer that only the LM has."""
+"""Largest log-probability that an answer which only the LM wrote gets for the graph's part."""
 
 
 @torch.no_grad()

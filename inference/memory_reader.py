@@ -74,8 +74,8 @@ class MemoryReader:
         max_new_tokens: length of the longest answer, in tokens.
         confidence: how sure answers have to be; None: nothing says how sure they are.
         generate: writes the answers; None: the model.
-        building: holds a builder that several threads share.
-        answering: holds a model that does not answer several of them at once.
+        building: lock around the builder, which several threads share.
+        answering: lock around a model that answers one question at a time.
     """
 
     def __init__(

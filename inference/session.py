@@ -58,11 +58,11 @@ class Session:
         pool: evidence for all turns; may be empty.
         memory: a person's memory graph, which keeps the conversation; None: none.
         max_new_tokens: length of the longest answer, in tokens; None: 48.
-        generate: writes the answers; None: the model.
+        generate: function that writes answers; None: the model's own.
         confidence: turns an answer into the probability that it is right, and says below which
             probability the answer is withheld; None: answers have no confidence.
-        building: holds a builder that conversations in several threads share.
-        answering: holds a model that does not answer several of them at once.
+        building: lock around the builder, which conversations in several threads share.
+        answering: lock around a model that answers one conversation at a time.
 
     Attributes:
         check: called between the steps before an answer; what it raises ends the question.
@@ -270,7 +270,7 @@ class Session:
 
     @contextmanager
     def _wanted(self, shared: AbstractContextManager[Any]) -> Iterator[None]:
-        """Hold what conversations share, if an answer is still wanted when it is at hand."""
+        """Enter a shared lock, then check that the answer is still wanted."""
         with shared:
             self.check()
             yield

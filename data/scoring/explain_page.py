@@ -145,7 +145,7 @@ def _passage(
     memory: MemoryMode,
 ) -> Json:
     kept = "similarity" if memory == "rerank" else "score"
-    score = {"new": "BM25", "memory": kept, "remembered": "score"}[passage.origin]
+    score = {"new": "score", "memory": kept, "remembered": "score"}[passage.origin]
     attention = [] if passage.attention is None else [f"attention {_percent(passage.attention)}"]
     return {
         "share": _percent(passage.share),
@@ -192,7 +192,7 @@ def _joins(turn: ExplainedTurn, order: Sequence[int], entities: Mapping[str, int
 
 
 def _dropped(passage: DroppedPassage) -> Json:
-    facts = [REASONS[passage.reason], f"BM25 {passage.score:.3g}", passage.id]
+    facts = [REASONS[passage.reason], f"score {passage.score:.3g}", passage.id]
     return {"source": passage.source, "text": passage.text, "facts": facts}
 
 

@@ -134,7 +134,7 @@ def read_grid(rows: Sequence[Sequence[Cell]], most: int = MAX_SLOTS) -> tuple[Gr
         grid.append(line)
         num_cells, width = num_cells + len(cells), max(width, len(line))
         if len(grid) * width - num_cells > most:
-            raise UserError(f"spans and short rows give more than {MAX_SLOTS} further cells")
+            raise UserError(f"spans and short rows give more than {MAX_SLOTS} further cells a page")
     for line in grid:
         line.extend([None] * (width - len(line)))
     return grid, max(len(grid) * width - num_cells, 0)

@@ -44,14 +44,14 @@ from turngraph.model.graph_lm import TextLM
 logger = logging.getLogger("serve")
 Found = TypeVar("Found")
 MAX_TEXTS = 1000
-"""Vectors of texts that are cached for memory graphs, 2 kB each: what several conversations of a
-user embed anew; each graph keeps the vectors of its texts itself."""
+"""Most sentence vectors in the cache that all memory graphs share, 2 kB each. It spares several
+conversations of a user from encoding the same text; each graph keeps the vectors of its texts."""
 MAX_OPEN = 128
 """Conversations that are kept open; the one that was asked longest ago is closed. Each has about
 five files of a memory graph open, and a process may often have 1,024."""
 MAX_REMEMBERING = 32
-"""Users whose memory graphs keep what they have read for questions: SQLite's pages, 160 MiB of each
-at most, its edges and its vectors."""
+"""Most users whose memory graphs stay in memory between questions: pages of SQLite, at most 160 MiB
+a graph, edges and vectors."""
 
 
 class Service:
@@ -270,7 +270,7 @@ class Service:
         )
 
     def _answering(self, user: str) -> Callable[[], AbstractContextManager[None]]:
-        """Return what holds a model that does not batch the answers of several threads."""
+        """Return the lock around a model that answers one question at a time, else none."""
         in_turn = partial(self.answering.of, user)
         return nullcontext if isinstance(self.qa.model, TextLM) else in_turn
 

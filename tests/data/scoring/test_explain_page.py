@@ -92,13 +92,13 @@ def test_what_is_said_of_a_turn(record: Explanation) -> None:
     assert words(first, ".passage .share") == ["70 %", "25 %", "5.0 %"]
     assert words(first, ".passage .text")[0] == "Oslo lies by a fjord"
     assert words(first, ".passage .facts")[0].startswith(
-        "attention 25 % · place 2 in the evidence · BM25 12.5 · t2"
+        "attention 25 % · place 2 in the evidence · score 12.5 · t2"
     )
     bars = [bar.attributes["width"] for bar in first.css(".bar rect")]
     assert bars == ["100.0%", "35.7%", "7.1%"]
     assert "against" not in " ".join(words(first, ".given"))  # a share has no sign
     assert words(first, ".dropped li") == [
-        "kb did not fit into the prompt · BM25 3.25 · t9 Left out"
+        "kb did not fit into the prompt · score 3.25 · t9 Left out"
     ]
     assert words(second, "dd")[0] == "Bergen ✗ wrong"
     assert words(second, ".passage .tag:last-child")[2:] == ["from turn 1", "remembered"]
@@ -110,7 +110,7 @@ def test_only_a_memory_that_reranks_scores_by_similarity(
     record: Explanation, memory: Any, score: str
 ) -> None:
     facts = words(read(replace(record, memory=memory)).css("section")[1], ".passage .facts")
-    assert [fact.split(" · ")[-2] for fact in facts] == ["BM25 12.5"] * 2 + [
+    assert [fact.split(" · ")[-2] for fact in facts] == ["score 12.5"] * 2 + [
         f"{score} 12.5",
         "score 12.5",
     ]
