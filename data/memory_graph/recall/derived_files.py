@@ -209,7 +209,9 @@ def _read_folder(path: Path) -> tuple[Manifest, dict[str, np.ndarray]] | None:
     except FileNotFoundError:  # another process has just replaced them
         return None
     except (ValueError, KeyError, TypeError, EOFError, OSError, *NO_HEADER) as error:
-        logger.warning("%s is corrupt (%s) and will be rebuilt", path, type(error).__name__)
+        logger.warning(
+            "%s is corrupt (%s) and will be rebuilt", path, str(error) or type(error).__name__
+        )
         return None
 
 
