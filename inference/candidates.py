@@ -21,10 +21,8 @@ from turngraph.model.node_answers import NodeScores
 
 NUM_SPANS = 8
 """Most spans of a question that are candidates."""
-NUM_ENDS = 8
-"""Most nodes that are tried as the first and as the last one of a span."""
-LONGEST_SPAN = 24
-"""Most tokens of a span."""
+NUM_PLACES = 32
+"""Most places of spans that are looked at: some of them have the same words."""
 NUM_WRITTEN = 8
 """Most candidates of a question that the LM weighs."""
 UNLIKELY = -7.0
@@ -54,13 +52,13 @@ def ranked(
     assert batch.candidates is not None, "built without mentions"
     sizes = batch.candidates.num_candidates.tolist()
     entities = scores.entities.float().cpu().split(sizes)
-    if scores.starts is None or scores.ends is None or scores.kinds is None:
+    if scores.spans is None or scores.kinds is None:
         return [
             _best([(e, float(v)) for e, v in zip(candidate_entities(one), logprobs, strict=True)])
             for one, logprobs in zip(examples, entities, strict=True)
         ]
     num_nodes = [len(example.graph.node_ids) for example in examples]
-    starts, ends = (part.float().cpu().split(num_nodes) for part in (scores.starts, scores.ends))
+    places = scores.spans.float().cpu().split(num_nodes)
     found, shares = [], scores.shares(batch.candidates.num_candidates).tolist()
     for index, example in enumerate(examples):
         of_entities, of_spans = shares[index]
@@ -68,7 +66,7 @@ def ranked(
             answer_value(entity.label): (entity, float(logprob) + of_entities)
             for entity, logprob in reversed(_sorted(candidate_entities(example), entities[index]))
         }
-        for text, logprob in spans(prompt, example, starts[index], ends[index]):
+        for text, logprob in spans(prompt, example, places[index]):
             entity, before = known.get(answer_value(text), (Entity(text, text), -np.inf))
             known[answer_value(text)] = entity, float(np.logaddexp(before, logprob + of_spans))
         if model.writes:
@@ -88,15 +86,13 @@ def _best(candidates: list[tuple[Entity, float]]) -> list[Proposal]:
     return [Proposal(entity, logprob) for entity, logprob in ordered]
 
 
-def spans(
-    prompt: Prompt, example: Example, starts: Tensor, ends: Tensor
-) -> list[tuple[str, float]]:
+def spans(prompt: Prompt, example: Example, logprobs: Tensor) -> list[tuple[str, float]]:
     """Return the likeliest spans of passages as texts, with log-probabilities, best first.
 
     Args:
         prompt: of the tokenizer.
         example: the question.
-        starts, ends: log-probability of each node as the first and the last one, [N].
+        logprobs: of the spans, by first node and length; see ``NodeScores.spans``.
     """
     assert example.graph.mentions is not None, "built without mentions"
     num_read = len(example.graph.prompt_ids)
@@ -104,20 +100,14 @@ def spans(
         return []
     sizes = example.graph.mentions.sizes[:-1]
     passage, begins = np.repeat(np.arange(len(sizes)), sizes), np.cumsum(sizes) - sizes
-    num = min(NUM_ENDS, num_read)
-    firsts = starts[:num_read].topk(num).indices.tolist()
-    lasts = ends[:num_read].topk(num).indices.tolist()
-    pairs = [
-        (float(starts[a] + ends[b]), a, b)
-        for a in firsts
-        for b in lasts
-        if 0 <= b - a < LONGEST_SPAN and passage[a] == passage[b]
-    ]
+    best = logprobs[:num_read].flatten()
+    best = best.topk(min(NUM_PLACES, int(best.isfinite().sum())))
     found: dict[str, float] = {}
-    for logprob, first, last in sorted(pairs, reverse=True):
+    for logprob, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        first, more = divmod(place, logprobs.shape[1])
         begin, size = begins[passage[first]], sizes[passage[first]]
         ids = example.graph.node_ids[begin : begin + size].tolist()
-        if text := prompt.span_text(ids, first - begin, last - begin):
+        if text := prompt.span_text(ids, first - begin, first + more - begin):
             known = found.get(text, -np.inf)
             found[text] = float(np.logaddexp(known, logprob))
     return sorted(found.items(), key=lambda one: -one[1])[:NUM_SPANS]

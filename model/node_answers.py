@@ -21,6 +21,8 @@ from turngraph.model.gatv2 import GATv2Layer
 
 KINDS = ("entity", "span", "none")
 """Where an answer is: a candidate, a span of a passage, or in no passage."""
+LONGEST_SPAN = 24
+"""Most tokens of a span that is an answer."""
 HIGHEST = 20.0
 """Scores beyond it, and those of nothing, say no more of an answer's kind."""
 
@@ -44,9 +46,9 @@ class NodeScores(NamedTuple):
     Args:
         entities: log-probability of each candidate within its example, [C].
         mentions: log-probability of each mention within its example, [M].
-        starts: log-probability of each node as the first of the answer, within its example, [N];
-            None without a span head.
-        ends: the same as the last one.
+        spans: log-probability of the answer being the k + 1 nodes from each node on, within its
+            example, [N, ``LONGEST_SPAN``]; -inf where they leave the passage. None without a span
+            head.
         kinds: log-probability of the answer being a candidate, a span, or in none of the passages,
             [B, 3]; None without a span head.
         states: node states after the last layer, [N, W].
@@ -54,16 +56,25 @@ class NodeScores(NamedTuple):
 
     entities: Tensor
     mentions: Tensor
-    starts: Tensor | None
-    ends: Tensor | None
+    spans: Tensor | None
     kinds: Tensor | None
     states: Tensor
 
     def span_logprobs(self, places: Tensor) -> Tensor:
-        """Return the log-probability of spans by their first and last nodes, [2, A] to [A]."""
-        assert self.starts is not None, "no span head"
-        assert self.ends is not None, "no span head"
-        return self.starts[places[0]] + self.ends[places[1]]
+        """Return the log-probability of spans by their first and last nodes, [2, A] to [A].
+
+        It is -inf for spans of more than ``LONGEST_SPAN`` nodes.
+        """
+        assert self.spans is not None, "no span head"
+        steps = places[1] - places[0]
+        found = self.spans[places[0], steps.clamp(max=LONGEST_SPAN - 1)]
+        return found.masked_fill(steps >= LONGEST_SPAN, -torch.inf)
+
+    @property
+    def span_ends(self) -> Tensor:
+        """The probability of each node being the first, and the last, of the answer, [2, N]."""
+        assert self.spans is not None, "no span head"
+        return _ends_of(self.spans.exp())
 
     def shares(self, num_candidates: Tensor) -> Tensor:
         """Return the log-probability of each head having the answer, [B, 2].
@@ -91,9 +102,10 @@ class NodeAnswers(nn.Module):
 
     Features are projected, and nodes of the question get a vector. After the GATv2
     layers a mention is represented by its last node's state, pooled states of its passage, and
-    those of the question; an entity's score is the log-sum-exp of its mentions' scores. The kind of
-    the answer is read from the question, the likeliest nodes, and how high the scores are before
-    they are normalised.
+    those of the question; an entity's score is the log-sum-exp of its mentions' scores. A span's
+    score is that of its first node, of its last one, of the two together (a product of their
+    states, which starts at zero), and of its length. The kind of the answer is read from the
+    question, the likeliest nodes, and how high the scores are before they are normalised.
 
     Args:
         num_features: D.
@@ -132,6 +144,10 @@ class NodeAnswers(nn.Module):
                 nn.Dropout(2 * config.dropout),
                 nn.Linear(width, 2),
             )
+            self.first = nn.Linear(width, width // 2, bias=False)
+            self.last = nn.Linear(width, width // 2, bias=False)
+            self.length = nn.Parameter(torch.zeros(LONGEST_SPAN))
+            nn.init.zeros_(self.first.weight)
             self.kinds = nn.Linear(3 * width + 3, len(KINDS))
 
     def forward(
@@ -165,7 +181,7 @@ class NodeAnswers(nn.Module):
         of_candidates = _repeated(total, candidates.num_candidates, len(entities))
         entities = entities - of_candidates
         mentions = scores - _repeated(of_candidates, candidates.num_mentions, len(scores))
-        starts = ends = kinds = None
+        spans = kinds = None
         if self.spans is not None:
             segments = _owners_of(sizes, len(states))  # [N]
             examples = _examples(candidates)  # [S]
@@ -174,23 +190,37 @@ class NodeAnswers(nn.Module):
                 *(states, states * question[owners], question[owners]),
                 *(means[segments], most[segments], candidates.features[segments]),
             )
-            both = self.spans(torch.cat(parts, 1)).masked_fill(is_question > 0, -torch.inf)
+            hidden = self.spans[:-1](torch.cat(parts, 1))
+            both = self.spans[-1](hidden).masked_fill(is_question > 0, -torch.inf)
             nodes = torch.zeros_like(candidates.questions).index_add(0, examples, sizes)  # [B]
             totals = [log_sum_exp(logits, nodes) for logits in both.unbind(1)]
-            starts, ends = (
-                logits - _repeated(one.clamp(min=-1e30), nodes, len(states))
-                for logits, one in zip(both.unbind(1), totals, strict=True)
-            )
-            likely = states * (starts.exp() + ends.exp())[:, None] / 2
+            pairs = self._pairs(hidden, both, segments)
+            total_of_spans = log_sum_exp(pairs.flatten(), LONGEST_SPAN * nodes).clamp(min=-1e30)
+            spans = pairs - _repeated(total_of_spans, nodes, len(states))[:, None]
+            likely = states * _ends_of(spans.exp()).mean(0)[:, None]
             pointed = torch.zeros_like(question).index_add(0, owners, likely)
             heights = torch.stack([total, *totals], 1).clamp(-HIGHEST, HIGHEST)
             seen = torch.cat((question, pointed, question * pointed, heights), 1)
             kinds = self.kinds(seen).log_softmax(1)
-        return NodeScores(entities, mentions, starts, ends, kinds, states)
+        return NodeScores(entities, mentions, spans, kinds, states)
 
     def saved_state(self) -> dict[str, Tensor]:
         """Return the tensors to save."""
         return self.state_dict()
+
+    def _pairs(self, hidden: Tensor, both: Tensor, segments: Tensor) -> Tensor:
+        """Return the score of each span of up to ``LONGEST_SPAN`` nodes of a passage, [N, longest].
+
+        Args:
+            hidden: of the nodes, [N, W].
+            both: score of each node as the first and as the last one, [N, 2].
+            segments: segment of each node, [N].
+        """
+        lasts, keys = _windows(both[:, 1], -torch.inf), _windows(self.last(hidden), 0.0)
+        together = torch.bmm(self.first(hidden)[:, None], keys)[:, 0] / keys.shape[1] ** 0.5
+        is_inside = _windows(segments, -1) == segments[:, None]
+        scores = both[:, :1] + lasts + together + self.length
+        return scores.masked_fill(~is_inside, -torch.inf)
 
     def _mentions(
         self, states: Tensor, most: Tensor, means: Tensor, candidates: CandidatesLike
@@ -204,6 +234,27 @@ class NodeAnswers(nn.Module):
         highest = most[candidates.segments]
         parts = (own, own * question, question, passage, highest, passage * question, features)
         return torch.cat(parts, 1)
+
+
+def _windows(values: Tensor, beyond: float) -> Tensor:
+    """Return the values of each node and those after it, [N, ..., ``LONGEST_SPAN``].
+
+    Args:
+        values: of the nodes, [N, ...].
+        beyond: what follows the last node's.
+    """
+    padding = [0, 0] * (values.dim() - 1) + [0, LONGEST_SPAN - 1]
+    return functional.pad(values, padding, value=beyond).unfold(0, LONGEST_SPAN, 1)
+
+
+def _ends_of(spans: Tensor) -> Tensor:
+    """Return the sums over the spans that begin, and that end, at each node, [2, N].
+
+    Args:
+        spans: values of spans by first node and length, [N, ``LONGEST_SPAN``].
+    """
+    shifted = [functional.pad(own, (k, 0))[: len(own)] for k, own in enumerate(spans.unbind(1))]
+    return torch.stack([spans.sum(1), torch.stack(shifted).sum(0)])
 
 
 def normalised(features: Tensor) -> Tensor:
@@ -269,7 +320,7 @@ def mixture_loss(
     entities = torch.where(candidates.gold, scores.entities.detach(), -torch.inf)
     one = log_sum_exp(entities, candidates.num_candidates)  # [B]
     other = log_sum_exp(scores.span_logprobs(answers).detach(), num_answers)  # [B]
-    either = (one > -torch.inf) | (other > -torch.inf)
+    either = (one > -torch.inf) | (num_answers > 0)
     assert scores.kinds is not None, "no span head"
     entity, span, none = scores.kinds.unbind(1)
     mixed = torch.logaddexp(entity + one.clamp(min=-100.0), span + other.clamp(min=-100.0))

@@ -211,11 +211,9 @@ class GraphAtLayer(nn.Module):
         It is the mean of what both heads say: the mentions that end at the node, and the spans that
         begin or end there.
         """
-        assert scores.starts is not None, "no span head"
-        assert scores.ends is not None, "no span head"
         found = scores.mentions.new_zeros(num_nodes)
         found = found.index_add(0, candidates.nodes, scores.mentions.exp() / 2)
-        return found + (scores.starts.exp() + scores.ends.exp()) / 4
+        return found + scores.span_ends.mean(0) / 2
 
     def added(self, states: Tensor, scores: NodeScores, probabilities: Tensor) -> Tensor:
         """Return what is added to the states of nodes, [N, D]."""

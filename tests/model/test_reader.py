@@ -110,11 +110,8 @@ def full_row_loss(model: Reader, example: Example) -> tuple[float, float]:
     assert candidates.gold is not None
     assert batch.reading is not None
     entity = -float(scores.entities[candidates.gold].logsumexp(0))
-    assert scores.starts is not None
-    assert scores.ends is not None
     assert scores.kinds is not None
-    first, last = batch.reading.answers
-    span = -float((scores.starts[first] + scores.ends[last]).logsumexp(0))
+    span = -float(scores.span_logprobs(batch.reading.answers).logsumexp(0))
     chance, other, _ = scores.kinds[0].exp().tolist()
     mixed = -np.log(chance * np.exp(-entity) + other * np.exp(-span))
     return written, entity + span + mixed
