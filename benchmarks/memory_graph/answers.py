@@ -4,12 +4,12 @@
 
 prints, for every diary and every category of LoCoMo, how often evidence of the answer stands first
 and among the first three, the recall at five and ten, how often the first statement has the answer
-in it, and, with a reader, exact match and F1 of what it answers from the recalled statements. For
-diaries it also prints which states ended as a reader marked them. ``--benchmarks hotpotqa`` asks
-HotpotQA-500 over its passages, and ``--episodes 10000`` over so many of their sentences, each an
-episode. ``--questions`` draws some of a benchmark's questions. Each line ends with the milliseconds
-of a question, its vector included. LoCoMo is CC BY-NC 4.0: for evaluation only.
-"""
+in it, and, with a reader, how often the statements that it reads have it, and exact match and F1 of
+what it answers from them. For diaries it also prints which states ended as a reader marked them.
+``--benchmarks hotpotqa`` asks HotpotQA-500 over its passages, and ``--episodes 10000`` over so many
+of their sentences, each an episode. ``--questions`` draws some of a benchmark's questions. Each
+line ends with the milliseconds of a question, its vector included. LoCoMo is CC BY-NC 4.0: for
+evaluation only."""
 
 from __future__ import annotations
 
@@ -176,13 +176,20 @@ def ask_all(
         if not one.answers:
             continue
         first = facts[0].text if facts else ""
-        values["answer in the first"].append(substring_match(first, one.answers))
+        values["answer in the first"].append(is_in(first, one.answers))
         if reader is not None:
+            texts = " ".join(fact.text for fact in facts[:NUM_READ])
+            values["answer in what is read"].append(is_in(texts, one.answers))
             read = reader.read(replace(recalled, facts=facts[:NUM_READ]))
             answer = "" if read is None else read.text
-            values["exact"].append(exact_match(answer, one.answers))
-            values["F1"].append(token_f1(answer, one.answers))
+            values["exact"].append(any(exact_match(answer, [gold]) for gold in one.answers))
+            values["F1"].append(max(token_f1(answer, [gold]) for gold in one.answers))
     return found
+
+
+def is_in(text: str, answers: Sequence[Answer]) -> bool:
+    """Return whether a text has any spelling of an answer as whole words."""
+    return any(substring_match(text, [gold]) for gold in answers)
 
 
 def episodes_of(fact: Fact) -> list[int]:

@@ -25,7 +25,7 @@ DIARY = {
         {"date": "2022-05-01", "text": "My cat is called Luna."},
     ],
     "questions": [
-        {"question": "What is my cat called?", "evidence": [3], "answers": ["Luna"]},
+        {"question": "What is my cat called?", "evidence": [3], "answers": ["Luna", "cat Luna"]},
         {"question": "Who is my boss?", "evidence": [], "answers": []},
     ],
     "ends": [{"entry": 1, "quote": "I live in Oslo", "ended_by": 2}],
@@ -44,7 +44,7 @@ def test_a_diary_is_asked_and_its_ends_are_counted(
     answers.main(["--diaries", str(path), "--reader", "a checkpoint"])
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("eva: 1 questions, first 1.000, among three 1.000")
-    assert "exact 1.000, F1 1.000, p50 " in first
+    assert "answer in what is read 1.000, exact 1.000, F1 1.000, p50 " in first
     assert second == "eva: 1 of 1 ends right, 0 of 3 false"
 
 

@@ -15,6 +15,7 @@ from turngraph.benchmarks.quality.unseen.measures import (
     Scored,
     estimates,
     measures,
+    perfect_error,
     score,
     threshold,
 )
@@ -156,3 +157,12 @@ def test_checkpoints_answer_from_the_same_passages(
     }
     with pytest.raises(ValueError, match="measured with batch_size=1, now 2"):
         main([*options, "--batch_size", "2"])
+
+
+def test_a_perfect_calibration_has_an_error_of_few_answers() -> None:
+    sure = np.full(100, 0.5)
+    binomial = np.random.default_rng(1).binomial(100, 0.5, 100_000)
+    expected = float(np.abs(binomial / 100 - 0.5).mean())
+    assert perfect_error(sure, num_draws=4000) == pytest.approx(expected, abs=0.002)
+    assert perfect_error(np.ones(10)) == 0.0
+    assert perfect_error(np.full(10_000, 0.5), num_draws=50) < expected / 5

@@ -19,6 +19,7 @@ from turngraph.data.types import NOT_IN_EVIDENCE, Answer
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.generation import IGNORED_LABEL
 from turngraph.model.graph_lm import Reader
+from turngraph.model.node_answers import LONGEST_SPAN, mixture_loss
 from turngraph.model.reader import FAMILIES, kept_tokens, rows_above
 from turngraph.tests.nodes import EVIDENCE, read_examples, reloaded
 from turngraph.tests.tiny import (
@@ -92,6 +93,67 @@ def test_an_answers_places_hold_its_words() -> None:
             for first, last in places
         }
         assert texts == {answer.label}
+
+
+def slow_spans(model: Reader, batch: Batch) -> list[dict[tuple[int, int], float]]:
+    """Log-probability of each span of each example by first and last node, worked out slowly."""
+    scorer, seen = model.graph.scorer, list[tuple[Tensor, Tensor]]()
+    assert scorer.spans is not None
+    hook = scorer.spans[-1].register_forward_hook(
+        lambda module, given, result: seen.append((given[0], result))
+    )
+    with torch.no_grad():
+        model.read(batch)
+        hook.remove()
+        [(hidden, both)] = seen
+        product = scorer.first(hidden) @ scorer.last(hidden).T / scorer.last.out_features**0.5
+        lengths = scorer.length.tolist()
+    assert batch.candidates is not None
+    questions = batch.candidates.questions.tolist()
+    found: list[dict[tuple[int, int], float]] = [{}]
+    begin = 0
+    for segment, size in enumerate(batch.candidates.segment_sizes.tolist()):
+        is_question = segment in questions
+        for a in () if is_question else range(begin, begin + size):
+            for b in range(a, min(a + LONGEST_SPAN, begin + size)):
+                own = both[a, 0] + both[b, 1] + product[a, b]
+                found[-1][a, b] = float(own) + lengths[b - a]
+        begin += size
+        if is_question:
+            total = np.logaddexp.reduce(list(found[-1].values()))
+            found[-1] = {place: score - total for place, score in found[-1].items()}
+            found.append({})
+    return found[:-1]
+
+
+def test_spans_are_scored_by_both_ends_within_a_passage() -> None:
+    model, examples = reader(), read_examples(3)
+    batch = batch_of(examples)
+    with torch.no_grad():
+        spans = model.read(batch).scores.spans
+    assert spans is not None
+    wanted = [pair for own in slow_spans(model, batch) for pair in own.items()]
+    assert len(wanted) == int(spans.isfinite().sum())
+    found = [float(spans[a, b - a]) for (a, b), _ in wanted]
+    assert found == pytest.approx([logprob for _, logprob in wanted], abs=1e-4)
+
+
+def test_an_answer_beyond_the_longest_span_is_not_taken_for_none() -> None:
+    model, examples = reader(), read_examples(1)
+    batch = batch_of(examples)
+    assert batch.reading is not None
+    assert batch.candidates is not None
+    with torch.no_grad():
+        scores = model.read(batch).scores
+    first = torch.tensor([[0], [LONGEST_SPAN]])
+    assert scores.span_logprobs(first).tolist() == [-np.inf]
+    assert batch.candidates.gold is not None
+    no_entity = replace(batch.candidates, gold=torch.zeros_like(batch.candidates.gold))
+    assert scores.kinds is not None
+    loss = mixture_loss(scores, no_entity, first, torch.tensor([1]))
+    assert float(loss) > 50.0
+    none = mixture_loss(scores, no_entity, first[:, :0], torch.tensor([0]))
+    assert float(none) == pytest.approx(-float(scores.kinds[0, 2]))
 
 
 def full_row_loss(model: Reader, example: Example) -> tuple[float, float]:

@@ -6,9 +6,10 @@
 Every checkpoint answers the same questions from the same passages: retrieval is that of the first
 one. The table shows H@1 and F1 of the words on questions that the evidence answers; the share of
 the others that is withheld at the confidence that keeps 0.9 of the right answers; of all questions
-the expected calibration error and the share of wrong answers among the surest half; and seconds a
-question, without reading the documents. A question that has no answer is right if "not in the
-evidence" is answered. Intervals are 95 % bootstrap intervals over conversations.
+the expected calibration error and the share of wrong answers among the surest half; seconds a
+question, without reading the documents; and the error that a perfect calibration would have, as the
+bins of a hundred answers are seldom filled as they say. A question that has no answer is right if
+"not in the evidence" is answered. Intervals are 95 % bootstrap intervals over conversations.
 
 Prediction records go to the output file; the same command resumes, and may name more checkpoints.
 """

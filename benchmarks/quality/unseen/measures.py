@@ -139,6 +139,18 @@ def measures(scored: Scored, chosen: np.ndarray, least: float | None = None) -> 
     ]
 
 
+def perfect_error(probabilities: np.ndarray, num_draws: int = 400) -> float:
+    """Return the mean calibration error of a perfect calibration: few answers have one, too.
+
+    Args:
+        probabilities: of the answers, [questions]; each is drawn to be right as often as it says.
+        num_draws: number of draws.
+    """
+    rng, sure = np.random.default_rng(0), probabilities.tolist()
+    draws = rng.random((num_draws, len(sure))) < probabilities
+    return float(np.mean([expected_error(sure, draw.tolist()) for draw in draws]))
+
+
 def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else math.nan
 
@@ -171,7 +183,7 @@ def table(rows: dict[str, Scored]) -> str:
             first one's.
     """
     heads = ["asked about", "checkpoint", "questions", "answer in E_t", *NAMES, "seconds"]
-    heads += ["H@1 minus the first"]
+    heads += ["calibration error if perfect", "H@1 minus the first"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     first = next(iter(rows.values()))
     groups = list(dict.fromkeys(first.groups))
@@ -188,6 +200,7 @@ def table(rows: dict[str, Scored]) -> str:
                 f"{_mean(scored.in_evidence[answerable].astype(float)):.3f}",
                 *(cell(one) for one in estimates(scored, chosen, least)),
                 f"{scored.seconds[chosen].mean():.2f}",
+                f"{perfect_error(scored.confidence[chosen]):.3f}",
                 "" if scored is first else _difference(scored, first, answerable),
             ]
             lines.append(f"| {' | '.join(cells)} |")
