@@ -9,7 +9,8 @@ what it answers from them. For diaries it also prints which states ended as a re
 ``--benchmarks hotpotqa`` asks HotpotQA-500 over its passages, and ``--episodes 10000`` over so many
 of their sentences, each an episode. ``--questions`` draws some of a benchmark's questions. Each
 line ends with the milliseconds of a question, its vector included. LoCoMo is CC BY-NC 4.0: for
-evaluation only."""
+evaluation only.
+"""
 
 from __future__ import annotations
 

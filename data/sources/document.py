@@ -53,6 +53,9 @@ MAX_CHARACTERS, CHARACTERS_PER_BYTE = 16_000_000, 16
 Without a limit, a small file that repeats a text in every passage could fill the memory."""
 PASSAGE_CHARACTERS = 50
 """Characters that a passage counts in addition to its text."""
+PASSAGE_BYTES = 180
+"""Most bytes of the sentences that share a passage, some 30 English words: with as many words to
+read, more answers are found than in single sentences, and "it" stands beside what it means."""
 
 
 class PassageLimit:
@@ -112,8 +115,8 @@ class Document:
         limit: counts the passages; None: any number.
         place: where in the document the next passage is, such as "page 3"; it becomes the passage's
             id.
-        by_sentence: split paragraphs into sentences; False: keep them whole, with their lines, each
-            after the nearest heading only.
+        by_sentence: split paragraphs into passages of few sentences; False: keep them whole, with
+            their lines, each after the nearest heading only.
         headings: headings above the next passage, by their level, 1 the highest.
     """
 
@@ -154,17 +157,16 @@ class Document:
         self.passages.append(passage)
 
     def sentences(self, text: str, links: Sequence[str] = (), lead: str = "") -> None:
-        """Add the sentences of a text, each after ``lead`` and with the links in it."""
+        """Add the sentences of a paragraph as passages, with the links in them, after ``lead``."""
         if not self.by_sentence:
             self._paragraph(text)
             return
         automaton = name_automaton({link: index for index, link in enumerate(links)})
-        for sentence in split_sentences(" ".join(text.split())):
-            if any(map(str.isalnum, sentence)):
-                found = () if automaton is None else find_names(automaton, sentence)
-                names = [links[index] for index in sorted({index for _, index in found})]
-                said = f"{lead} {sentence}" if lead else sentence
-                self.add(linearise_sentence(self.title, said, self.section), "text", names)
+        for joined in _joined(split_sentences(" ".join(text.split()))):
+            found = () if automaton is None else find_names(automaton, joined)
+            names = [links[index] for index in sorted({index for _, index in found})]
+            said = f"{lead} {joined}" if lead else joined
+            self.add(linearise_sentence(self.title, said, self.section), "text", names)
 
     def _paragraph(self, text: str) -> None:
         if any(map(str.isalnum, text)):
@@ -179,3 +181,18 @@ class Document:
         headers = headers[: len(cells)] + [""] * (len(cells) - len(headers))
         text = linearise_row(self.title, headers, cells, self.section or None)
         self.add(text, "table", [*links, *filter(None, cells)])
+
+
+def _joined(sentences: Sequence[str]) -> Iterator[str]:
+    """Join consecutive sentences up to ``PASSAGE_BYTES``; a longer one stands alone."""
+    passage = ""
+    for sentence in sentences:
+        if not any(map(str.isalnum, sentence)):
+            continue
+        longer = f"{passage} {sentence}" if passage else sentence
+        if passage and len(longer.encode()) > PASSAGE_BYTES:
+            yield passage
+            longer = sentence
+        passage = longer
+    if passage:
+        yield passage

@@ -251,7 +251,7 @@ def _add_sections(
 def _add_sentences(
     document: Document, lines: Sequence[tuple[int, str]], words: Collection[str], longest: int
 ) -> None:
-    """Add the sentences of lines; a sentence over two pages belongs to the first of them."""
+    """Add the sentences of lines; a passage over two pages belongs to the first of them."""
     by_page = [
         (number, "\n".join(text for _, text in of_page))
         for number, of_page in groupby(lines, key=lambda line: line[0])
@@ -262,6 +262,9 @@ def _add_sentences(
         spans = sentence_spans(paragraph)
         if max((end - start for start, end in spans), default=0) > longest:
             spans = [match.span() for match in re.finditer(r"[^\n]+", paragraph)]
+        else:  # those that begin on one page
+            pages = groupby(spans, key=lambda span: bisect_right(starts, begin + span[0]))
+            spans = [(own[0][0], own[-1][1]) for _, own in ((page, [*of]) for page, of in pages)]
         for start, end in spans:
             document.place = f"page {by_page[bisect_right(starts, begin + start) - 1][0]}"
             document.sentences(paragraph[start:end])
