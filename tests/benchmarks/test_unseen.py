@@ -28,7 +28,7 @@ from turngraph.model.checkpoint import checkpoint_config
 from turngraph.tests.tiny import tiny_conversation
 
 
-@pytest.mark.parametrize("name", ["both", "second"])
+@pytest.mark.parametrize("name", ["both", "second", "third"])
 def test_the_documents_hold_the_answers_and_a_fifth_has_none(name: str) -> None:
     asked = read_asked(name)
     turns = [(c, turn) for c in asked.conversations for turn in c.turns]

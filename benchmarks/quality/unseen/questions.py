@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parent
 DIARIES = FOLDER.parents[1] / "memory_graph" / "diaries.json"
 PARTS = {
     "read": ("read",), "unread": ("unread",), "both": ("read", "unread"), "second": ("second",),
+    "third": ("third",),
 }  # fmt: skip
 """Names of questions over the documents, and their files."""
 Key = tuple[str, str]
@@ -51,10 +52,10 @@ def read_asked(name: str) -> Asked:
     """Read questions by their name.
 
     Args:
-        name: read, unread or both, of the questions over the documents; second, those over the
-            second documents; diaries, those of ``benchmarks/memory_graph``; or a path of
-            conversations in the project's format, whose unanswerable questions have the gold
-            answer "not in the evidence".
+        name: read, unread or both, of the questions over the documents; second or third, those
+            over the second or third documents; diaries, those of ``benchmarks/memory_graph``; or a
+            path of conversations in the project's format, whose unanswerable questions have the
+            gold answer "not in the evidence".
 
     Raises:
         UserError: a file of conversations cannot be read, or no question has a gold answer.
@@ -78,7 +79,8 @@ Spelled = tuple[Conversation, list[list[str]]]
 
 
 def _of_documents(part: str) -> Iterator[Spelled]:
-    pool = read_evidence([FOLDER / ("second_documents" if part == "second" else "documents")])
+    folder = f"{part}_documents" if part in ("second", "third") else "documents"
+    pool = read_evidence([FOLDER / folder])
     for _, record in iter_lines(FOLDER / f"questions_{part}.jsonl"):
         yield _spelled(record["id"], record["document"], record["turns"], pool)
 
