@@ -16,7 +16,7 @@ from turngraph.data.linearise import (
     cut_lead,
     linearise_row,
     linearise_sentence,
-    split_sentences,
+    sentence_spans,
 )
 from turngraph.data.name_finder import find_names, name_automaton
 from turngraph.data.types import Evidence, Source
@@ -115,7 +115,7 @@ class Document:
         limit: counts the passages; None: any number.
         place: where in the document the next passage is, such as "page 3"; it becomes the passage's
             id.
-        by_sentence: split paragraphs into passages of few sentences; False: keep them whole, with
+        by_sentence: split paragraphs into passages of a few sentences; False: keep them whole, with
             their lines, each after the nearest heading only.
         headings: headings above the next passage, by their level, 1 the highest.
     """
@@ -162,7 +162,7 @@ class Document:
             self._paragraph(text)
             return
         automaton = name_automaton({link: index for index, link in enumerate(links)})
-        for joined in _joined(split_sentences(" ".join(text.split()))):
+        for joined in _joined(" ".join(text.split())):
             found = () if automaton is None else find_names(automaton, joined)
             names = [links[index] for index in sorted({index for _, index in found})]
             said = f"{lead} {joined}" if lead else joined
@@ -183,14 +183,16 @@ class Document:
         self.add(text, "table", [*links, *filter(None, cells)])
 
 
-def _joined(sentences: Sequence[str]) -> Iterator[str]:
+def _joined(text: str) -> Iterator[str]:
     """Join consecutive sentences up to ``PASSAGE_BYTES``; a longer one stands alone."""
     passage = ""
-    for sentence in sentences:
+    for start, end in sentence_spans(text):
+        sentence = text[start:end]
         if not any(map(str.isalnum, sentence)):
             continue
-        longer = f"{passage} {sentence}" if passage else sentence
-        if passage and len(longer.encode()) > PASSAGE_BYTES:
+        gap = " " if text[start - 1 : start] == " " else ""  # none in Chinese, for example
+        longer = f"{passage}{gap}{sentence}" if passage else sentence
+        if passage and len(longer.encode(errors="surrogatepass")) > PASSAGE_BYTES:
             yield passage
             longer = sentence
         passage = longer

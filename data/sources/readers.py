@@ -1,7 +1,8 @@
 """Reads one document: text, Markdown, HTML, CSV, PDF or Word, as passages.
 
 Every passage begins with its document's title: the first heading, else ``<title>``, else the name.
-Sentences, list items and code blocks become text, and table rows become rows with their headers.
+Sentences of a paragraph or list item, and code blocks, become text, and table rows become rows
+with their headers. In text, Markdown and PDF files sentences share passages (``PASSAGE_BYTES``).
 The ``key: value`` lines at the head of a Markdown file become infobox rows.
 """
 

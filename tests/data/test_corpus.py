@@ -273,7 +273,7 @@ def test_broken_wikipedia_text_is_named(tmp_path: Path, text: str, message: str)
 
 
 def test_wikipedia_text_in_both_formats(tmp_path: Path) -> None:
-    text = "Oslo\n\nOslo is the capital of Norway. It has a harbour.\n"
+    text = "Oslo\n\nOslo is the capital of Norway. It is old.\nIt has a harbour.\n"
     (tmp_path / "wiki_00").write_text(f'<doc id="1" title="Oslo &amp; more">\n{text}</doc>\n')
     article = {"id": "7", "url": "", "title": "Oslo", "text": text}
     (tmp_path / "a.jsonl").write_text(json.dumps(article) + "\n")
@@ -281,7 +281,7 @@ def test_wikipedia_text_in_both_formats(tmp_path: Path) -> None:
     assert [passage.id for passage in corpus.passages] == [
         *("a.jsonl:1#0", "a.jsonl:1#1", "wiki_00:1#0", "wiki_00:1#1", "wiki_00:1#2")
     ]
-    assert corpus.passages[0].text == "Oslo, Oslo is the capital of Norway."
+    assert corpus.passages[0].text == "Oslo, Oslo is the capital of Norway. It is old."
     assert corpus.passages[4].text.startswith("Oslo & more, ")
 
 

@@ -1,4 +1,4 @@
-"""Chat logs: each sentence of a message names its speaker and its time."""
+"""Chat logs: each passage of a message names its speaker and its time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ WHATSAPP = """\
 14/05/2024, 18:05 - Emil: I do
 14/05/2024, 18:06 - Beatriz: The cake is mine.
 Plums this time. With cream.
-17:00 is too late.
+They are from the tree behind the school, which nobody has picked since the caretaker left for Oslo.
+17:00 is too late. Bring a few spoons.
 """
 
 
@@ -26,16 +27,15 @@ def texts(folder: Path, text: str) -> list[str]:
     return [passage.text.removeprefix("chat, ") for passage in read_document(path).passages]
 
 
-def test_each_sentence_names_speaker_and_date(tmp_path: Path) -> None:
+def test_each_passage_names_speaker_and_date(tmp_path: Path) -> None:
     assert texts(tmp_path, WHATSAPP) == [
         "14/05/2024, 18:01 - Messages are encrypted.",
-        "14/05/2024, 18:02 - Noor: Who brings the samovar?",
-        "14/05/2024, 18:02 - Noor: Mine is broken.",
+        "14/05/2024, 18:02 - Noor: Who brings the samovar? Mine is broken.",
         "14/05/2024, 18:05 - Emil: I do",
-        "14/05/2024, 18:06 - Beatriz: The cake is mine.",
-        "14/05/2024, 18:06 - Beatriz: Plums this time.",
-        "14/05/2024, 18:06 - Beatriz: With cream.",
-        "14/05/2024, 18:06 - Beatriz: 17:00 is too late.",
+        "14/05/2024, 18:06 - Beatriz: The cake is mine. Plums this time. With cream. They are from "
+        "the tree behind the school, which nobody has picked since the caretaker left for Oslo. "
+        "17:00 is too late.",
+        "14/05/2024, 18:06 - Beatriz: Bring a few spoons.",
     ]
 
 
@@ -55,20 +55,19 @@ def test_each_sentence_names_speaker_and_date(tmp_path: Path) -> None:
 )
 def test_heads_of_other_programs(head: str, tmp_path: Path) -> None:
     text = f"{head} One is. Two is.\n{head} Three is"
-    assert texts(tmp_path, text) == [f"{head} {x}" for x in ("One is.", "Two is.", "Three is")]
+    assert texts(tmp_path, text) == [f"{head} One is. Two is.", f"{head} Three is"]
 
 
 @pytest.mark.parametrize("head", ["Noor — 14/05/2024 18:02", "Noor  6:02 PM", "Noor [18:02]"])
 def test_heads_on_a_line_of_their_own(head: str, tmp_path: Path) -> None:
     text = f"{head}\nOne is. Two is.\n\n{head}\nThree is"
-    assert texts(tmp_path, text) == [f"{head}: {x}" for x in ("One is.", "Two is.", "Three is")]
+    assert texts(tmp_path, text) == [f"{head}: One is. Two is.", f"{head}: Three is"]
 
 
 def test_a_day_above_times_stays_with_them(tmp_path: Path) -> None:
     text = "--- 14 May 2024 ---\n18:02 Noor: One. Two.\n--- 15 May 2024 ---\n07:30 Emil: Three."
     assert texts(tmp_path, text) == [
-        "14 May 2024, 18:02 Noor: One.",
-        "14 May 2024, 18:02 Noor: Two.",
+        "14 May 2024, 18:02 Noor: One. Two.",
         "15 May 2024, 07:30 Emil: Three.",
     ]
 

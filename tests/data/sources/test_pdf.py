@@ -42,22 +42,21 @@ def texts(folder: Path, *pages: str, title: str = "") -> list[str]:
     return [passage.text for passage in read(folder, pdf_of_texts(pages, title))]
 
 
-def test_sentences_name_the_page_that_they_begin_on(tmp_path: Path) -> None:
+def test_passages_name_the_page_that_they_begin_on(tmp_path: Path) -> None:
     found = read(tmp_path, pdf_of_texts(REPORT, "The bridge"))
     assert [(passage.id, passage.text) for passage in found] == [
-        ("file.pdf, page 1#0", "The bridge, The bridge was rebuilt in 1920 by the city."),
-        ("file.pdf, page 1#1", "The bridge, It is well-known."),
         (
-            "file.pdf, page 1#2",
-            "The bridge, A well-known toll of two crowns was paid in the years 1925-1950.",
+            "file.pdf, page 1#0",
+            "The bridge, The bridge was rebuilt in 1920 by the city. It is well-known. "
+            "A well-known toll of two crowns was paid in the years 1925-1950.",
         ),
-        ("file.pdf, page 3#3", "The bridge, The end."),
+        ("file.pdf, page 3#1", "The bridge, The end."),
     ]
     assert {passage.source for passage in found} == {"text"}
     assert [entity.label for entity in found[0].entities] == ["The bridge"]
 
 
-def test_headings_stand_before_the_sentences_below_them(tmp_path: Path) -> None:
+def test_headings_stand_before_the_passages_below_them(tmp_path: Path) -> None:
     first = [
         (20, "The bridge"), (14, "A toll of"), (14, "two crowns"),
         (10, "It was paid by all. The last toll was"),
@@ -68,27 +67,27 @@ def test_headings_stand_before_the_sentences_below_them(tmp_path: Path) -> None:
     ]  # fmt: skip
     found = read(tmp_path, pdf_of_lines(first, second))
     assert [(passage.id, passage.text) for passage in found] == [
-        ("file.pdf, page 1#0", "file, The bridge, A toll of two crowns, It was paid by all."),
         (
-            "file.pdf, page 1#1",
-            "file, The bridge, A toll of two crowns, The last toll was paid in 1950.",
+            "file.pdf, page 1#0",
+            "file, The bridge, A toll of two crowns, It was paid by all. "
+            "The last toll was paid in 1950.",
         ),
         (
-            "file.pdf, page 2#2",
+            "file.pdf, page 2#1",
             "file, The bridge, A toll of two crowns, Repairs, In 1970 it rained.",
         ),
-        ("file.pdf, page 2#3", "file, The bridge, Sources, The town archive, 14 pages."),
-        ("file.pdf, page 2#4", "file, The bridge, No more"),
+        ("file.pdf, page 2#2", "file, The bridge, Sources, The town archive, 14 pages."),
+        ("file.pdf, page 2#3", "file, The bridge, No more"),
     ]
 
 
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ([(30, "T"), (10, "he town is old. It is large.")], ["T he town is old.", "It is large."]),
+        ([(30, "T"), (10, "he town is old. It is large.")], ["T he town is old. It is large."]),
         ([(20, "Long " * 50), (10, "It is old. " * 50)], [f"{'Long ' * 50}It is old."]),
-        ([(10, "A line of text."), (8, "A note.")], ["A line of text.", "A note."]),
-        ([(-10, "All is bold."), (-10, "As this.")], ["All is bold.", "As this."]),
+        ([(10, "A line of text."), (8, "A note.")], ["A line of text. A note."]),
+        ([(-10, "All is bold."), (-10, "As this.")], ["All is bold. As this."]),
         ([(20, "Only"), (20, "large")], ["Only large"]),
     ],
 )
@@ -231,6 +230,17 @@ def test_what_the_library_repairs_is_no_warning(
     with caplog.at_level(logging.WARNING):
         assert [passage.text for passage in read(tmp_path, content)] == ["file, Lima is old."]
     assert caplog.text == ""
+
+
+def test_half_a_surrogate_pair_does_not_end_the_reading(tmp_path: Path) -> None:
+    codes = "1 begincodespacerange <00> <ff> endcodespacerange"
+    content = pdf_of_page(
+        "/Resources<</Font<</F 5 0 R>>>>/Contents 4 0 R",
+        stream("BT /F 9 Tf (A is old. It is cold.) Tj ET"),
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/ToUnicode 6 0 R>>",
+        stream(f"begincmap {codes} 1 beginbfchar <41> <D800> endbfchar endcmap"),
+    )
+    assert [p.text for p in read(tmp_path, content)] == ["file, \ud800 is old. It is cold."]
 
 
 def test_documents_are_evidence_beside_texts(tmp_path: Path) -> None:

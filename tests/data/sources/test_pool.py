@@ -57,15 +57,12 @@ Rivers
 """
 MARKDOWN_TEXTS = [
     ("infobox", "Peru, capital, Lima"),
-    ("text", "Peru, The land of Peru, Peru is a country in South America."),
     (
         "text",
-        "Peru, The land of Peru, Its capital is Lima, founded on January 18, 1535 by Francisco "
-        "Pizarro.",
+        "Peru, The land of Peru, Peru is a country in South America. Its capital is Lima, founded "
+        "on January 18, 1535 by Francisco Pizarro. See the_code and snake_case_names.",
     ),
-    ("text", "Peru, The land of Peru, See the_code and snake_case_names."),
-    ("text", "Peru, The land of Peru, Cities, Lima has 10,151,000 people."),
-    ("text", "Peru, The land of Peru, Cities, It is big."),
+    ("text", "Peru, The land of Peru, Cities, Lima has 10,151,000 people. It is big."),
     ("text", "Peru, The land of Peru, Cities, Cusco is old"),
     ("text", "Peru, The land of Peru, Cities, nested item of Arequipa"),
     ("text", "Peru, The land of Peru, Cities, The first one"),
@@ -104,9 +101,9 @@ def test_markdown(tmp_path: Path) -> None:
     assert [passage.id for passage in passages] == [
         f"sub/peru.md#{i}" for i in range(len(passages))
     ]
-    assert ids(passages[2]) == {"peru", "lima", "1535-01-18", "francisco pizarro"}
-    assert ids(passages[9]) == {"peru", "lima", "10151000", "1535-01-18"}
-    assert "amazon" in ids(passages[14])
+    assert ids(passages[1]) == {"peru", "south america", "lima", "1535-01-18", "francisco pizarro"}
+    assert ids(passages[6]) == {"peru", "lima", "10151000", "1535-01-18"}
+    assert "amazon" in ids(passages[11])
 
 
 @pytest.mark.parametrize(
@@ -130,8 +127,7 @@ def test_a_passage_names_the_headings_above_it(tmp_path: Path) -> None:
     found = [text for _, text in texts(read_folder(save(tmp_path, a_md=text)))]
     assert found == [
         "Diary, A.",
-        "Diary, 2023, 4 March, Rain.",
-        "Diary, 2023, 4 March, Snow.",
+        "Diary, 2023, 4 March, Rain. Snow.",
         "Diary, 2023, 4 March, D",
         "Diary, 2024, E.",
         "Diary, End, F.",
@@ -245,10 +241,41 @@ def test_plain_text(tmp_path: Path) -> None:
         "\ufeffLima is large. The river Rímac\r\nflows, says Dr. Diaz.\r\n\r\n# no heading\n---\n"
     )
     assert texts(read_folder(save(tmp_path, notes_txt=text))) == [
-        ("text", "notes, Lima is large."),
-        ("text", "notes, The river Rímac flows, says Dr. Diaz."),
+        ("text", "notes, Lima is large. The river Rímac flows, says Dr. Diaz."),
         ("text", "notes, # no heading ---"),
     ]
+
+
+def sentence(num_bytes: int) -> str:
+    return "W" + "w" * (num_bytes - 2) + "."
+
+
+CHINESE = "桥" * 19 + "。"  # of 60 bytes, without spaces around it
+
+
+@pytest.mark.parametrize("ending", ["txt", "md"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two!\nThree? — Four", ["One. Two! Three? — Four"]),
+        ("One.\n\nTwo.", ["One.", "Two."]),
+        (
+            f"{sentence(89)} {sentence(90)} {sentence(89)} {sentence(91)} One.",
+            [f"{sentence(89)} {sentence(90)}", sentence(89), f"{sentence(91)} One."],
+        ),
+        (f"One. {sentence(200)} Two.", ["One.", sentence(200), "Two."]),
+        (sentence(600), [sentence(600)]),
+        (CHINESE * 5, [CHINESE * 3, CHINESE * 2]),
+        (f"{CHINESE}\n{CHINESE} {CHINESE}", [f"{CHINESE} {CHINESE}", CHINESE]),
+    ],
+)
+def test_sentences_of_a_paragraph_share_a_passage_up_to_180_bytes(
+    tmp_path: Path, ending: str, text: str, expected: list[str]
+) -> None:
+    found = read_folder(save(tmp_path, **{f"a_{ending}": text}))
+    assert texts(found) == [("text", f"a, {passage}") for passage in expected]
+    kept = [passage.text.removeprefix("a, ") for passage in found]
+    assert "".join("".join(kept).split()) == "".join(text.split())
 
 
 def test_html(tmp_path: Path) -> None:
