@@ -162,11 +162,13 @@ class Document:
             self._paragraph(text)
             return
         automaton = name_automaton({link: index for index, link in enumerate(links)})
-        for joined in _joined(" ".join(text.split())):
-            found = () if automaton is None else find_names(automaton, joined)
-            names = [links[index] for index in sorted({index for _, index in found})]
-            said = f"{lead} {joined}" if lead else joined
-            self.add(linearise_sentence(self.title, said, self.section), "text", names)
+        text = " ".join(text.split())
+        for passage in (text[start:end] for start, end in passage_spans(text)):
+            if any(map(str.isalnum, passage)):
+                found = () if automaton is None else find_names(automaton, passage)
+                names = [links[index] for index in sorted({index for _, index in found})]
+                said = f"{lead} {passage}" if lead else passage
+                self.add(linearise_sentence(self.title, said, self.section), "text", names)
 
     def _paragraph(self, text: str) -> None:
         if any(map(str.isalnum, text)):
@@ -183,18 +185,16 @@ class Document:
         self.add(text, "table", [*links, *filter(None, cells)])
 
 
-def _joined(text: str) -> Iterator[str]:
-    """Join consecutive sentences up to ``PASSAGE_BYTES``; a longer one stands alone."""
-    passage = ""
+def passage_spans(text: str) -> list[tuple[int, int]]:
+    """Return start and end of each passage of a paragraph, in characters.
+
+    A passage is consecutive sentences of up to ``PASSAGE_BYTES`` together, or one longer sentence.
+    """
+    spans: list[tuple[int, int]] = []
     for start, end in sentence_spans(text):
-        sentence = text[start:end]
-        if not any(map(str.isalnum, sentence)):
-            continue
-        gap = " " if text[start - 1 : start] == " " else ""  # none in Chinese, for example
-        longer = f"{passage}{gap}{sentence}" if passage else sentence
-        if passage and len(longer.encode(errors="surrogatepass")) > PASSAGE_BYTES:
-            yield passage
-            longer = sentence
-        passage = longer
-    if passage:
-        yield passage
+        begin = spans[-1][0] if spans else start
+        if spans and len(text[begin:end].encode(errors="surrogatepass")) <= PASSAGE_BYTES:
+            spans[-1] = begin, end
+        else:
+            spans.append((start, end))
+    return spans

@@ -22,7 +22,12 @@ from turngraph.data.linearise import (
     linearise_sentence,
     sentence_spans,
 )
-from turngraph.data.sources.document import TOO_DEEP, PassageLimit, Unreadable
+from turngraph.data.sources.document import (
+    TOO_DEEP,
+    PassageLimit,
+    Unreadable,
+    passage_spans,
+)
 from turngraph.data.sources.html_text import (
     BLOCKS,
     TextWriter,
@@ -95,6 +100,7 @@ class RawPage:
     name: str
     limit: PassageLimit | None = None
     with_path: bool = False
+    joined: bool = False
     passages: list[Passage] = field(default_factory=list)
     tables: list[PageTable] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -131,23 +137,21 @@ class Page:
     problems: list[str]
 
 
-def read_page(
-    html: str, title: str, name: str, limit: PassageLimit | None = None, with_path: bool = False
-) -> Page:
-    """Read a page as evidence with entities.
+def read_page(html: str, title: str, name: str, limit: PassageLimit, with_path: bool) -> Page:
+    """Read a user's page as evidence with entities; short sentences of a paragraph share a passage.
 
     Args:
         html: the page or its body.
         title: the page's title, the prefix of every passage; a long one is cut.
         name: the file, for messages.
-        limit: counts the passages; None: any number.
+        limit: counts the passages.
         with_path: begin every passage with all headings above it. Otherwise only list items begin
             with one, the nearest: headings of web pages are often those of advertisements.
 
     Raises:
         Unreadable: the page is nested too deep, or its passages are too long.
     """
-    return finish_page(parse_page(html, title, name, limit, with_path))
+    return finish_page(_parsed(html, RawPage(cut_lead(title), name, limit, with_path, True)))
 
 
 def finish_page(raw: RawPage) -> Page:
@@ -156,18 +160,26 @@ def finish_page(raw: RawPage) -> Page:
     return Page(raw.title, evidence, names, raw.left_out, raw.problems)
 
 
-def parse_page(
-    html: str, title: str, name: str, limit: PassageLimit | None = None, with_path: bool = False
-) -> RawPage:
-    """Read a page's passages before their entities are resolved; see ``read_page``."""
-    page = RawPage(cut_lead(title), name, limit, with_path)
+def parse_page(html: str, title: str, name: str) -> RawPage:
+    """Read a page's passages, one a sentence, before their entities are resolved.
+
+    Args:
+        html, title, name: as in ``read_page``.
+
+    Raises:
+        Unreadable: the page is nested too deep.
+    """
+    return _parsed(html, RawPage(cut_lead(title), name))
+
+
+def _parsed(html: str, page: RawPage) -> RawPage:
     tree = LexborHTMLParser(html)
     if tree.body is None:
         return page
     try:
         _Reader(page, tree).walk(tree.body)
     except RecursionError:
-        raise Unreadable(name, TOO_DEEP) from None
+        raise Unreadable(page.name, TOO_DEEP) from None
     return page
 
 
@@ -230,14 +242,15 @@ class _Reader:
 
     def _sentences(self, rich: RichText, context: str = "") -> None:
         context = self._below_headings(context)
-        for start, end in sentence_spans(rich.text):
-            sentence = rich.text[start:end]
-            if not is_value(sentence):
+        spans = passage_spans if self.page.joined else sentence_spans
+        for start, end in spans(rich.text):
+            said = rich.text[start:end]
+            if not is_value(said):
                 continue
             if any(text.lower() in _POINTING for text in self.headings.values()):
                 self.page.left_out["lines of sections that point elsewhere"] += 1
                 continue
-            text = linearise_sentence(self.page.title, sentence, context)
+            text = linearise_sentence(self.page.title, said, context)
             self._add(self._next("s"), text, "text", anchors(rich, start, end), [])
 
     def _next(self, kind: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from turngraph.data.sources.readers import read_file
-from turngraph.data.sources.wikipage import read_page
+from turngraph.data.sources.wikipage import finish_page, parse_page
 
 PAGES = sorted((Path(__file__).parent / "pages").rglob("*.html"))
 CONTENT, BOILERPLATE = re.compile(r"\[\[(.*?)\]\]", re.DOTALL), re.compile(r"\{\{(.*?)\}\}")
@@ -48,7 +48,9 @@ def test_most_boilerplate_was_read_before() -> None:
     kept = total = 0
     for page in PAGES:
         html = MARKS.sub("", page.read_text(encoding="utf-8"))
-        text = "\n".join(p.text for p in read_page(html, page.stem, page.name).evidence)
+        text = "\n".join(
+            p.text for p in finish_page(parse_page(html, page.stem, page.name)).evidence
+        )
         found = pieces(page, BOILERPLATE)
         kept, total = kept + sum(piece in text for piece in found), total + len(found)
         assert all(piece in text for piece in pieces(page, CONTENT))

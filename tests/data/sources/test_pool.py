@@ -287,15 +287,14 @@ def test_html(tmp_path: Path) -> None:
     )
     headed = page.replace("<body>", "<body><h1>Lima</h1>")
     passages = read_folder(save(tmp_path, a_html=page, b_htm=headed, c_md="He saw Cusco."))
-    assert texts(passages[:3]) == [
-        ("text", "A page, Lima is the capital of Peru."),
-        ("text", "A page, It is old."),
+    assert texts(passages[:2]) == [
+        ("text", "A page, Lima is the capital of Peru. It is old."),
         ("table", "A page, City is Cusco, People is 428,450"),
     ]
-    assert passages[3].text == "Lima, Lima is the capital of Peru."
-    assert passages[3].id == "b.htm#0"
+    assert passages[2].text == "Lima, Lima is the capital of Peru. It is old."
+    assert passages[2].id == "b.htm#0"
     assert {"peru", "lima"} <= ids(passages[0])
-    assert {"cusco", "428450"} <= ids(passages[2])
+    assert {"cusco", "428450"} <= ids(passages[1])
     assert "cusco" in ids(passages[-1])
 
 

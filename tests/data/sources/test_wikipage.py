@@ -5,11 +5,11 @@ import logging
 import pytest
 
 from turngraph.data.sources.table_grid import Cell, RichText, read_grid
-from turngraph.data.sources.wikipage import read_page
+from turngraph.data.sources.wikipage import finish_page, parse_page
 
 
 def read(html, title="Page"):
-    return read_page(html, title, "page.html")
+    return finish_page(parse_page(html, title, "page.html"))
 
 
 def texts(html, source=None):

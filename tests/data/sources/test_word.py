@@ -33,16 +33,15 @@ def test_paragraphs_headings_and_tables(tmp_path: Path) -> None:
         + f"{INSERTED}{DELETED}{CONTROL}"
     )
     assert read(tmp_path, docx(body)) == [
-        ("text", "The harbour, Built in 1912."),
-        ("text", "The harbour, It has two piers."),
+        ("text", "The harbour, Built in 1912. It has two piers."),
         ("table", "The harbour, Ships, Ship is Aurora, Length is 41 m, Built is 1999"),
         ("table", "The harbour, Ships, Ship is Bris, Length and Built is unknown"),
         ("text", "The harbour, Ships, Inserted text stays."),
         ("text", "The harbour, Ships, A form holds this."),
     ]
     found = read_file(tmp_path / "file.docx")
-    assert [passage.id for passage in found] == [f"file.docx#{i}" for i in range(6)]
-    assert {"aurora", "1999"} <= {entity.id for entity in found[2].entities}
+    assert [passage.id for passage in found] == [f"file.docx#{i}" for i in range(5)]
+    assert {"aurora", "1999"} <= {entity.id for entity in found[1].entities}
 
 
 def test_a_passage_names_the_headings_above_it(tmp_path: Path) -> None:
@@ -50,9 +49,8 @@ def test_a_passage_names_the_headings_above_it(tmp_path: Path) -> None:
         paragraph(day, "H") + paragraph("Tove spoke. Aron came.") for day in ("4 May", "9 May")
     )
     assert [text for _, text in read(tmp_path, docx(body))] == [
-        f"Minutes, {day}, {said}"
-        for day in ("4 May", "9 May")
-        for said in ("Tove spoke.", "Aron came.")
+        "Minutes, 4 May, Tove spoke. Aron came.",
+        "Minutes, 9 May, Tove spoke. Aron came.",
     ]
 
 
