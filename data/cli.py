@@ -129,7 +129,7 @@ def run_cli(main: Callable[[], None]) -> None:
     What a user can mend (``UserError``) or the system refuses (``OSError``) is one line and exit
     code 2. Any other exception is a mistake of ours: it keeps its traceback, and the exit code is
     1. ``--traceback``, anywhere among the options, or ``TURNGRAPH_TRACEBACK=1`` shows the traceback
-      of every error.
+    of every error.
     """
     if ASK in sys.argv:
         sys.argv.remove(ASK)

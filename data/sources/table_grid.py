@@ -124,7 +124,7 @@ def read_grid(rows: Sequence[Sequence[Cell]], most: int = MAX_SLOTS) -> tuple[Gr
         most: largest number of slots beyond one for each cell.
 
     Raises:
-        UserError: there are more.
+        UserError: the table has more slots than that.
     """
     grid: Grid = []
     open_cells: dict[int, tuple[Cell, int]] = {}

@@ -19,7 +19,7 @@ STATE_WORD = re.compile(
 )
 FORMS: tuple[Source, ...] = ("kb", "text", "table", "infobox")
 TABLES = {"country": ("Countries", "Country"), "city": ("Cities", "City")}
-# Their value is the title of the table.
+# In a table the value of these relations is the title.
 NOT_IN_TABLES = ("city country", "region")
 SECOND_FORM = 0.4
 OFFICIAL_NAME = 0.25

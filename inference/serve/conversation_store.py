@@ -63,7 +63,8 @@ class ConversationStore:
         path: the SQLite file; it is made, for its owner alone, if it is not there.
 
     Raises:
-        Unavailable: it is no such file, or cannot be read or written; each call may raise it, too.
+        Unavailable: the file is no SQLite file of conversations, or cannot be read or written; each
+            call may raise it, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -206,7 +207,7 @@ class ConversationStore:
         return None if row is None or row[0] is None else (str(row[0]), str(row[1]))
 
     def set_memory(self, id_: str, began: str, key: str) -> None:
-        """Keep what ``memory_of`` returns."""
+        """Keep when a conversation's memory began, and its key, for ``memory_of``."""
         statement = "UPDATE conversations SET memory_began = ?, memory_key = ? WHERE id = ?"
         with self._open() as db:
             db.execute(statement, (began, key, id_))
@@ -219,7 +220,7 @@ class ConversationStore:
         return 0 if row is None else int(row[0])
 
     def set_num_remembered(self, id_: str, num: int) -> None:
-        """Keep what ``num_remembered`` returns."""
+        """Keep how many turns the memory graph was given, for ``num_remembered``."""
         with self._open() as db:
             statement = "UPDATE conversations SET num_remembered = ? WHERE id = ?"
             db.execute(statement, (num, id_))

@@ -1,4 +1,4 @@
-"""Reads documents of users in a process with limits, so that no file can hold or end the server.
+"""Reads documents of users in a process with limits, so that no file can occupy or end the server.
 
 The processes are forks of one that has imported the readers and nothing else.
 """

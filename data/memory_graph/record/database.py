@@ -1,9 +1,9 @@
 """Interface of the databases that keep a memory graph's record: SQLite and PostgreSQL.
 
-Every statement is written once, in the part of SQLite's SQL that both databases take: ``?``, ``?1``
-and ``:name`` are parameters, ``json_each(?) k`` is a list of numbers with the column ``k.value``,
-``IS ?`` also compares NULL, and PostgreSQL ignores ``INDEXED BY``. Operations that differ between
-the databases are methods of ``Database``.
+Every statement is written once, in the part of SQLite's SQL that ``postgres_sql`` can translate:
+``?``, ``?1`` and ``:name`` are parameters, ``json_each(?) k`` is a list of numbers with the column
+``k.value``, ``IS ?`` also compares NULL, and ``INDEXED BY`` is left out. Operations that differ
+between the databases are methods of ``Database``.
 """
 
 from __future__ import annotations
