@@ -36,6 +36,7 @@ from turngraph.model.base_model import (
 )
 from turngraph.model.base_probe import check_base_model
 from turngraph.model.generation import IGNORED_LABEL, Generated, Past, answer_logprobs, greedy
+from turngraph.model.graph_at_layer import GraphAtLayer, kept_tokens, rows_above, true_places
 from turngraph.model.graph_encoder import GraphEncoder
 from turngraph.model.node_answers import (
     CandidatesLike,
@@ -47,16 +48,12 @@ from turngraph.model.node_answers import (
     span_loss,
 )
 from turngraph.model.packing import check_packing
-from turngraph.model.reader import (
+from turngraph.model.reader_layers import (
     Above,
-    GraphAtLayer,
     ReaderDecoder,
     ReaderLayers,
     ReadingLike,
     Recorder,
-    kept_tokens,
-    rows_above,
-    true_places,
 )
 
 CHUNK_LOGITS = 2**24
