@@ -45,7 +45,7 @@ from turngraph.inference.load import load_builder
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.model.device_memory import RELEASE_EVERY, peak_memory, release_freed_memory
 from turngraph.model.distributed import full, is_sharded, process_group_ended
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.training.calibrate import calibrate
 from turngraph.training.cluster_cost import cluster_lines
 from turngraph.training.diagnostics import memory_advice, memory_lines

@@ -39,7 +39,7 @@ from turngraph.data.sources import worldfacts
 from turngraph.data.types import gold_interaction
 from turngraph.inference.display import show_answer
 from turngraph.model.checkpoint import MANIFEST, save_checkpoint
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.training.run_folder import start_afresh
 from turngraph.training.run_log import LOG
 

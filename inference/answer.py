@@ -24,7 +24,7 @@ from turngraph.inference.load import device_of, load
 from turngraph.inference.output import AnswerFile
 from turngraph.inference.questions import Questions
 from turngraph.model.distributed import process_group_ended
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 logger = logging.getLogger("infer")
 EXIT_ERRORS = 1

@@ -31,8 +31,10 @@ from turngraph.model.device_memory import (
     release_freed_memory,
 )
 from turngraph.model.distributed import is_sharded
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.generation import Generated, Past
-from turngraph.model.graph_lm import EvidenceModel, NodeRanker, Reader
+from turngraph.model.node_ranker import NodeRanker
+from turngraph.model.reader import Reader
 
 logger = logging.getLogger("infer")
 

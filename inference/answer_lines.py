@@ -14,7 +14,7 @@ from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import Batching, answer_batches
 from turngraph.inference.options import MAX_NEW_TOKENS, AnswerOptions
 from turngraph.inference.questions import Questions
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 WINDOW = 256
 """Number of questions that are batched by length together. Windows are answered in order. The

@@ -22,7 +22,7 @@ from turngraph.inference.options import AnswerOptions, LoadOptions, MemoryOption
 from turngraph.inference.questions import Questions
 from turngraph.inference.session import Session
 from turngraph.model.checkpoint import Checkpoint, read_checkpoint
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 if TYPE_CHECKING:
     from turngraph.inference.memory_reader import MemoryReader

@@ -15,9 +15,10 @@ from turngraph.data.scoring.metrics import answer_value
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal, chosen
 from turngraph.data.types import NOT_IN_EVIDENCE, Entity
 from turngraph.model.distributed import is_sharded
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.generation import IGNORED_LABEL, Generated
-from turngraph.model.graph_lm import EvidenceModel, Read, Reader
 from turngraph.model.node_answers import NodeScores
+from turngraph.model.reader import Read, Reader
 
 NUM_SPANS = 8
 """Most spans of a question that are candidates."""

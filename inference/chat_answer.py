@@ -14,7 +14,7 @@ from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Entity, Interaction, Retrieved
 from turngraph.inference.fitting import fitted
 from turngraph.model.device_memory import is_out_of_memory
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,10 @@ from turngraph.inference.questions import Questions
 from turngraph.model.attribution import attribute
 from turngraph.model.checkpoint import Checkpoint, file_hash
 from turngraph.model.device_memory import is_out_of_memory
-from turngraph.model.graph_lm import EvidenceModel, NodeRanker, Reader, TextLM
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.node_ranker import NodeRanker
+from turngraph.model.reader import Reader
+from turngraph.model.text_lm import TextLM
 
 logger = logging.getLogger("infer")
 

@@ -35,8 +35,11 @@ from turngraph.data.types import Conversation
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import LoadOptions
 from turngraph.model.checkpoint import Checkpoint, commit, file_hash, hashes
-from turngraph.model.graph_lm import EvidenceModel, GraphLM, Reader, TextLM
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.graph_lm import GraphLM
 from turngraph.model.merge import merged_lm, prompt_embeddings
+from turngraph.model.reader import Reader
+from turngraph.model.text_lm import TextLM
 
 logger = logging.getLogger("infer")
 MANIFEST, PROMPTS = "export.json", "prompts.jsonl"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import lengths_beyond
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 
 def fitted(

@@ -26,7 +26,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.inference.options import LoadOptions
 from turngraph.model.checkpoint import Checkpoint, load_checkpoint
 from turngraph.model.distributed import place
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 logger = logging.getLogger("infer")
 

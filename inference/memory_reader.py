@@ -26,7 +26,7 @@ from turngraph.data.types import Conversation, Interaction, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.model.device_memory import is_out_of_memory
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 
 class Recalled:

@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.recall.recollection import evidence_of
 from turngraph.data.types import Conversation, Evidence, Turn
 from turngraph.inference.answer_batches import answer_together
 from turngraph.inference.options import MAX_NEW_TOKENS
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 
 class PlanReader:

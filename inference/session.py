@@ -33,8 +33,8 @@ from turngraph.inference.fitting import fitted
 from turngraph.inference.options import MAX_NEW_TOKENS, MemoryOptions
 from turngraph.inference.text_stream import TextStream
 from turngraph.model.device_memory import is_out_of_memory
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.generation import Past
-from turngraph.model.graph_lm import EvidenceModel
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph

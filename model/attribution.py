@@ -15,8 +15,12 @@ from torch import Tensor, nn
 
 from turngraph.model.base_model import embedding_table
 from turngraph.model.convolutions import check_attention
+from turngraph.model.evidence_model import BatchLike
 from turngraph.model.gatv2 import GATv2Layer
-from turngraph.model.graph_lm import BatchLike, GraphLM, NodeRanker, Reader, TextLM
+from turngraph.model.graph_lm import GraphLM
+from turngraph.model.node_ranker import NodeRanker
+from turngraph.model.reader import Reader
+from turngraph.model.text_lm import TextLM
 
 Hook = Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor | None]
 

@@ -30,7 +30,8 @@ from turngraph.configs.schema import Config, ModelConfig
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import LORA, NoAttentionError, empty_base_model, same_base
 from turngraph.model.distributed import gather, placed_like
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 from turngraph.model.tensor_files import check_tensors, read_tensors
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import decoder_layers, has_bfloat16
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.graph_at_layer import GraphAtLayer
-from turngraph.model.graph_lm import EvidenceModel
 
 logger = logging.getLogger(__name__)
 REFUSED = {

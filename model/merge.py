@@ -11,7 +11,9 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
-from turngraph.model.graph_lm import BatchLike, Reader, TextLM
+from turngraph.model.evidence_model import BatchLike
+from turngraph.model.reader import Reader
+from turngraph.model.text_lm import TextLM
 
 
 @torch.no_grad()

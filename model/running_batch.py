@@ -16,6 +16,7 @@ from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 from turngraph.configs.user_error import UserError
+from turngraph.model.evidence_model import BatchLike
 from turngraph.model.generation import (
     ATTENTION,
     Past,
@@ -24,7 +25,7 @@ from turngraph.model.generation import (
     last_column,
     likeliest,
 )
-from turngraph.model.graph_lm import BatchLike, TextLM
+from turngraph.model.text_lm import TextLM
 
 SPARE = 64
 """Fewest spare columns of a store when it is allocated anew. It gets these, or an eighth of its

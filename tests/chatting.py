@@ -12,7 +12,7 @@ from rich.console import Console
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.inference.chat import TerminalChat
 from turngraph.inference.session import Session
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.tests.tiny import tiny_conversation
 
 CONVERSATION = tiny_conversation(0, "chat")

@@ -215,7 +215,7 @@ def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
         TrainingConfig,
     )
     from turngraph.model.checkpoint import save_checkpoint
-    from turngraph.model.graph_lm import make_model
+    from turngraph.model.make_model import make_model
     from turngraph.tests.tiny import LORA, stir
 
     model = ModelConfig(
@@ -239,7 +239,7 @@ def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
         TrainingConfig,
     )
     from turngraph.model.checkpoint import save_checkpoint
-    from turngraph.model.graph_lm import make_model
+    from turngraph.model.make_model import make_model
     from turngraph.tests.tiny import stir
 
     scorer = ScorerConfig(num_layers=1, width=16, heads=2, dropout=0.0)

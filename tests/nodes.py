@@ -14,7 +14,7 @@ from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.tests.tiny import tiny_base, tiny_builder, tiny_conversation
 
 EVIDENCE: dict[str, Any] = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
@@ -38,7 +38,7 @@ def reloaded(model: EvidenceModel, folder: Path, monkeypatch: pytest.MonkeyPatch
     """The model of a checkpoint of this one, whose LM is the tiny one."""
     config = Config(DataConfig(train="x"), EvidenceConfig(**EVIDENCE), model=model.config)
     save_checkpoint(model, config, {}, folder)
-    monkeypatch.setattr("turngraph.model.graph_lm.load_base_model", lambda *_: tiny_base())
+    monkeypatch.setattr("turngraph.model.evidence_model.load_base_model", lambda *_: tiny_base())
     monkeypatch.setattr("turngraph.model.checkpoint.empty_base_model", lambda *_: tiny_base())
     return load_checkpoint(folder)
 

@@ -26,7 +26,7 @@ from turngraph.infer import main
 from turngraph.inference.answer import EXIT_ERRORS
 from turngraph.inference.answer_batches import Batching
 from turngraph.inference.output import AnswerFile
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.tests.processes import Command
 from turngraph.tests.tiny import tiny_conversation
 from turngraph.tests.waiting import wait_until

@@ -16,7 +16,7 @@ from turngraph.configs.schema import Config, EvidenceConfig, ModelConfig, Traini
 from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import dump, write_conversations, write_pool
 from turngraph.model.checkpoint import save_checkpoint
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.tests.processes import Command
 from turngraph.tests.tiny import LORA, save_tiny, stir, tiny_conversation
 

@@ -31,7 +31,7 @@ from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.display import AnswerStream
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.session import Session
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import tiny_tokenizer

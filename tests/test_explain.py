@@ -39,7 +39,8 @@ from turngraph.inference.explain import (
 )
 from turngraph.model.attribution import attribute
 from turngraph.model.checkpoint import save_checkpoint
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 
 ANSWERS = {0: "Lima", 1: "2 million", 2: "sol"}

@@ -32,7 +32,8 @@ from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.export import ANSWER_FIELDS, write_manifest
 from turngraph.model.checkpoint import check_manifest, file_hash, load_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 from turngraph.model.merge import merged_lm
 from turngraph.tests.tiny import END_ID, LORA, stir, tiny_conversation, tiny_examples, tiny_model
 

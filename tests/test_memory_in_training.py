@@ -20,7 +20,7 @@ from turngraph.data.jsonlines import write_pool
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.inference.session import Session
 from turngraph.model.checkpoint import save_checkpoint
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.tests.runs import command, losses, options
 from turngraph.tests.tiny import LORA, stir, tiny_conversation
 

@@ -24,7 +24,7 @@ from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users
-from turngraph.model.graph_lm import Reader
+from turngraph.model.reader import Reader
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen
 from turngraph.tests.nodes import EVIDENCE
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model

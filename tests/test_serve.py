@@ -40,8 +40,8 @@ from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.generation import Generated
-from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS
 from turngraph.tests.tiny import END_ID, tiny_examples, tiny_model
 from turngraph.tests.waiting import wait_until

@@ -29,7 +29,8 @@ from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.load import load_builder
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 from turngraph.tests.runs import Json, command, lines, losses, options
 from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples

@@ -19,7 +19,7 @@ from turngraph import train
 from turngraph.configs.schema import Config, DataConfig, ModelConfig, ScorerConfig, TrainingConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import StopRequest
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.tests.nodes import read_examples
 from turngraph.tests.tiny import LORA, tiny_builder, tiny_examples
 from turngraph.training.optimizer import make_optimizer

@@ -21,7 +21,8 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.prompt import ANSWER, INSTRUCTION, Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 
 COUNTRIES = (
     ("Peru", "Lima", "sol"),

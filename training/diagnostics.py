@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from turngraph.configs.user_error import UserError
 from turngraph.model.device_memory import device_memory, is_out_of_memory, peak_memory
 from turngraph.model.distributed import gather
-from turngraph.model.graph_lm import BatchLike, EvidenceModel
+from turngraph.model.evidence_model import BatchLike, EvidenceModel
 
 
 def memory_lines(model: EvidenceModel, optimizer: Optimizer, before: int) -> list[str]:

@@ -22,9 +22,10 @@ from transformers import AttentionInterface, PreTrainedModel
 from turngraph.configs.schema import ModelConfig
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import embedding_table, empty_base_model
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.gatv2 import GPU_BLOCK
-from turngraph.model.graph_lm import EvidenceModel, make_model
 from turngraph.model.known_shapes import known_config, random_model
+from turngraph.model.make_model import make_model
 from turngraph.training.operations import (
     LmShape,
     Work,

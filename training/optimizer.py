@@ -9,7 +9,7 @@ import torch
 
 from turngraph.configs.schema import TrainingConfig
 from turngraph.configs.words import plural
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 logger = logging.getLogger(__name__)
 

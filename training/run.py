@@ -23,7 +23,8 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.model.checkpoint import save_checkpoint, trained_weights
 from turngraph.model.device_memory import current_memory, peak_memory
 from turngraph.model.distributed import gather, is_sharded, place
-from turngraph.model.graph_lm import EvidenceModel, GraphLM
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.graph_lm import GraphLM
 from turngraph.training.diagnostics import not_finite_report, write_report
 from turngraph.training.optimizer import check_warmup, make_optimizer
 from turngraph.training.run_folder import (

@@ -31,7 +31,7 @@ from turngraph.model.checkpoint import (
     save_checkpoint,
     trained_weights,
 )
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.training.kept_checkpoints import (
     NAMES,
     check_ours,

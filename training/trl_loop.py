@@ -36,7 +36,7 @@ from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
 from turngraph.model.device_memory import RELEASE_EVERY, release_freed_memory
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.training.optimizer import check_warmup, make_optimizer, rate_factor
 from turngraph.training.run import Run
 

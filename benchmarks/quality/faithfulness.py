@@ -42,7 +42,8 @@ from turngraph.inference.explain import evidence_parts
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import AnswerOptions, LoadOptions
 from turngraph.model.checkpoint import Checkpoint, file_hash, read_checkpoint
-from turngraph.model.graph_lm import EvidenceModel, TextLM
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.text_lm import TextLM
 
 logger = logging.getLogger("faithfulness")
 SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")

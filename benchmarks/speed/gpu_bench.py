@@ -29,8 +29,11 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.prompt import INSTRUCTION, Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.model.base_model import recompute_layers
-from turngraph.model.graph_lm import EvidenceModel, Reader, TextLM, make_model
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.known_shapes import known_config, random_model
+from turngraph.model.make_model import make_model
+from turngraph.model.reader import Reader
+from turngraph.model.text_lm import TextLM
 from turngraph.training.launcher import make_accelerator
 from turngraph.training.operations import (
     LmShape,

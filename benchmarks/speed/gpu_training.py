@@ -32,7 +32,10 @@ from turngraph.configs.schema import Config
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.model.base_model import decoder_layers
-from turngraph.model.graph_lm import EvidenceModel, GraphLM, Reader, make_model, node_ids_of
+from turngraph.model.evidence_model import EvidenceModel, node_ids_of
+from turngraph.model.graph_lm import GraphLM
+from turngraph.model.make_model import make_model
+from turngraph.model.reader import Reader
 from turngraph.training.model_cost import Sizes, cost_of
 
 GIB_COPIED = 4

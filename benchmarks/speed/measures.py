@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from turngraph.model.graph_lm import EvidenceModel
+from turngraph.model.evidence_model import EvidenceModel
 
 
 def lm_of(model: EvidenceModel) -> Any:

@@ -42,7 +42,8 @@ from turngraph.data.batches.prefetch import Step, steps
 from turngraph.data.embedding import Embed
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
-from turngraph.model.graph_lm import EvidenceModel, GraphLM, node_ids_of
+from turngraph.model.evidence_model import EvidenceModel, node_ids_of
+from turngraph.model.graph_lm import GraphLM
 from turngraph.training.operations import LmShape, lm_shape
 from turngraph.training.optimizer import make_optimizer
 

@@ -67,7 +67,8 @@ from turngraph.data.sources import worldfacts
 from turngraph.data.types import Conversation
 from turngraph.infer import positive
 from turngraph.model.checkpoint import commit
-from turngraph.model.graph_lm import GraphLM, make_model
+from turngraph.model.graph_lm import GraphLM
+from turngraph.model.make_model import make_model
 from turngraph.training.operations import LmShape, Work, operations, useful
 
 logger = logging.getLogger("train_speed")

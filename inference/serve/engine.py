@@ -17,9 +17,10 @@ from torch import Tensor
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import Batch
 from turngraph.model.device_memory import is_out_of_memory, release_freed_memory
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.generation import Generated, Past
-from turngraph.model.graph_lm import EvidenceModel, TextLM
 from turngraph.model.running_batch import Row, RunningBatch
+from turngraph.model.text_lm import TextLM
 
 logger = logging.getLogger("serve")
 SECONDS_PER_CHECK = 0.5

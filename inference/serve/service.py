@@ -39,7 +39,7 @@ from turngraph.inference.serve.open_conversation import Listener, OpenConversati
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
 from turngraph.inference.text_stream import TextStream
-from turngraph.model.graph_lm import TextLM
+from turngraph.model.text_lm import TextLM
 
 logger = logging.getLogger("serve")
 Found = TypeVar("Found")

@@ -35,7 +35,7 @@ from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.answer_batches import answer_batch
 from turngraph.model.checkpoint import read_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 
 Json = dict[str, Any]

@@ -17,7 +17,8 @@ from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.model.attribution import Attribution, attribute
-from turngraph.model.graph_lm import EvidenceModel, GraphLM
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.nodes import examples, read_examples
 from turngraph.tests.tiny import END_ID, LORA, stir, tiny_builder, tiny_examples, tiny_model
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import turngraph.model.base_model
-import turngraph.model.graph_lm
+import turngraph.model.evidence_model
 from turngraph.configs.schema import Config, ModelConfig, TrainingConfig
 from turngraph.data.batches.collate import collate
 from turngraph.model.base_model import check_device, fingerprint, load_base_model, same_base
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import LORA, stir, tiny_base, tiny_examples, tiny_model
 
 TRAINING = TrainingConfig(max_steps=0)
@@ -198,7 +198,7 @@ def test_a_checkpoint_fits_the_base_quantized_or_not(
     lm.base_fingerprint = bases[trained_on]
     save_checkpoint(lm, config, {}, tmp_path / "best")
     served_on = "none" if trained_on == "4bit" else "4bit"
-    monkeypatch.setattr(turngraph.model.graph_lm, "fingerprint", lambda _: bases[served_on])
+    monkeypatch.setattr(turngraph.model.evidence_model, "fingerprint", lambda _: bases[served_on])
     loaded = load_checkpoint(tmp_path / "best", quantization="none")
     name = next(n for n, p in lm.named_parameters() if p.requires_grad)
     assert torch.equal(dict(loaded.named_parameters())[name], dict(lm.named_parameters())[name])

@@ -16,7 +16,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.inference.load import load_builder
 from turngraph.model.base_model import LORA, add_lora, decoder_layers
 from turngraph.model.base_probe import check_base_model
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import ARCHITECTURES, save_tiny, tiny_base, tiny_tokenizer
 
@@ -73,7 +73,7 @@ def test_a_model_is_checked_when_it_is_loaded(
     tiny_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bert = tiny_family("bert")
-    monkeypatch.setattr("turngraph.model.graph_lm.load_base_model", lambda *_: bert)
+    monkeypatch.setattr("turngraph.model.evidence_model.load_base_model", lambda *_: bert)
     with pytest.raises(UserError, match=r"model\.base_model: models of type bert cannot be used"):
         make_model(ModelConfig(tiny_folder, lora=None, dtype="float32"))
 

@@ -28,7 +28,8 @@ from turngraph.model.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import END_ID, LORA, save_tiny, stir, tiny_base, tiny_examples
 
 NO_TRAINING = TrainingConfig(max_steps=0)

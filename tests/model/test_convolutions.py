@@ -10,7 +10,7 @@ from turngraph.data.batches.collate import collate
 from turngraph.model.attribution import attribute
 from turngraph.model.convolutions import PygConvolution, make_convolution
 from turngraph.model.graph_encoder import GraphEncoder
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import tiny_examples
 
 WIDTH = 16

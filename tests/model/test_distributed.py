@@ -39,7 +39,8 @@ from turngraph.model.distributed import (
     shard,
     sharding_wanted,
 )
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 from turngraph.tests.nodes import EVIDENCE, read_examples
 from turngraph.tests.processes import Command
 from turngraph.tests.tiny import (

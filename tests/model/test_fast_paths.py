@@ -15,11 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 import turngraph.model.base_model
-import turngraph.model.graph_lm
+import turngraph.model.evidence_model
 from turngraph.configs.schema import LoraConfig, ModelConfig
 from turngraph.data.batches.collate import collate
 from turngraph.model.base_model import cast_adapter_inputs
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import LORA, stir, text_ids, tiny_base, tiny_examples, tiny_model
 
 
@@ -73,14 +74,14 @@ def test_the_loss_in_chunks_is_the_loss(rows: int, monkeypatch: pytest.MonkeyPat
     lm, batch = stir(tiny_model()), training_batch()
     whole = loss_and_gradients(lm, batch)
     calls = []
-    inner = turngraph.model.graph_lm._chunk_loss
+    inner = turngraph.model.evidence_model._chunk_loss
 
     def count(logits: Tensor, targets: Tensor) -> Tensor:
         calls.append(len(logits))
         return inner(logits, targets)
 
-    monkeypatch.setattr(turngraph.model.graph_lm, "_chunk_loss", count)
-    monkeypatch.setattr(turngraph.model.graph_lm, "CHUNK_LOGITS", rows * 480 + 1)
+    monkeypatch.setattr(turngraph.model.evidence_model, "_chunk_loss", count)
+    monkeypatch.setattr(turngraph.model.evidence_model, "CHUNK_LOGITS", rows * 480 + 1)
     assert_same(loss_and_gradients(lm, batch), whole, 1e-5)
     num = sum(len(example.target_ids) for example in tiny_examples(4))
     assert sum(calls) == 2 * num  # once more in the backward pass
@@ -89,11 +90,11 @@ def test_the_loss_in_chunks_is_the_loss(rows: int, monkeypatch: pytest.MonkeyPat
 
 def test_the_loss_holds_one_chunk_in_float32_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, vocabulary = 4, 5000
-    monkeypatch.setattr(turngraph.model.graph_lm, "CHUNK_LOGITS", rows * vocabulary)
+    monkeypatch.setattr(turngraph.model.evidence_model, "CHUNK_LOGITS", rows * vocabulary)
     logits = torch.randn(20, vocabulary).bfloat16().requires_grad_()
     targets = torch.randint(vocabulary, (20,))
     with LargestFloat() as largest:
-        loss = turngraph.model.graph_lm._cross_entropy(logits, targets)
+        loss = turngraph.model.evidence_model.cross_entropy(logits, targets)
         loss.backward()
     assert largest.numel == rows * vocabulary
     expected = functional.cross_entropy(logits.float(), targets, reduction="sum")

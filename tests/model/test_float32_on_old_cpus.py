@@ -11,7 +11,8 @@ import torch
 from turngraph.data.batches.collate import collate
 from turngraph.model import distributed
 from turngraph.model.base_model import fingerprint, has_bfloat16
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import LORA, stir, tiny_base, tiny_examples, tiny_model
 
 CPU = torch.device("cpu")

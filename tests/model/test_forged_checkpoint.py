@@ -14,9 +14,9 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from turngraph.configs.schema import Config, ModelConfig, TrainingConfig
-from turngraph.model import graph_lm
+from turngraph.model import evidence_model
 from turngraph.model.checkpoint import hashes, load_checkpoint, read_checkpoint, save_checkpoint
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import LORA
 from turngraph.training.trainer_state import load_optimizer, load_random, read_progress
 
@@ -163,7 +163,7 @@ def test_a_forged_folder_is_refused_in_one_line(
 ) -> None:
     """The message names file or field; but for values, it comes before a model is loaded."""
     if "finite" not in name and "nan" not in name:
-        monkeypatch.setattr(graph_lm, "load_base_model", None)
+        monkeypatch.setattr(evidence_model, "load_base_model", None)
     FORGED[name](folder)
     rehash(folder)
     with pytest.raises(ValueError, match=r"best/|config field|model '|model \"") as raised:

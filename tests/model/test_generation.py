@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from turngraph.data.batches.collate import collate
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.generation import (
     IGNORED_LABEL,
     Past,
@@ -21,7 +22,6 @@ from turngraph.model.generation import (
     key_value_cache,
     likeliest,
 )
-from turngraph.model.graph_lm import EvidenceModel
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,

@@ -14,7 +14,9 @@ from turngraph.configs.schema import EncoderConfig, LoraConfig, TrainingConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
-from turngraph.model.graph_lm import IGNORED_LABEL, EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.generation import IGNORED_LABEL
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,

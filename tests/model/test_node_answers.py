@@ -207,7 +207,7 @@ def test_a_checkpoint_gives_the_same_answers(
     assert sorted(p.name for p in (tmp_path / "c").glob("*.safetensors")) == [
         "node_answers.safetensors"
     ]
-    monkeypatch.setattr("turngraph.model.graph_lm.load_base_model", lambda *_: tiny_base())
+    monkeypatch.setattr("turngraph.model.evidence_model.load_base_model", lambda *_: tiny_base())
     monkeypatch.setattr("turngraph.model.checkpoint.empty_base_model", lambda *_: tiny_base())
     again = load_checkpoint(tmp_path / "c")
     assert scored(again, examples(3)) == scored(model, examples(3))

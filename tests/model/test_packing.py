@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-import turngraph.model.graph_lm
+import turngraph.model.text_lm
 from turngraph.configs.schema import LoraConfig, ModelConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
-from turngraph.model.graph_lm import IGNORED_LABEL, EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.generation import IGNORED_LABEL
+from turngraph.model.make_model import make_model
 from turngraph.model.packing import check_packing
 from turngraph.tests.tiny import ARCHITECTURES, stir, tiny_base, tiny_examples
 
@@ -156,7 +158,7 @@ def test_the_check_runs_once_and_only_where_examples_are_packed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(turngraph.model.graph_lm, "check_packing", calls.append)
+    monkeypatch.setattr(turngraph.model.text_lm, "check_packing", calls.append)
     lm = packed_model("llama")
     lm(collate(tiny_examples(2), "right", with_target=True))
     assert calls == []

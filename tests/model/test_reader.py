@@ -19,8 +19,8 @@ from turngraph.data.types import NOT_IN_EVIDENCE, Answer
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.generation import IGNORED_LABEL
 from turngraph.model.graph_at_layer import kept_tokens, rows_above
-from turngraph.model.graph_lm import Reader
 from turngraph.model.node_answers import LONGEST_SPAN, mixture_loss
+from turngraph.model.reader import Reader
 from turngraph.model.reader_layers import FAMILIES
 from turngraph.tests.nodes import EVIDENCE, read_examples, reloaded
 from turngraph.tests.tiny import (

@@ -10,8 +10,8 @@ import torch
 
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.generation import Past
-from turngraph.model.graph_lm import EvidenceModel
 from turngraph.model.running_batch import SPARE, JoinedLayer, Row, RunningBatch
 from turngraph.tests.tiny import ARCHITECTURES, END_ID, tiny_examples, tiny_model
 

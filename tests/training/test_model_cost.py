@@ -18,7 +18,8 @@ from turngraph.benchmarks.speed.measures import peak_bytes
 from turngraph.configs.schema import ModelConfig, ScorerConfig
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
-from turngraph.model.graph_lm import Reader, make_model
+from turngraph.model.make_model import make_model
+from turngraph.model.reader import Reader
 from turngraph.tests.tiny import LORA, tiny_base
 from turngraph.training.model_cost import LiveBytes, Sizes, cost_of
 from turngraph.training.operations import LmShape, operations, reader_work

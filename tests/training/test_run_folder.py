@@ -15,7 +15,8 @@ from accelerate import Accelerator
 
 from turngraph.configs.schema import Config, DataConfig, ModelConfig, TrainingConfig
 from turngraph.model.checkpoint import check_manifest, read_checkpoint
-from turngraph.model.graph_lm import EvidenceModel, make_model
+from turngraph.model.evidence_model import EvidenceModel
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import LORA, save_tiny, stir
 from turngraph.training.run_folder import (
     EVALUATION,

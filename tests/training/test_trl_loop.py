@@ -18,7 +18,7 @@ from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.load import load_builder
-from turngraph.model.graph_lm import make_model
+from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import save_tiny, tiny_conversation
 from turngraph.training import trl_loop
 
