@@ -115,4 +115,4 @@ def _recalled(
     episodes, facts = recall.read_episodes(
         clue.query, as_of, wanted, start=clue.start, num_read=NUM_READ
     )
-    return facts, tuple(episodes)
+    return facts, episodes

@@ -243,6 +243,9 @@ class Recall:
     ) -> Recollection:
         """Return the episodes that may answer a question, by personalised PageRank, best first.
 
+        An episode that may have ended what another says stands directly before it
+        (``endings.mark_ended``).
+
         Args:
             question, as_of: as in ``ask``.
             settings: settings whose traversal's ``ppr`` is used. If it has no ``restart``, the
@@ -254,7 +257,7 @@ class Recall:
         """
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings) as (view, clock):
-            episodes = tuple(self._episodes(view, settings, is_now=as_of is None))
+            episodes = self._with_ends(self._episodes(view, settings, is_now=as_of is None))
             clock.lap("rank")
         return Recollection(
             question=question,
@@ -272,7 +275,7 @@ class Recall:
         settings: RecallSettings | None = None,
         start: Sequence[QuestionEntity] | None = None,
         num_read: int = 5,
-    ) -> tuple[list[Fact], tuple[Fact, ...]]:
+    ) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
         """Return episodes as ``ask_episodes`` does, and the closest facts that the best of them
         state.
 
@@ -286,7 +289,7 @@ class Recall:
         """
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings, start) as (view, _):
-            episodes = self._episodes(view, settings, is_now=as_of is None)
+            episodes = self._with_ends(self._episodes(view, settings, is_now=as_of is None))
             nodes = [fact.key // 2 for fact in episodes[:num_read]]
             rows = self.db.execute(STATED, (json.dumps(nodes),))
             keys = np.array([key for (key,) in rows], dtype=np.int64)
@@ -327,7 +330,9 @@ class Recall:
         it.
 
         The facts are theses of the themes' chunks, those closest to the question, theme by theme
-        and each in order of time. Without themes, all facts are searched by similarity.
+        and each in order of time, except that a fact that may have ended another of its theme
+        stands directly before it (``endings.mark_ended``). Without themes, all facts are searched
+        by similarity.
 
         Args:
             question, as_of: as in ``ask``.
@@ -344,19 +349,25 @@ class Recall:
             self._themes.refresh()
             clock.lap("themes")
             found = find_themes(self.store, self._themes, view, settings)
+            marked = {fact.key: fact for fact in self._marked(found.facts)}
+            of_themes = [newer_first([marked[key] for key in one.facts]) for one in found.themes]
+            themes = tuple(
+                replace(theme, facts=tuple(fact.key for fact in facts))
+                for theme, facts in zip(found.themes, of_themes, strict=True)
+            )
             clock.lap("search")
         if not self._themes.themes:
             flat = RecallSettings(Traversal("flat"), num_facts=settings.max_facts)
-            facts = self.ask(question, as_of, flat)
-            return replace(facts, without_themes=True, mode="themes")
+            without = self.ask(question, as_of, flat)
+            return replace(without, without_themes=True, mode="themes")
         return Recollection(
             question=question,
             entities=view.entities,
-            facts=found.facts,
+            facts=tuple(fact for facts in of_themes for fact in facts),
             revision=self.adjacency.revision,
             milliseconds=clock.milliseconds,
             mode="themes",
-            themes=found.themes,
+            themes=themes,
             behind=self._themes.behind,
         )
 
@@ -506,11 +517,15 @@ class Recall:
 
     def _with_ends(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
         """Mark the facts that newer ones may have ended, and move the newer ones before them."""
+        return newer_first(self._marked(facts))
+
+    def _marked(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+        """Mark the facts that newer ones of the same episodes may have ended, in the same order."""
         episodes = [fact.key >> 1 for fact in facts if fact.type == "episodic"]
         episodes += [place.episode for fact in facts for place in fact.provenance]
         stated = self.db.execute(STATED, (json.dumps(list(dict.fromkeys(episodes))),))
         theses = self.store.facts([key for (key,) in stated if key % 2 == 0])
-        return newer_first(mark_ended(facts, theses, self.vectors.facts, self.vectors.probe))
+        return mark_ended(facts, theses, self.vectors.facts, self.vectors.probe)
 
     def _history(self, keys: np.ndarray) -> list[int]:
         """Return the keys of a chat's questions and answers, which are no evidence."""

@@ -10,6 +10,7 @@ import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Fact
+from turngraph.data.memory_graph.plan.steps import PlanSettings
 from turngraph.data.memory_graph.recall.endings import newer_first
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.turns import TurnExtractor
@@ -23,6 +24,13 @@ SAID = (
     ("2021-09-09", "Pico died."),
     ("2022-02-13", "So much for no chocolate, I had three bars."),
 )
+LATER = (
+    *("Pico ran in the wheel all night.", "Pico ate a whole carrot.", "Cleaned the cage of Pico."),
+    *("Bought straw for the cage.", "Pico sleeps in the straw.", "Baked a carrot cake."),
+    *("Ate a cake with nuts.", "Nuts and cake for breakfast.", "Baked bread with nuts."),
+    *("The bread and the cake were good.", "Made a chocolate cake."),
+)
+"""Enough for themes: said in June 2021, a day each."""
 ENDED = {"I gave up chocolate.": SAID[4][1], SAID[1][1]: SAID[3][1]}
 
 
@@ -58,6 +66,30 @@ def test_who_died_and_what_was_given_in_to_is_marked_and_stands_behind(graph: Me
         shown = [fact.text.removeprefix("Ulf: ") for fact in facts]
         assert all(shown.index(new) < shown.index(old) for old, new in found.items())
         assert all(fact.may_have_ended is None for fact in facts if "It rained" in fact.text)
+
+
+def test_whole_texts_are_marked_and_stand_behind(graph: MemoryGraph) -> None:
+    by_plan = graph.ask_planned("How is Pico?", settings=PlanSettings(over="episodes"))
+    for facts in (graph.ask_episodes("How is Pico?").facts, by_plan.facts):
+        assert ended(facts) == {SAID[1][1]: SAID[3][1]}  # of the first text "It rained" still holds
+        shown = [fact.text for fact in facts]
+        assert shown.index(SAID[3][1]) < shown.index(SAID[1][1])
+
+
+def test_statements_of_themes_are_marked_and_stand_directly_behind(tmp_path: Path) -> None:
+    with fill(tmp_path / "themes.db", make_embed(EMBEDDER)) as graph:
+        days = enumerate(LATER, 10)
+        graph.remember_many(
+            Episode(text, f"2021-06-{day}", "diary", text, "Ulf") for day, text in days
+        )
+        graph.make_themes()
+        found = graph.ask_themes("What has Ulf said of Pico and chocolate?")
+    assert len(found.themes) == 2
+    assert ENDED.items() <= ended(found.facts).items()
+    keys = [key for theme in found.themes for key in theme.facts]
+    assert keys == [fact.key for fact in found.facts]
+    shown = [fact.text.removeprefix("Ulf: ") for fact in found.facts]
+    assert all(shown.index(new) == shown.index(old) - 1 for old, new in ENDED.items())
 
 
 def test_as_of_a_time_before_nothing_is_marked(graph: MemoryGraph) -> None:
