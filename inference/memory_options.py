@@ -74,7 +74,7 @@ class AskOptions:
         plan: what finds the steps of a plan: ``rules``, ``lm`` or ``endpoint``; None: no plan.
         steps, clues: most steps of a plan, most queries of a step; None: the default.
         over: what is ranked: ``facts``, ``episodes``, or ``both`` fused; None: ``facts`` where a
-            plan, ``compute`` or an option of traversals is given, else ``both``.
+            plan or an option of traversals is given, else ``both``.
         embedder: name of the sentence encoder.
         no_embed: compare words, without a sentence encoder.
         as_json: print one JSON object a question.
@@ -165,7 +165,7 @@ class AskOptions:
         if self.themes:
             return "themes"
         walks = self.mixture != MIXTURE or bool(self.forbidden or self.settings)
-        return self.over or ("facts" if walks or self.compute else "both")
+        return self.over or ("facts" if walks else "both")
 
     @property
     def limits(self) -> dict[str, Any]:

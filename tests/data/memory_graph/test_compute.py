@@ -411,7 +411,13 @@ def test_the_command_computes_or_marks_the_facts(
     main([*ask, "Does Anna like coffee?"])
     assert capsys.readouterr().out.startswith("not computed: a word of the question")
     main([*ask, "--json", "Does Anna like coffee?"])
-    assert json.loads(capsys.readouterr().out)["computed"] is None
+    found = json.loads(capsys.readouterr().out)
+    assert found["computed"] is None
+    assert found["mode"] == "both"
+    main([*(word for word in ask if word != "--compute"), "--json", "Does Anna like coffee?"])
+    assert json.loads(capsys.readouterr().out)["facts"] == found["facts"]
+    main([*ask, "--mixture", "flat", "--json", "Does Anna like coffee?"])
+    assert json.loads(capsys.readouterr().out)["mode"] == "facts"
     main([*ask, "--json", "Where does Anna live?"])
     found = json.loads(capsys.readouterr().out)
     assert found["computed"] == {"answer": "Bergen", "operation": "value", "note": ""}
