@@ -366,6 +366,7 @@ function times(fact) {
   if (fact.valid_to) parts.push(`until ${fact.valid_to}`);
   const said = fact.provenance.at(-1)?.said;
   if (said) parts.push(`said ${said.slice(0, 16).replace("T", " ")}`);
+  if (fact.may_have_ended !== null) parts.push(`may have ended (fact ${fact.may_have_ended})`);
   return parts.join(", ");
 }
 
