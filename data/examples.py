@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from turngraph.data.corpus.corpus import CorpusIndex
 
 logger = logging.getLogger(__name__)
+LONGEST_PASSAGE = 2048
+"""Most tokens of a passage where ``max_nodes`` sets no limit: a text without ends of sentences, such
+as a file in base64, would be longer than the model's positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +316,14 @@ class ExampleBuilder:
         self.counts["entity edges"] += graph.num_entity_edges
         self.counts["nodes"] += len(graph.node_ids)
         self.counts["graphs"] += 1
-        self.counts["passages truncated"] += sum(passage.num_cut > 0 for passage in tokens)
+        num_cut = sum(passage.num_cut > 0 for passage in tokens)
+        if num_cut and self.config.max_nodes is None:
+            logger.warning(
+                "of %s only the first %d tokens are read",
+                plural(num_cut, "passage"),
+                LONGEST_PASSAGE,
+            )
+        self.counts["passages truncated"] += num_cut
         self.counts["tokens truncated"] += sum(passage.num_cut for passage in tokens)
         return graph
 
@@ -324,8 +334,12 @@ class ExampleBuilder:
     def tokenise(
         self, passages: Sequence[Evidence]
     ) -> tuple[list[Evidence], list[TokenisedPassage]]:
-        """Break up prompt markers in passages, and tokenise up to ``max_nodes`` tokens each."""
-        return self._tokens.passages(self.prompt, passages, self.config.max_nodes)
+        """Break up prompt markers in passages, and tokenise the first tokens of each.
+
+        They are at most ``max_nodes``; without it, at most ``LONGEST_PASSAGE``.
+        """
+        limit = self.config.max_nodes or LONGEST_PASSAGE
+        return self._tokens.passages(self.prompt, passages, limit)
 
     def sizes(self, items: Sequence[Retrieved]) -> list[int]:
         """Count the tokens of passages; each takes one position in the prompt."""
