@@ -24,6 +24,7 @@ from turngraph.data.memory_graph.ontology.typed_extractor import (
     relations_of,
 )
 from turngraph.memory import main
+from turngraph.tests.runs import ROOT
 
 HEAD = """@prefix tg: <urn:turngraph:> .
 @prefix my: <urn:my:> .
@@ -54,6 +55,12 @@ def write(folder: Path, body: str, head: str = HEAD) -> Path:
 )
 def test_verbs_are_events_and_prepositions_roles(relation: str, event: str, role: str) -> None:
     assert load_ontology().event_of(relation) == (TG + event, TG + role)
+
+
+def test_the_docs_count_the_classes_and_properties() -> None:
+    life = load_ontology()
+    counted = f"has Turngraph's {len(life.classes)} classes and {len(life.properties)} properties"
+    assert counted in (ROOT / "docs" / "ontology.md").read_text(encoding="utf-8")
 
 
 def test_nouns_states_and_odd_prepositions_are_no_events() -> None:
