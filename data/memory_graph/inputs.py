@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 JSON_LINES = {".jsonl", ".json", ".ndjson"}
 DOCUMENTS = {".md", ".html", ".htm", ".csv", ".tsv", ".pdf", ".docx"}
 """Suffixes of formatted documents, which the readers of evidence pools read."""
+RDF = {".ttl", ".trig", ".nt", ".nq", ".rdf", ".owl", ".jsonld"}
+"""Suffixes of ontologies and other RDF, which are no texts."""
 TEXT_FIELDS = {"text", "time", "source", "speaker", "origin", "properties"}
 
 
@@ -39,19 +41,23 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     A ``.jsonl`` file holds conversations (docs/formats.md), whose finished turns become episodes,
     or one text a line with ``text`` and optionally ``time``, ``source``, ``speaker``, ``origin``
     and ``properties``. A Markdown, HTML, CSV, PDF or Word file is read as for an evidence pool; its
-    sentences (of Markdown, its paragraphs) and rows become episodes. Any other file is plain text:
-    the messages of a chat log with their speakers and times, else its paragraphs.
+    sentences (of Markdown, its paragraphs) and rows become episodes. RDF is refused. Any other file
+    is plain text: the messages of a chat log with their speakers and times, else its paragraphs.
 
     Args:
         path: path of the file; its name is the default source.
 
     Raises:
-        UserError: the file is missing or unreadable, nothing is in it, or a line or field is
+        UserError: the file is missing, unreadable or RDF, nothing is in it, or a line or field is
             invalid; the message names it.
     """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: " + ("a folder, not a file" if path.is_dir() else "no such file"))
+    if path.suffix.lower() in RDF:
+        raise UserError(
+            f"{path}: RDF, not a text; `import --rdf` is for RDF that `export --trig` wrote"
+        )
     if path.suffix.lower() in DOCUMENTS:
         return _with_origins(path, _passages(path))
     if path.suffix.lower() not in JSON_LINES:
