@@ -36,6 +36,8 @@ PREFIXES = {
 }  # fmt: skip
 """Predeclared prefixes of queries and exports."""
 LIFE = Path(__file__).with_name("life.ttl")
+_STATED = frozenset({"past", "third"})
+"""Forms of verbs in which facts are stated: "visited", "lives"."""
 _CLASSES = {OWL + "Class", RDFS + "Class"}
 _LABELS = (SKOS + "altLabel", SKOS + "prefLabel")
 _PROPERTIES = {
@@ -55,6 +57,8 @@ class Class:
         object_role: property (role) of the object of its verbs; None: inherited, or not a class of
             events.
         asked: words that only questions use for the term.
+        spelled, preferred: its surface words as the file spells them, and those that are its
+            ``skos:prefLabel``.
     """
 
     iri: str
@@ -62,6 +66,8 @@ class Class:
     words: tuple[str, ...] = ()
     object_role: str | None = None
     asked: tuple[str, ...] = ()
+    spelled: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class Property:
         pattern: regular expression that a value matches.
         asked: words that only questions use for the term.
         high, low: adjectives for large and for small values: "heavy", "light".
+        spelled, preferred: its surface words as the file spells them, and those that are its
+            ``skos:prefLabel``.
     """
 
     iri: str
@@ -95,6 +103,8 @@ class Property:
     asked: tuple[str, ...] = ()
     high: tuple[str, ...] = ()
     low: tuple[str, ...] = ()
+    spelled: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
 
     @property
     def datatype(self) -> str | None:
@@ -217,6 +227,20 @@ def base_words(text: str) -> str:
     return " ".join(VERB_FORMS.get(word, (word,))[0] for word in words(text))
 
 
+def as_relation(term: Class | Property, is_alone: bool = True) -> str | None:
+    """Return the surface word of a term that reads best as a relation: "was born in"; None: none.
+
+    It is the preferred one, else the first one whose verb has a form of statements, else the first.
+
+    Args:
+        term: a property or a class of events.
+        is_alone: whether no preposition follows it; if one does, none is preferred.
+    """
+    labels = (*term.preferred, *term.spelled) if is_alone else term.spelled
+    forms = {label: VERB_FORMS.get(label.split()[0], ("", ""))[1] for label in labels}
+    return next((label for label in labels if forms[label] in _STATED), next(iter(labels), None))
+
+
 def load_ontology(user: str | Path | None = None, alone: bool = False) -> Ontology:
     """Read ``life.ttl`` and a user's Turtle.
 
@@ -267,6 +291,11 @@ def _texts(values: dict[str, list[str]], *names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for label in labels if (form := base_words(label))))
 
 
+def _spelled(values: dict[str, list[str]], *names: str) -> tuple[str, ...]:
+    labels = (" ".join(label.split()) for name in names for label in values.get(name, ()))
+    return tuple(dict.fromkeys(filter(base_words, labels)))
+
+
 def _first(values: dict[str, list[str]], iri: str) -> str | None:
     return next(iter(values.get(iri, ())), None)
 
@@ -274,7 +303,8 @@ def _first(values: dict[str, list[str]], iri: str) -> str | None:
 def _class(iri: str, values: dict[str, list[str]]) -> Class:
     above = tuple(values.get(RDFS + "subClassOf", ()))
     role, asked = _first(values, TG + "objectRole"), _texts(values, SKOS + "hiddenLabel")
-    return Class(iri, above, _texts(values, *_LABELS), role, asked)
+    spelled, preferred = _spelled(values, *_LABELS), _spelled(values, _LABELS[1])
+    return Class(iri, above, _texts(values, *_LABELS), role, asked, spelled, preferred)
 
 
 def _property(iri: str, values: dict[str, list[str]], types: set[str]) -> Property:
@@ -292,6 +322,8 @@ def _property(iri: str, values: dict[str, list[str]], types: set[str]) -> Proper
         asked=_texts(values, SKOS + "hiddenLabel"),
         high=tuple(values.get(TG + "highWord", ())),
         low=tuple(values.get(TG + "lowWord", ())),
+        spelled=_spelled(values, *_LABELS),
+        preferred=_spelled(values, _LABELS[1]),
     )
 
 

@@ -22,7 +22,15 @@ from turngraph.data.memory_graph.memory_types import (
 )
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.ontology.lens import DERIVED_FROM, HYPOTHESIS, LABEL, SUPERSEDED_BY
-from turngraph.data.memory_graph.ontology.ontology import OWL, RDF, RDFS, SKOS, TG, Ontology
+from turngraph.data.memory_graph.ontology.ontology import (
+    OWL,
+    RDF,
+    RDFS,
+    SKOS,
+    TG,
+    Ontology,
+    as_relation,
+)
 from turngraph.data.memory_graph.ontology.rdf_export import (
     FROM,
     MENTIONS,
@@ -56,7 +64,7 @@ def read_rdf(path: str | Path, ontology: Ontology, extractor: GivenExtractor) ->
 
     Facts of an export keep their texts, spans, times, speakers, sources and supersessions, and get
     new ids. Each triple of another file becomes an episode, whose source is the file; its relation
-    is the first surface word of the property, else the property's local name.
+    is a surface word of the property (``as_relation``), else the property's local name.
 
     Args:
         path: path of a file of TriG (.trig), N-Quads (.nq) or Turtle.
@@ -276,7 +284,7 @@ def _label(about: _About, term: object) -> str:
 
 def _relation(iri: str, ontology: Ontology) -> str:
     term = ontology.properties.get(iri)
-    return term.words[0] if term is not None and term.words else _local(iri)
+    return (None if term is None else as_relation(term)) or _local(iri)
 
 
 def _local(iri: str) -> str:

@@ -14,7 +14,12 @@ from turngraph.data.memory_graph.memory_types import (
 )
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.ontology.lens import read_literal
-from turngraph.data.memory_graph.ontology.ontology import Ontology, Property, base_words
+from turngraph.data.memory_graph.ontology.ontology import (
+    Ontology,
+    Property,
+    as_relation,
+    base_words,
+)
 
 
 class TypedExtractor:
@@ -89,22 +94,23 @@ class TypedExtractor:
 
 
 def relations_of(ontology: Ontology) -> tuple[str, ...]:
-    """Return the relations that an LM may use: the first word of each property, verbs of events.
+    """Return the relations that an LM may use, as facts spell them: "was born in", "visited".
 
-    A verb is listed alone, and with each preposition that names a role of its class.
+    These are one surface word of each property (``as_relation``), and the verb of each class of
+    events, alone and with each preposition that names a role of the class.
     """
-    found: list[str] = [term.words[0] for term in ontology.properties.values() if term.words]
+    found = [as_relation(term) for term in ontology.properties.values()]
     for iri, kind in ontology.classes.items():
         role = ontology.object_role(iri)
-        if role is None or not kind.words:
+        if role is None:
             continue
-        verb = kind.words[0]
-        found.append(verb)
+        found.append(as_relation(kind))
+        verb = as_relation(kind, is_alone=False)
         for term in ontology.properties.values():
             for word in term.prepositions:
-                if ontology.role(iri, word) == term.iri:
+                if verb and ontology.role(iri, word) == term.iri:
                     found.append(f"{verb} {word}")
-    return tuple(sorted(dict.fromkeys(found)))
+    return tuple(sorted({relation for relation in found if relation is not None}))
 
 
 def classes_of(ontology: Ontology) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from turngraph.data.memory_graph.extract.local_lm import LmExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Triplet
 from turngraph.data.memory_graph.ontology.lens import Lens
-from turngraph.data.memory_graph.ontology.ontology import TG, base_words, load_ontology
+from turngraph.data.memory_graph.ontology.ontology import TG, as_relation, base_words, load_ontology
 from turngraph.data.memory_graph.ontology.question_terms import superlatives
 from turngraph.data.memory_graph.ontology.typed_extractor import (
     TypedExtractor,
@@ -166,9 +166,29 @@ def test_a_new_value_of_a_functional_property_ends_the_old_one(
         assert {name for (name,) in graph.store.db.execute(sql)} == held
 
 
+def test_relations_for_a_language_model_read_as_facts_and_mean_their_terms() -> None:
+    life = load_ontology()
+    relations = set(relations_of(life))
+    assert {"was born in", "is based in", "is called", "visited", "travelled to"} <= relations
+    assert {"lives in", "has sibling", "has parent", "has uncle", "bought from"} <= relations
+    assert not {"be bear in", "be call", "trip to", "sibling", "uncle"} & relations
+    for term in life.properties.values():
+        named = as_relation(term)
+        assert (named is None) is not bool(term.words)
+        assert named is None or term.iri in life.property_words[base_words(named)]
+        relations.discard(named or "")
+    meant = {life.event_of(relation) for relation in relations}
+    assert None not in meant
+    assert {(TG + "Trip", TG + "destination"), (TG + "Buy", TG + "seller")} <= meant
+
+
+def test_a_relation_without_a_verb_is_offered_as_it_is_spelled(tmp_path: Path) -> None:
+    body = 'my:mentor a owl:ObjectProperty ; skos:altLabel "Mentor" , "coach" .\n'
+    assert relations_of(load_ontology(write(tmp_path, body), alone=True)) == ("Mentor",)
+
+
 def test_a_language_model_can_use_no_other_relation() -> None:
     relations = relations_of(load_ontology())
-    assert "live in" in relations
     triplet = {"subject": "Anna", "relation": "yodels at", "object": "Ole", "when": "",
                "hypothesis": False}  # fmt: skip
     reply = {"theses": [], "triplets": [triplet], "times": []}

@@ -144,7 +144,7 @@ def test_any_turtle_is_a_text_a_triple(tmp_path: Path) -> None:
     main(["import", "--db", db, "--rdf", str(path)])
     with MemoryGraph.open(db) as graph:
         facts = graph.history("Anna Berg")
-        assert [fact.text for fact in facts] == ["Anna Berg live in Oslo", "Anna Berg works On x"]
+        assert [fact.text for fact in facts] == ["Anna Berg lives in Oslo", "Anna Berg works On x"]
         assert facts[0].provenance[0].source == "friends.ttl"
 
 
