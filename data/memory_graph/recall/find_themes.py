@@ -163,9 +163,12 @@ def _closest(
         text = fact.text[first:last] if fact.type == "episodic" else fact.text
         fact = replace(fact, text=text, provenance=(place,), score=float(near[row]))
         found[key] = int(np.searchsorted(index.chunks, chunk)), fact
-    theses = (key for key, (_, fact) in found.items() if fact.type == "thesis")
-    ended = view.ended_parts(theses)
-    return [(chunk, with_end(fact, ended.get(key))) for key, (chunk, fact) in found.items()]
+    theses = [key for key, (_, fact) in found.items() if fact.type == "thesis"]
+    ended, ends = view.ended_parts(theses), view.thesis_ends(theses)
+    return [
+        (chunk, with_end(fact, ended.get(key), ends.get(key)))
+        for key, (chunk, fact) in found.items()
+    ]
 
 
 def _ranked(view: QuestionView, keys: np.ndarray, near: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from turngraph.data.eigen.summaries import MAX_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.record.ended_parts import ended_parts, with_end
+from turngraph.data.memory_graph.record.ended_parts import ended_parts, thesis_ends, with_end
 from turngraph.data.memory_graph.record.theme_rows import QuoteRow, ThemeRow, read_themes
 from turngraph.data.memory_graph.times import start
 
@@ -69,6 +69,7 @@ def held_quotes(
     ended = ended_parts(store.db, theses, second)
     current = [q for q in current if q.fact not in ended or not ended[q.fact].is_whole]
     current.sort(key=lambda quote: quote.fact in ended)
+    ends = thesis_ends(store.db, theses)
     found: list[Fact] = []
     left = max_words
     for quote in current:
@@ -77,7 +78,7 @@ def held_quotes(
             continue
         left -= size
         fact = _as_quoted(facts[quote], quote)
-        found.append(with_end(fact, ended.get(fact.key)))
+        found.append(with_end(fact, ended.get(fact.key), ends.get(fact.key)))
         if left <= 0:
             break
     return tuple(found)

@@ -21,7 +21,12 @@ from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.record.ended_parts import EndedPart, ended_parts, not_begun
+from turngraph.data.memory_graph.record.ended_parts import (
+    EndedPart,
+    ended_parts,
+    not_begun,
+    thesis_ends,
+)
 from turngraph.data.memory_graph.record.fact_texts import fact_text, node_texts
 from turngraph.data.normalise import words
 
@@ -175,6 +180,10 @@ class QuestionView:
     def ended_parts(self, keys: Iterable[int]) -> dict[int, EndedPart]:
         """Return the parts of theses and episodes that have ended, by fact key."""
         return ended_parts(self._db, keys, self._moment.as_of)
+
+    def thesis_ends(self, keys: Iterable[int]) -> dict[int, str]:
+        """Return when theses end of which each triplet has an end, by fact key."""
+        return thesis_ends(self._db, [key for key in keys if not self.is_episode(key)])
 
     def out_of_time(self, keys: np.ndarray) -> set[int]:
         """Return the keys of facts whose parts have all ended, and of undated facts said later."""

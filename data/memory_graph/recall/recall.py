@@ -220,9 +220,9 @@ class Recall:
             )
             keys = np.array([fact.key for fact in episodes], dtype=np.int64)
             near = view.closeness(keys).tolist()
-            ended = view.ended_parts(keys.tolist())
+            ended, ends = view.ended_parts(keys.tolist()), view.thesis_ends(keys.tolist())
             episodes = [
-                replace(with_end(fact, ended.get(fact.key)), score=score)
+                replace(with_end(fact, ended.get(fact.key), ends.get(fact.key)), score=score)
                 for fact, score in zip(episodes, near, strict=True)
                 if view.entities or score >= least
             ]
@@ -510,8 +510,9 @@ class Recall:
         if is_now:  # facts that hold completely come first, unless the question is about the past
             best.sort(key=lambda found: found[0] in ended and not view.is_episode(found[0]))
         facts = self.store.facts([key for key, _ in best])
+        ends = view.thesis_ends(key for key, _ in best)
         return tuple(
-            replace(with_end(fact, ended.get(fact.key)), score=score)
+            replace(with_end(fact, ended.get(fact.key), ends.get(fact.key)), score=score)
             for fact, (_, score) in zip(facts, best, strict=True)
         )
 

@@ -31,6 +31,16 @@ _UNDATED = """SELECT 2 * n.id, n.said, n.valid_to FROM json_each(?1) k
     WHERE k.value % 2 = 1 AND e.valid_from IS NULL AND e.said IS NOT NULL"""
 
 
+_PARTS = """SELECT t.fact, e.said, e.valid_from, e.valid_to
+    FROM json_each(?1) k JOIN provenance t ON t.fact = k.value
+    JOIN nodes n ON n.id = t.fact / 2
+    JOIN provenance f ON f.episode = t.episode AND f.start >= t.start AND f.stop <= t.stop
+    JOIN edges e ON e.id = f.fact / 2
+    WHERE f.fact % 2 = 1 AND n.valid_from IS NULL"""
+Interval = tuple[str | None, str | None]
+"""Begin and end of a fact, [begin, end); None: unknown, open."""
+
+
 class EndedPart(NamedTuple):
     """When the last ended part of a thesis or an episode ended, and whether all parts have."""
 
@@ -60,13 +70,26 @@ def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, End
     return found
 
 
-def with_end(fact: Fact, part: EndedPart | None) -> Fact:
-    """Return a fact with the time at which its parts ended; a thesis ends with its last part."""
-    if part is None:
-        return fact
-    if part.is_whole and fact.type == "thesis" and fact.valid_to is None:
-        return replace(fact, valid_to=part.time)
-    return replace(fact, partly_until=part.time)
+def thesis_ends(db: Database, keys: Iterable[int]) -> dict[int, str]:
+    """Return when theses end of which each triplet has an end, by fact key."""
+    parts = ended_parts(db, keys, LAST_SECOND)
+    return {key: part.time for key, part in parts.items() if part.is_whole}
+
+
+def with_end(fact: Fact, part: EndedPart | None, end: str | None) -> Fact:
+    """Return a fact with the time at which its parts ended.
+
+    Args:
+        fact: the fact.
+        part: what of it has ended by a moment (``ended_parts``); None: nothing.
+        end: for a thesis, when its last part ends (``thesis_ends``), also after that moment; None:
+            unknown.
+    """
+    if end is not None and fact.valid_to is None:
+        fact = replace(fact, valid_to=end)
+        if part is None or part.is_whole:
+            return fact
+    return fact if part is None else replace(fact, partly_until=part.time)
 
 
 def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> str | None:
@@ -80,14 +103,41 @@ def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> 
     return said if valid_to is None or start(valid_to) > start(said) else None
 
 
+def held_between(db: Database, keys: Iterable[int]) -> dict[int, list[Interval]]:
+    """Return begin and end of each part of the theses without a begin of which some parts ended.
+
+    Such a thesis holds while any of its parts does: "Bob lived in Cork until 2010, and works at
+    Acme." holds until 2010, and again since it was said.
+    """
+    partly = {key for key, part in ended_parts(db, keys, LAST_SECOND).items() if not part.is_whole}
+    found: dict[int, list[Interval]] = {}
+    for key, said, from_, to in db.execute(_PARTS, (json.dumps(sorted(partly)),)):
+        found.setdefault(key, []).append((begin_of(from_, said, to), to))
+    return found
+
+
+def holds_between(interval: Interval, second: int) -> bool:
+    """Return whether a second is in an interval."""
+    begin, end = interval
+    return (begin is None or start(begin) <= second) and (end is None or second < start(end))
+
+
 def not_begun(db: Database, keys: Iterable[int], second: int) -> set[int]:
     """Return the keys of undated facts that were said only after a second.
 
     A fact that had ended when it was said ("lived in Cork until 2010") is left out: it began at an
-    unknown time before.
+    unknown time before. So is a thesis while one of its parts holds (``held_between``).
     """
     rows = db.execute(_UNDATED, (json.dumps(list(keys)),)).fetchall()
     later = {key: (said, end) for key, said, end in rows if start(said) > second}
-    parts = ended_parts(db, later, LAST_SECOND) if later else {}
-    ends = {key: parts[key].time if key in parts else end for key, (_, end) in later.items()}
-    return {key for key, (said, _) in later.items() if begin_of(None, said, ends[key]) is not None}
+    ends = thesis_ends(db, later) if later else {}
+    parts = held_between(db, later) if later else {}
+    return {
+        key
+        for key, (said, end) in later.items()
+        if (
+            not any(holds_between(part, second) for part in parts[key])
+            if key in parts
+            else begin_of(None, said, ends.get(key, end)) is not None
+        )
+    }

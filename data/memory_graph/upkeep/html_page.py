@@ -11,8 +11,9 @@ import base64
 import hashlib
 import html
 import json
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -20,7 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from turngraph.data.memory_graph.memory_types import edge_key, node_key
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.record.ended_parts import LAST_SECOND, begin_of, ended_parts
+from turngraph.data.memory_graph.record.ended_parts import (
+    Interval,
+    begin_of,
+    held_between,
+    thesis_ends,
+)
 from turngraph.data.memory_graph.times import start
 from turngraph.data.outputs import whole_file
 
@@ -102,10 +108,10 @@ def page_data(
 
     Call it in a read transaction.
 
-    A fact has ``from`` and ``to`` as ISO times, ``holds`` in seconds since 1970, and ``seen``: the
-    indices of the episodes that state it, each with the quoted span if it differs from the fact's
-    text. For ``holds``, an undated fact begins when it was said, and an episode holds while any of
-    its facts holds.
+    A fact has ``from`` and ``to`` as ISO times, ``holds``: begin and end of each time at which it
+    holds, in seconds since 1970, and ``seen``: the indices of the episodes that state it, each with
+    the quoted span if it differs from the fact's text. For ``holds``, an undated fact begins when
+    it was said, a thesis holds as its triplets do, and an episode while any of its facts holds.
     """
     total = db.execute("SELECT count(*) FROM nodes").fetchone()[0]
     sql = """SELECT nodes.id FROM nodes ORDER BY (SELECT count(*) FROM edges WHERE
@@ -182,25 +188,40 @@ _STATED = f"""SELECT 2 * p.episode, p.fact, n.said, n.valid_from, n.valid_to
 
 
 def _hold_as_stated(db: Database, facts: Mapping[int, Json], shown: str) -> None:
-    """Let a thesis end with its last triplet, and an episode hold while any of its facts holds."""
+    """Let a thesis hold as its triplets do, and an episode while any of its facts holds."""
     stated = db.execute(_STATED, (shown,)).fetchall()
-    parts = ended_parts(db, [*facts, *(fact for _, fact, *_ in stated)], LAST_SECOND)
-    ends = {key: part.time for key, part in parts.items() if part.is_whole}
-    for key, end in ends.items():
-        if key in facts and "to" not in facts[key]:
-            facts[key]["to"] = end
-            facts[key] |= held(facts[key].get("said"), facts[key].get("from"), end)
-    intervals: dict[int, list[list[int | None]]] = defaultdict(list)
+    keys = {*facts, *(fact for _, fact, *_ in stated)}
+    ends, parts = thesis_ends(db, keys), held_between(db, keys)
+    of_episodes: dict[int, list[Interval]] = defaultdict(list)
     for episode, fact, said, from_, to in stated:
-        intervals[episode].append(
-            held(said, from_, to or ends.get(fact)).get("holds", [None, None])
-        )
-    for key, pairs in intervals.items():
-        if key in facts:
-            begins = [begin for begin, _ in pairs if begin is not None]
-            stops = [stop for _, stop in pairs if stop is not None]
-            first = min(begins) if len(begins) == len(pairs) else None
-            facts[key]["holds"] = [first, max(stops) if len(stops) == len(pairs) else None]
+        end = to or ends.get(fact)
+        of_episodes[episode] += parts.get(fact, [(begin_of(from_, said, end), end)])
+    for key, fact in facts.items():
+        intervals = of_episodes.get(key) or parts.get(key)
+        if key in ends and "to" not in fact and (not intervals or _all_end(intervals)):
+            fact["to"] = ends[key]
+            fact |= held(fact.get("said"), fact.get("from"), ends[key])
+        if intervals:
+            fact["holds"] = _union(intervals)
+
+
+def _all_end(intervals: Sequence[Interval]) -> bool:
+    return all(end is not None for _, end in intervals)
+
+
+def _union(intervals: Sequence[Interval]) -> list[int | None]:
+    """Return begin and end of each interval in turn, in seconds since 1970, without overlaps."""
+    first, last = -math.inf, math.inf
+    found: list[list[float]] = []
+    for begin, end in sorted(
+        (first if begin is None else start(begin), last if end is None else start(end))
+        for begin, end in intervals
+    ):
+        if found and begin <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([begin, end])
+    return [int(second) if math.isfinite(second) else None for one in found for second in one]
 
 
 def _add_provenance(

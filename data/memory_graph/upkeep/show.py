@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.memory_types import (
     Episode,
     Fact,
 )
-from turngraph.data.memory_graph.record.ended_parts import ended_parts, with_end
+from turngraph.data.memory_graph.record.ended_parts import ended_parts, thesis_ends, with_end
 from turngraph.data.memory_graph.record.lookup import find_object
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import now, start
@@ -104,8 +104,9 @@ def history(store: Store, entity: str | int) -> list[Fact]:
     with store.reading():
         node = find_object(store.db, entity)
         facts = store.facts(key for (key,) in store.db.execute(_FACTS, (node,)))
-        ended = ended_parts(store.db, (fact.key for fact in facts), start(now()))
-        return sorted((with_end(f, ended.get(f.key)) for f in facts), key=_when)
+        keys = [fact.key for fact in facts]
+        ended, ends = ended_parts(store.db, keys, start(now())), thesis_ends(store.db, keys)
+        return sorted((with_end(f, ended.get(f.key), ends.get(f.key)) for f in facts), key=_when)
 
 
 def _when(fact: Fact) -> tuple[float, int]:

@@ -88,6 +88,19 @@ def test_an_edge_shows_its_relation_to_the_mouse() -> None:
     assert ask(engine, "status()") == count
 
 
+def test_a_text_is_hidden_between_the_times_at_which_its_facts_hold() -> None:
+    with MemoryGraph.open(":memory:") as graph:
+        graph.remember(
+            "Eva lived in Cork until 2010. Eva adopted a cat in 2012.", time="2023-06-01"
+        )
+        data = page_data(graph.store.db, "my.db")
+    engine = browser(data, 390, 680)
+    engine.eval("const text = nodes.find((node) => node.type === 2)")
+    held = {year: ask(engine, f"(moment = {year - 1970} * 31556952, holds(text))")
+            for year in (2004, 2011, 2013)}  # fmt: skip
+    assert held == {2004: True, 2011: False, 2013: True}
+
+
 def test_the_keyboard_walks_from_edge_to_edge() -> None:
     engine = browser(graph_data(1), 390, 680)
     count = ask(engine, "edges.length")

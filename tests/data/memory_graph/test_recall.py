@@ -13,6 +13,8 @@ from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep.html_page import page_data
 from turngraph.data.types import Entity
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.scripted import Scripted, same_relation
@@ -304,6 +306,39 @@ def test_a_thesis_that_became_partly_untrue_ranks_below_what_holds(tmp_path: Pat
     assert now[-1] == old
     assert all(fact.partly_until is None for fact in [*now[:-1], *before])
     assert old.key in {fact.key for fact in before}
+
+
+PARTS = [
+    ("Mia lived in Cork until 2010.", {"2004"}, "2010"),
+    ("Bob lived in Cork until 2010, and works at Acme.", {"2004", "2024"}, None),
+    ("Eva lived in Cork until 2010. Eva adopted a cat in 2012.", {"2004", "2012", "2024"}, None),
+]
+
+
+@pytest.mark.parametrize(("text", "when", "until"), PARTS)
+def test_a_text_holds_as_its_triplets_do(
+    text: str, when: set[str], until: str | None, tmp_path: Path
+) -> None:
+    with MemoryGraph.open(tmp_path / "my.db", word_vectors) as graph:
+        graph.remember(text, time="2023-06-01")
+        question = f"Where did {text[:3]} live in Cork, and what of Acme and a cat?"
+        found = {time: graph.ask(question, as_of=time).facts for time in ("2004", "2011", "2012")}
+        found["2024"] = graph.ask(question, as_of="2024").facts
+        whole = {
+            time: [fact for fact in facts if fact.text == text and fact.type != "simple"]
+            for time, facts in found.items()
+        }
+        assert {time for time, facts in whole.items() if facts} == when
+        for facts in found.values():
+            assert {fact.valid_to for fact in facts if fact.text == text} <= {until}
+        page = page_data(graph.store.db, "my.db")
+    [node] = [node for node in page["nodes"] if node["text"] == text and node["type"] == 2]
+    assert node.get("to") == until
+    pairs = list(zip(node["holds"][::2], node["holds"][1::2], strict=True))
+    for time in ("2004", "2011", "2012", "2024"):
+        second = start(f"{time}-12-31")
+        held = any((a is None or a <= second) and (b is None or second < b) for a, b in pairs)
+        assert held == (time in when), time
 
 
 def test_what_became_partly_untrue_is_marked_wherever_it_is_shown(tmp_path: Path) -> None:

@@ -57,8 +57,11 @@ const fold = (text) => text.normalize("NFKD").toLowerCase().replace(/\p{M}/gu, "
 
 function holds(item) {
   if (moment === null || !item.holds) return true;
-  const [from, to] = item.holds;
-  return (from === null || from < moment) && (to === null || to >= moment);
+  for (let at = 0; at < item.holds.length; at += 2) {
+    const [from, to] = item.holds.slice(at, at + 2);
+    if ((from === null || from < moment) && (to === null || to >= moment)) return true;
+  }
+  return false;
 }
 
 const visible = (node) => shown.has(node.type) && holds(node);
