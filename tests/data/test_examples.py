@@ -15,7 +15,7 @@ import pytest
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached
-from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.examples import LONGEST_PASSAGE, Example, ExampleBuilder
 from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
@@ -162,12 +162,14 @@ def test_cuts_are_counted_every_time(prompt: Prompt) -> None:
     assert builder.counts["passages truncated"] == 3
 
 
-def test_evidence_of_100_000_tokens(prompt: Prompt) -> None:
+def test_evidence_of_100_000_tokens(prompt: Prompt, caplog: pytest.LogCaptureFixture) -> None:
     conversation = texts_conversation("Peru and Lima. " * 25_000)
     (example,) = builder_of(prompt, max_nodes=1000).conversation(conversation)
     assert len(example.graph.node_ids) == 1000
-    (whole,) = builder_of(prompt).conversation(conversation)
-    assert len(whole.graph.node_ids) > 100_000
+    assert not caplog.records
+    (begin,) = builder_of(prompt).conversation(conversation)
+    assert len(begin.graph.node_ids) == LONGEST_PASSAGE
+    assert f"of 1 passage only the first {LONGEST_PASSAGE} tokens are read" in caplog.text
 
 
 def test_memory_takes_its_third_of_what_is_left_and_stays_in_the_budget(prompt: Prompt) -> None:

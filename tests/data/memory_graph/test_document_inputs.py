@@ -25,12 +25,11 @@ def test_a_page_becomes_sentences_and_rows_without_tags(tmp_path: Path) -> None:
     path.write_text(PAGE)
     episodes = list(read_episodes(path))
     assert [(episode.text, dict(episode.properties)) for episode in episodes] == [
-        ("Ida Brown founded the brewery.", {"title": "Tours"}),
-        ("A tour costs 12 pounds.", {"title": "Tours"}),
+        ("Ida Brown founded the brewery. A tour costs 12 pounds.", {"title": "Tours"}),
         ("Tours, Month is May, Guide is Ida Brown", {}),
     ]
     assert {episode.source for episode in episodes} == {"tour.html"}
-    assert len({episode.origin for episode in episodes}) == 3
+    assert len({episode.origin for episode in episodes}) == 2
 
 
 def test_the_rows_of_a_table_replace_nothing_and_can_be_forgotten(tmp_path: Path) -> None:
