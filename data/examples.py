@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 LONGEST_PASSAGE = 2048
-"""Most tokens of a passage where ``max_nodes`` sets no limit: a text without ends of sentences, such
-as a file in base64, would be longer than the model's positions."""
+"""Most tokens of a passage where ``max_nodes`` sets no limit: a text without ends of sentences,
+such as a file in base64, would be longer than the model's positions."""
 
 
 @dataclass(frozen=True, slots=True)
