@@ -101,8 +101,8 @@ def spans(prompt: Prompt, example: Example, logprobs: Tensor) -> list[tuple[str,
         return []
     sizes = example.graph.mentions.sizes[:-1]
     passage, begins = np.repeat(np.arange(len(sizes)), sizes), np.cumsum(sizes) - sizes
-    best = logprobs[:num_read].flatten()
-    best = best.topk(min(NUM_PLACES, int(best.isfinite().sum())))
+    places = logprobs[:num_read].flatten()
+    best = places.topk(min(NUM_PLACES, int(places.isfinite().sum())))
     found: dict[str, float] = {}
     for logprob, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
         first, more = divmod(place, logprobs.shape[1])

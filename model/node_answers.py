@@ -219,7 +219,7 @@ class NodeAnswers(nn.Module):
         lasts, keys = _windows(both[:, 1], -torch.inf), _windows(self.last(hidden), 0.0)
         together = torch.bmm(self.first(hidden)[:, None], keys)[:, 0] / keys.shape[1] ** 0.5
         is_inside = _windows(segments, -1) == segments[:, None]
-        scores = both[:, :1] + lasts + together + self.length
+        scores: Tensor = both[:, :1] + lasts + together + self.length
         return scores.masked_fill(~is_inside, -torch.inf)
 
     def _mentions(
@@ -253,8 +253,11 @@ def _ends_of(spans: Tensor) -> Tensor:
     Args:
         spans: values of spans by first node and length, [N, ``LONGEST_SPAN``].
     """
-    shifted = [functional.pad(own, (k, 0))[: len(own)] for k, own in enumerate(spans.unbind(1))]
-    return torch.stack([spans.sum(1), torch.stack(shifted).sum(0)])
+    num, longest = spans.shape
+    nodes = torch.arange(num, device=spans.device)[:, None]
+    lasts = nodes + torch.arange(longest, device=spans.device)  # beyond the last node: they have 0
+    ends = spans.new_zeros(num + longest).index_add(0, lasts.flatten(), spans.flatten())
+    return torch.stack([spans.sum(1), ends[:num]])
 
 
 def normalised(features: Tensor) -> Tensor:

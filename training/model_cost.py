@@ -37,7 +37,7 @@ from turngraph.training.operations import (
 
 PASSAGE_TOKENS, TEXT_TOKENS, ANSWER_TOKENS = 15, 200, 8
 """Sizes of ConvMix's examples: a passage; instruction, dialogue and question; an answer."""
-READ_LAUNCHES, GRAPH_LAUNCHES = 64, 1340
+READ_LAUNCHES, GRAPH_LAUNCHES = 64, 1424
 """Kernels that a reader's step launches in addition to its LM's, counted on a CPU: for each layer
 below the graph, with two groups of segments; for the graph (three GATv2 layers of four heads), the
 choice of passages and the losses."""
