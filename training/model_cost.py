@@ -26,6 +26,7 @@ from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.gatv2 import GPU_BLOCK
 from turngraph.model.known_shapes import known_config, random_model
 from turngraph.model.make_model import make_model
+from turngraph.model.node_answers import LONGEST_SPAN
 from turngraph.training.operations import (
     LmShape,
     Work,
@@ -177,8 +178,10 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
     per_node = per_prefix = per_pair = 0.0
     of_graph = config.layer * READ_LAUNCHES + GRAPH_LAUNCHES if config.layer else 0
     if config.layer:
-        # states and what is added to them, in float32; queries, keys, values, sums of each layer
+        # states and what is added to them, in float32; queries, keys, values, sums of each layer;
+        # of each span that begins at the node its last node's vector, with gradient, and its scores
         per_node = 24 * width + 4 * 12 * config.scorer.width * config.scorer.num_layers
+        per_node += 4 * LONGEST_SPAN * (config.scorer.width + 10)
         held = 1 if config.gradient_checkpointing else config.layer
         key_width = shape.width * layers.num_key_value_heads // layers.num_attention_heads
         per_prefix = held * 2 * key_width * element
