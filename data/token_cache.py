@@ -24,7 +24,7 @@ class TokenCache:
         self._passages: dict[str, tuple[str, TokenisedPassage]] = {}
 
     def passages(
-        self, prompt: Prompt, passages: Sequence[Evidence], limit: int | None
+        self, prompt: Prompt, passages: Sequence[Evidence], limit: int
     ) -> tuple[list[Evidence], list[TokenisedPassage]]:
         """Break up prompt markers in passages, and tokenise up to ``limit`` tokens each."""
         if self.num_tokens > MAX_TOKENS:
@@ -45,8 +45,8 @@ class TokenCache:
         return safe_passages, [tokens for _, tokens in known]
 
 
-def _cut(tokens: TokenisedPassage, limit: int | None) -> TokenisedPassage:
+def _cut(tokens: TokenisedPassage, limit: int) -> TokenisedPassage:
     """Truncate a passage that alone exceeds the limit."""
-    if limit is None or len(tokens.ids) <= limit:
+    if len(tokens.ids) <= limit:
         return tokens
     return TokenisedPassage(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)

@@ -2,7 +2,7 @@
 
 Every passage begins with its document's title: the first heading, else ``<title>``, else the name.
 Sentences of a paragraph or list item, and code blocks, become text, and table rows become rows
-with their headers. In text, Markdown and PDF files sentences share passages (``PASSAGE_BYTES``).
+with their headers. Short sentences share passages (``document.PASSAGE_BYTES``).
 The ``key: value`` lines at the head of a Markdown file become infobox rows.
 """
 
