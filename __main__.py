@@ -138,11 +138,11 @@ def list_configs(argv: Sequence[str]) -> None:
 
     parser = CommandParser(prog="turngraph configs", description=list_configs.__doc__)
     parser.parse_args(argv)
-    found = list(shipped_configs())
-    width = max(len(name) for name, _ in found)
-    for name, purpose in found:
+    configs = list(shipped_configs())
+    width = max(len(name) for name, _ in configs)
+    for name, purpose in configs:
         print(f"{name:<{width}}  {purpose}")
-    print(f"\nin {FOLDER}; train one with: turngraph train --config {found[0][0]}")
+    print(f"\nin {FOLDER}; train one with: turngraph train --config {configs[0][0]}")
 
 
 if __name__ == "__main__":

@@ -85,13 +85,13 @@ def docstrings() -> dict[tuple[str, str], str]:
     """Return the docstrings of the config's classes and fields, by (class, field or "")."""
     modules = (schema, memory_schema)
     trees = [ast.parse(inspect.getsource(module)) for module in modules]
-    found: dict[tuple[str, str], str] = {}
-    nodes = [node for tree in trees for node in tree.body]
-    for class_ in (node for node in nodes if isinstance(node, ast.ClassDef)):
-        found[class_.name, ""] = " ".join((ast.get_docstring(class_) or "").split())
+    descriptions: dict[tuple[str, str], str] = {}
+    statements = [statement for tree in trees for statement in tree.body]
+    for class_ in (statement for statement in statements if isinstance(statement, ast.ClassDef)):
+        descriptions[class_.name, ""] = " ".join((ast.get_docstring(class_) or "").split())
         for field, text in zip(class_.body, class_.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                 value = text.value if isinstance(text, ast.Expr) else None
                 doc = value.value if isinstance(value, ast.Constant) else ""
-                found[class_.name, field.target.id] = " ".join(str(doc).split())
-    return found
+                descriptions[class_.name, field.target.id] = " ".join(str(doc).split())
+    return descriptions

@@ -130,10 +130,10 @@ def local_folder(name: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(name, "config.json")
+        file = try_to_load_from_cache(name, "config.json")
     except HFValidationError:
         return None
-    return Path(found).parent if isinstance(found, str) else None
+    return Path(file).parent if isinstance(file, str) else None
 
 
 def find_on_hub(name: str) -> None:
@@ -157,7 +157,7 @@ def find_on_hub(name: str) -> None:
     # HTTP errors inherit from those of the HTTP library that this version of the client uses
     failures: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
     try:
-        found = HfApi().model_info(name, timeout=HUB_SECONDS, files_metadata=True)
+        repository = HfApi().model_info(name, timeout=HUB_SECONDS, files_metadata=True)
     except HFValidationError:
         reason = "not a name on the hub"
     except HfHubHTTPError as error:
@@ -165,7 +165,7 @@ def find_on_hub(name: str) -> None:
     except failures as error:
         reason = f"the hub cannot be reached ({type(error).__name__}: {error})"
     else:
-        sizes = {f.rfilename: f.size or 0 for f in found.siblings or ()}
+        sizes = {f.rfilename: f.size or 0 for f in repository.siblings or ()}
         kinds = (".safetensors", ".bin")  # a repository may hold both; the first kind is fetched
         weights = next((w for k in kinds if (w := [n for n in sizes if n.endswith(k)])), [])
         size = sum(sizes[name] for name in weights) / 1e6
@@ -197,8 +197,8 @@ def cache_folder() -> Path:
 
     That is ``XDG_CACHE_HOME``, else ``~/.cache``.
     """
-    if own := os.environ.get("TURNGRAPH_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("TURNGRAPH_CACHE"):
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turngraph"
 
 

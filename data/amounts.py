@@ -48,20 +48,20 @@ def read_amount(text: str) -> Amount | None:
     numbers = list(_NUMBER.finditer(text))
     if len(numbers) != 1:
         return None
-    [found] = numbers
-    before = text[: found.start()].strip(" .")
+    [match] = numbers
+    before = text[: match.start()].strip(" .")
     before = before if before[-1:] not in _MONEY else before[-1:]  # "US$"
-    words = text[found.end() :].strip(" .").lower().split()
+    words = text[match.end() :].strip(" .").lower().split()
     size = words.pop(0) if words and words[0] in _SIZES else ""
     unit = " ".join([before.lower(), *words]).strip()
     is_money = unit in _MONEY or not _MONEY.isdisjoint(unit.split())
     if size in _OF_MONEY and not is_money:
         words.insert(0, size)  # metres, or kilometres
         unit, size = " ".join([before.lower(), *words]).strip(), ""
-    digits = _plain_digits(found[0].lstrip("-+−"), is_money)
+    digits = _plain_digits(match[0].lstrip("-+−"), is_money)
     if digits is None:
         return None
-    sign = -1 if found[0][0] in "-−" else 1
+    sign = -1 if match[0][0] in "-−" else 1
     return Amount(sign * _SIZES.get(size, 1) * Decimal(digits), _CURRENCIES.get(unit, unit))
 
 

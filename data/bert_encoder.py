@@ -121,8 +121,8 @@ class BertEncoder:
         for length, indices in by_length.items():
             size = max(MAX_TOKENS // length, 1)
             for begin in range(0, len(indices), size):
-                part = indices[begin : begin + size]
-                vectors[part] = self._vectors(np.array([tokens[index] for index in part]))
+                batch = indices[begin : begin + size]
+                vectors[batch] = self._vectors(np.array([tokens[index] for index in batch]))
         return vectors
 
     @property

@@ -68,10 +68,10 @@ class CommandParser(argparse.ArgumentParser):
         parser: CommandParser = self
         for word in words:
             parser = parser._commands().get(word, parser)
-        known = self._options()
+        options = self._options()
         for word in words:
             name = word.partition("=")[0]
-            if name.startswith("--") and " " not in word and name not in known:
+            if name.startswith("--") and " " not in word and name not in options:
                 near = similar(name, parser._option_string_actions)
                 parser.error(
                     f"unknown option {name}" + (f" (did you mean {near}?)" if near else "")

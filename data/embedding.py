@@ -25,14 +25,14 @@ def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
     @wraps(embed)
     def embed_cached(texts: Sequence[str]) -> np.ndarray:
         known = {text: vectors.get(text) for text in texts}  # another thread may clear them
-        found = {text: vector for text, vector in known.items() if vector is not None}
-        if new := [text for text in known if text not in found]:
+        by_text = {text: vector for text, vector in known.items() if vector is not None}
+        if new := [text for text in known if text not in by_text]:
             computed = dict(zip(new, embed(new), strict=True))
             if len(vectors) + len(new) > max_texts:
                 vectors.clear()
             vectors.update(computed)
-            found |= computed
-        return np.stack([found[text] for text in texts])
+            by_text |= computed
+        return np.stack([by_text[text] for text in texts])
 
     return embed_cached
 

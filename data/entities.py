@@ -118,16 +118,16 @@ def find_entities(passages: Sequence[Evidence], extend: bool = False) -> list[Ev
     names = [[_read_names(text) for text in values + free] for _, values, free in split]
     seen = _Seen()
     for name_lists in names:
-        for found, lower in name_lists:
-            _look_at(found, lower, seen)
+        for capitalised, lower in name_lists:
+            _look_at(capitalised, lower, seen)
     known = _known_entities(passages)
-    given = [name for heads, values, _ in split for name in heads + values]
-    seen.inner_words.update(given, (entity.label for entity in known.values()))
+    heads_and_values = [name for heads, values, _ in split for name in heads + values]
+    seen.inner_words.update(heads_and_values, (entity.label for entity in known.values()))
     result = list(passages)
     for index, (heads, values, free), name_lists in zip(chosen, split, names, strict=True):
         labels = heads + values
-        for text, (found, _) in zip(values + free, name_lists, strict=True):
-            labels += _dates_numbers_quotes(text)[0] + list(_choose(found, seen))
+        for text, (capitalised, _) in zip(values + free, name_lists, strict=True):
+            labels += _dates_numbers_quotes(text)[0] + list(_choose(capitalised, seen))
         result[index] = _with_entities(passages[index], labels, known)
     return result
 
@@ -262,7 +262,7 @@ def _choose(names: Iterable[_Name], seen: _Seen) -> Iterator[str]:
 
 def _dates_numbers_quotes(text: str) -> tuple[list[str], str]:
     """Find quoted titles, dates and numbers; return them and the text with them blanked."""
-    found: list[str] = []
+    labels: list[str] = []
     patterns = (
         (_QUOTED, _is_title),
         (_DATE, parse_date),
@@ -271,10 +271,10 @@ def _dates_numbers_quotes(text: str) -> tuple[list[str], str]:
     )
     for pattern, is_it in patterns:
         matches = [match for match in pattern.finditer(text) if is_it(match[match.lastindex or 0])]
-        found += [match[match.lastindex or 0] for match in matches]
+        labels += [match[match.lastindex or 0] for match in matches]
         if pattern is not _NUMBER:
             text = _blanked(text, matches)
-    return found, text
+    return labels, text
 
 
 def _blanked(text: str, matches: Iterable[re.Match[str]]) -> str:
@@ -315,10 +315,10 @@ def _known_entities(passages: Iterable[Evidence]) -> dict[str, Entity]:
 
 def _with_entities(passage: Evidence, labels: Iterable[str], known: dict[str, Entity]) -> Evidence:
     entities = {entity.id: entity for entity in passage.entities}
-    for found in filter(None, map(entity_of, labels)):
-        entity = known.setdefault(found.id, found)
-        if fold(found.label) != fold(entity.label):
-            entity = replace(entity, mentions=(found.label,))
+    for named in filter(None, map(entity_of, labels)):
+        entity = known.setdefault(named.id, named)
+        if fold(named.label) != fold(entity.label):
+            entity = replace(entity, mentions=(named.label,))
         entities.setdefault(entity.id, entity)
     return replace(passage, entities=tuple(entities.values()))
 

@@ -235,10 +235,10 @@ def build(
     try:
         shown = progress(len(chosen), f"graphs of {name}", "conversations")
         with closing(results), shown as bar:
-            for found, counted in results:
-                rows |= found
+            for new_rows, counted in results:
+                rows |= new_rows
                 counts += counted
-                bar.update(len(found))
+                bar.update(len(new_rows))
     except BrokenProcessPool as error:
         raise UserError(
             f"config field data.num_workers: {num_workers} given; a worker was killed, perhaps "
@@ -270,7 +270,7 @@ def build_task(builder: ExampleBuilder, task: Task) -> Built:
         positions = pool_positions(conversation)
         examples = builder.conversation(conversation, turns)
         with_corpus = builder.corpus is not None
-        rows[index] = [example_row(index, one, positions, with_corpus) for one in examples]
+        rows[index] = [example_row(index, example, positions, with_corpus) for example in examples]
     return rows, builder.counts
 
 

@@ -93,28 +93,28 @@ def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Exampl
     parts = {name: _parts(arrays, name) for name in arrays if f"{name}.sizes" in arrays}
     examples, index, pools = [], -1, []
     for row in zip(*parts.values(), strict=True):
-        part = dict(zip(parts, row, strict=True))
-        if index != part["index"][0]:
-            index = int(part["index"][0])
+        by_name = dict(zip(parts, row, strict=True))
+        if index != by_name["index"][0]:
+            index = int(by_name["index"][0])
             pools = turn_pools(conversations[index])
         items = zip(
-            *(part[name].tolist() for name in ("from_turn", "passage", "score")), strict=True
+            *(by_name[name].tolist() for name in ("from_turn", "passage", "score")), strict=True
         )
-        turn = int(part["index"][1])
-        in_full = iter(json.loads(bytes(part["stored_passages"].tolist())))
+        turn = int(by_name["index"][1])
+        in_full = iter(json.loads(bytes(by_name["stored_passages"].tolist())))
         example = Example(
             conversation=conversations[index],
             turn=turn,
-            prefix_ids=part["prefix_ids"].tolist(),
-            graph=_graph(part),
-            suffix_ids=part["suffix_ids"].tolist(),
-            target_ids=part["target_ids"].tolist(),
+            prefix_ids=by_name["prefix_ids"].tolist(),
+            graph=_graph(by_name),
+            suffix_ids=by_name["suffix_ids"].tolist(),
+            target_ids=by_name["target_ids"].tolist(),
             evidence=[
                 Retrieved(_passage(pools[turn], passage, in_full), score, turn)
                 for turn, passage, score in items
             ],
-            answer_sources=[SOURCES[code] for code in part["answer_sources"]],
-            dialogue_start=start if (start := int(part["index"][4])) >= 0 else None,
+            answer_sources=[SOURCES[code] for code in by_name["answer_sources"]],
+            dialogue_start=start if (start := int(by_name["index"][4])) >= 0 else None,
         )
         examples.append(example)
     return examples

@@ -281,8 +281,8 @@ class ExampleBuilder:
         config, share = self.config, memory.share
         slots = max(int(config.top_k * share + 1e-9), config.top_k - len(retrieved))
         best = {item.evidence.text for item in retrieved[: config.top_k - slots]}
-        found = memory.graph.recall(question, interaction, turn)
-        recalled = [item for item in found if item.evidence.text not in best][:slots]
+        facts = memory.graph.recall(question, interaction, turn)
+        recalled = [item for item in facts if item.evidence.text not in best][:slots]
         return self._cut_to_budget(recalled, share=share if retrieved else 1.0)
 
     def encoded_question(self, question: str, interaction: Interaction) -> str:
@@ -357,9 +357,9 @@ class ExampleBuilder:
         if self.config.max_nodes is None:
             return retrieved
         limit = self.config.max_nodes * share - sum(self.sizes(others))
-        kept = sum(total <= limit for total in accumulate(self.sizes(retrieved)))
-        self.counts["passages dropped"] += len(retrieved) - kept
-        return retrieved[:kept]
+        num_kept = sum(total <= limit for total in accumulate(self.sizes(retrieved)))
+        self.counts["passages dropped"] += len(retrieved) - num_kept
+        return retrieved[:num_kept]
 
     def _count(self, evidence: Sequence[Retrieved], turn: int) -> None:
         self.counts["passages"] += len(evidence)

@@ -110,9 +110,9 @@ def _add_unknown(unknown: UnknownFields, record: Json, location: Location, what:
     unknown.add(record, FIELDS[what], location)
     for name in sorted(record.keys() & FIELDS[what] & FIELDS.keys()):
         inner = record[name]
-        for index, one in enumerate(inner if isinstance(inner, list) else ()):
-            if isinstance(one, dict) and (name in _NESTED or not one.keys() <= FIELDS[name]):
-                _add_unknown(unknown, one, location / name / index, name)
+        for index, value in enumerate(inner if isinstance(inner, list) else ()):
+            if isinstance(value, dict) and (name in _NESTED or not value.keys() <= FIELDS[name]):
+                _add_unknown(unknown, value, location / name / index, name)
 
 
 def unique_ids(ids: list[str], what: str) -> list[str]:
@@ -154,12 +154,12 @@ def _parse_conversation(
         if pool not in pools:
             raise (location / "pool").error(f"no pool {pool!r} above this line")
         shared = pools[pool]
-    own = parse_pool(record, location)
+    own_pool = parse_pool(record, location)
     return Conversation(
         id=id_,
         domain=field(record, "domain", str, location, ""),
         turns=tuple(turns),
-        evidence=join_pools(shared, own),
+        evidence=join_pools(shared, own_pool),
     )
 
 

@@ -114,9 +114,9 @@ def parse_date(text: str) -> str | None:
     folded = fold(text)
     for pattern, order in ((_DAY_MONTH_YEAR, "dmy"), (_MONTH_DAY_YEAR, "mdy"), (_ISO, "ymd")):
         if match := pattern.fullmatch(folded):
-            part = dict(zip(order, match.groups(), strict=True))
-            month = _MONTH.get(part["m"]) or int(part["m"])
-            return _valid_date(int(part["y"]), month, int(part["d"]))
+            groups = dict(zip(order, match.groups(), strict=True))
+            month = _MONTH.get(groups["m"]) or int(groups["m"])
+            return _valid_date(int(groups["y"]), month, int(groups["d"]))
     if match := _MONTH_YEAR.fullmatch(folded):
         return f"{int(match[2]):04d}-{_MONTH[match[1]]:02d}"
     return None

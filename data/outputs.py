@@ -89,8 +89,8 @@ def writing(path: str | Path, inside: bool = False) -> Iterator[None]:
     except BrokenPipeError:  # the reader of the pipe has stopped: no error
         raise
     except OSError as error:
-        own = error.filename is None or str(error.filename).endswith(".partial")
-        if inside and not own:
+        is_own = error.filename is None or str(error.filename).endswith(".partial")
+        if inside and not is_own:
             raise
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
 
@@ -102,12 +102,12 @@ def is_stream(path: str | Path) -> bool:
         OSError: no file can have this name.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return False
-    if stat.S_ISREG(found.st_mode):
-        return _standard(found) is not None
-    return not stat.S_ISDIR(found.st_mode)
+    if stat.S_ISREG(status.st_mode):
+        return _standard(status) is not None
+    return not stat.S_ISDIR(status.st_mode)
 
 
 def is_standard_output(path: str | Path) -> bool:
@@ -136,11 +136,11 @@ def open_stream(path: str | Path) -> IO[bytes] | None:
     return open(os.dup(number), "wb")
 
 
-def _standard(found: os.stat_result) -> int | None:
+def _standard(status: os.stat_result) -> int | None:
     """Return the descriptor of standard output or error that leads to a file, if one does."""
     for number in STANDARD:
         with suppress(OSError):  # this stream is closed
-            if os.path.samestat(found, os.fstat(number)):
+            if os.path.samestat(status, os.fstat(number)):
                 return number
     return None
 

@@ -289,12 +289,12 @@ def _has_place(example: Example) -> bool:
 
 
 def _features(example: Example) -> np.ndarray:
-    found = np.zeros((len(example.evidence) + 1, len(PASSAGE_FEATURES)), np.float32)
+    features = np.zeros((len(example.evidence) + 1, len(PASSAGE_FEATURES)), np.float32)
     best = max((item.score for item in example.evidence), default=0.0)
     for rank, item in enumerate(example.evidence):
         is_old = item.from_turn < example.turn
-        found[rank] = item.score / best if best > 0 else 0.0, np.log1p(rank), is_old
-    return found
+        features[rank] = item.score / best if best > 0 else 0.0, np.log1p(rank), is_old
+    return features
 
 
 def _gold(example: Example) -> np.ndarray:

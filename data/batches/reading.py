@@ -87,12 +87,12 @@ class Reading:
     def to(self, device: torch.device | str) -> Reading:
         """Return the batch on a device."""
         moved = _each(self, lambda tensor: tensor.to(device, non_blocking=True))
-        return replace(self, **moved, segments=[part.to(device) for part in self.segments])
+        return replace(self, **moved, segments=[segment.to(device) for segment in self.segments])
 
     def pinned(self) -> Reading:
         """Return the batch in pinned memory, from which a GPU copies asynchronously."""
         pinned = _each(self, Tensor.pin_memory)
-        return replace(self, **pinned, segments=[part.pinned() for part in self.segments])
+        return replace(self, **pinned, segments=[segment.pinned() for segment in self.segments])
 
 
 def lay_out(

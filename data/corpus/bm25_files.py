@@ -116,11 +116,11 @@ def _read(
         word, row, count, length = segment.postings()
         new = rows[row]
         kept = new >= 0
-        of_version = np.array([number[one] for one in segment.words], np.int64)
-        found, starts, inverse = np.unique(
+        of_version = np.array([number[term] for term in segment.words], np.int64)
+        words, starts, inverse = np.unique(
             of_version[word[kept]], return_index=True, return_inverse=True
         )
-        yield _Postings(found, starts, inverse, new[kept], count[kept], length[row[kept]])
+        yield _Postings(words, starts, inverse, new[kept], count[kept], length[row[kept]])
 
 
 def open_bm25(folder: Path) -> bm25s.BM25 | None:

@@ -208,8 +208,8 @@ class CorpusBuilder:
             return
         make = partial(_make_writer, self.folder, self.ray.make_encoder, self.segment)
         with closing(map_on_ray(self.ray.address, make, _read_task, _tasks(todo))) as done:
-            for found in done:
-                yield from found
+            for reads in done:
+                yield from reads
                 if self.stop:
                     raise Stopped
 

@@ -49,11 +49,11 @@ class CorpusPassages(Sequence[Evidence]):
         """Return the sentence vectors of passages, float32 [rows, width]."""
         of, at = self._segment[rows], self._row[rows]
         width = self._segments[0].vectors.shape[1]
-        found = np.empty((len(rows), width), np.float32)
+        vectors = np.empty((len(rows), width), np.float32)
         for number in np.unique(of).tolist():
             mine = of == number
-            found[mine] = self._segments[number].vectors[at[mine]]
-        return found
+            vectors[mine] = self._segments[number].vectors[at[mine]]
+        return vectors
 
 
 class Corpus:
@@ -161,8 +161,8 @@ class CorpusIndex:
     ) -> tuple[np.ndarray, np.ndarray]:
         by_words = self.corpus.bm25.query_scores(query)
         rankings = (np.array(best(by_words, num)), rows[best(cosines, num)])
-        found = np.unique(np.concatenate(rankings))
-        scores = np.zeros(len(found))
+        passages = np.unique(np.concatenate(rankings))
+        scores = np.zeros(len(passages))
         for ranking in rankings:
-            scores[np.searchsorted(found, ranking)] += 1 / (RRF + 1 + np.arange(len(ranking)))
-        return found, np.round(scores, 12)
+            scores[np.searchsorted(passages, ranking)] += 1 / (RRF + 1 + np.arange(len(ranking)))
+        return passages, np.round(scores, 12)

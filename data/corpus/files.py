@@ -122,10 +122,10 @@ def array(folder: Path, name: str) -> np.ndarray:
     """Open an array of a folder, memory-mapped and read only."""
     path = folder / f"{name}.npy"
     try:  # an empty array cannot be mapped
-        found: np.ndarray = np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None)
+        values: np.ndarray = np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {error}; build the corpus again") from None
-    return found
+    return values
 
 
 @contextmanager

@@ -92,8 +92,8 @@ class Segment:
     @cached_property
     def words(self) -> list[str]:
         """The words of its passages, sorted."""
-        found: list[str] = read_json(self.folder / "words.json")
-        return found
+        words: list[str] = read_json(self.folder / "words.json")
+        return words
 
     def postings(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return which words are in which passages.
@@ -144,9 +144,9 @@ def _write_postings(folder: Path, passages: Sequence[Evidence]) -> None:
     flat: list[int] = []
     lengths: list[int] = []
     for passage in passages:
-        found = terms(passage.text)
-        lengths.append(len(found))
-        flat += [number.setdefault(word, len(number)) for word in found]
+        words = terms(passage.text)
+        lengths.append(len(words))
+        flat += [number.setdefault(word, len(number)) for word in words]
     vocabulary = sorted(number)
     place = np.empty(len(number), np.int64)
     place[[number[word] for word in vocabulary]] = np.arange(len(number))

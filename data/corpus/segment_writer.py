@@ -68,7 +68,7 @@ def stored_pieces(
         embedder: only segments of this sentence encoder.
         names: names of the segments to look at; None: all.
     """
-    found: dict[tuple[str, str], dict[int, tuple[Segment, Piece]]] = defaultdict(dict)
+    pieces: dict[tuple[str, str], dict[int, tuple[Segment, Piece]]] = defaultdict(dict)
     parent = corpus / "segments"
     for folder in sorted(parent.iterdir()) if parent.is_dir() else []:
         if folder.name.endswith(PARTIAL) or (names is not None and folder.name not in names):
@@ -76,8 +76,8 @@ def stored_pieces(
         segment = Segment(folder)
         if segment.embedder == embedder:
             for piece in segment.pieces:
-                found[piece.source, piece.digest][piece.first_block] = segment, piece
-    return {key: _chain(by_block) for key, by_block in found.items()}
+                pieces[piece.source, piece.digest][piece.first_block] = segment, piece
+    return {key: _chain(by_block) for key, by_block in pieces.items()}
 
 
 def _chain(by_block: Mapping[int, tuple[Segment, Piece]]) -> Pieces:

@@ -104,19 +104,19 @@ def find_sources(
             no file.
         Unreadable: ``strict``, and something cannot be read.
     """
-    found: dict[str, SourceFile] = {}
+    sources: dict[str, SourceFile] = {}
     refused: list[Unreadable] = []
     for path in map(Path, inputs):
         for source in _files_of(path, refused):
-            if source.name in found and found[source.name].path != source.path:
-                both = f"{shown(found[source.name].path)} and {shown(source.path)}"
+            if source.name in sources and sources[source.name].path != source.path:
+                both = f"{shown(sources[source.name].path)} and {shown(source.path)}"
                 raise UserError(f"two sources are called {source.name}: {both}")
-            found[source.name] = source
+            sources[source.name] = source
     if strict and refused:
         raise refused[0]
-    if not found:
+    if not sources:
         raise UserError(f"{', '.join(map(shown, inputs))}: no file that can be read")
-    return [found[name] for name in sorted(found)], refused
+    return [sources[name] for name in sorted(sources)], refused
 
 
 def _files_of(path: Path, refused: list[Unreadable]) -> Iterator[SourceFile]:
@@ -124,12 +124,14 @@ def _files_of(path: Path, refused: list[Unreadable]) -> Iterator[SourceFile]:
         paths, others, skipped = find_files(path, (*SUFFIXES, *JSON_LINES))
         wiki = [other for other in others if is_wiki(other)]
         if len(wiki) < len(others):
-            rest = len(others) - len(wiki)
+            num_unread = len(others) - len(wiki)
             first = shown(next(other for other in others if not is_wiki(other)))
-            logger.warning("%s: files of other kinds not read: %d, first %s", path, rest, first)
+            logger.warning(
+                "%s: files of other kinds not read: %d, first %s", path, num_unread, first
+            )
         refused += skipped
-        for one in (*paths, *wiki):
-            yield SourceFile(shown(one.relative_to(path).as_posix()), one)
+        for file in (*paths, *wiki):
+            yield SourceFile(shown(file.relative_to(path).as_posix()), file)
         return
     if not path.is_file():
         raise UserError(f"{shown(path)}: " + ("not a file" if path.exists() else "no such file"))

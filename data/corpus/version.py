@@ -78,8 +78,8 @@ def read_version(corpus: Path, number: int | None = None, hashes: bool = False) 
 def _read(corpus: Path, number: int, hashes: bool = False) -> Version:
     folder = folder_of(corpus, number)
     if not (folder / SEAL).is_file():
-        known = ", ".join(map(str, version_numbers(corpus))) or "none"
-        raise UserError(f"{corpus}: no version {number}; it has {known}")
+        numbers = ", ".join(map(str, version_numbers(corpus))) or "none"
+        raise UserError(f"{corpus}: no version {number}; it has {numbers}")
     manifest = read_sealed(folder, hashes)
     if manifest.get("format") != FORMAT:
         raise UserError(f"{folder}: format {manifest.get('format')}, not {FORMAT}")
@@ -94,8 +94,8 @@ def folder_of(corpus: Path, number: int) -> Path:
 
 def version_numbers(corpus: Path) -> list[int]:
     """Return the numbers of the complete versions, ascending."""
-    found = (corpus / "versions").glob(f"*/{SEAL}")
-    return sorted(int(path.parent.name) for path in found if path.parent.name.isdigit())
+    seals = (corpus / "versions").glob(f"*/{SEAL}")
+    return sorted(int(path.parent.name) for path in seals if path.parent.name.isdigit())
 
 
 def switch(corpus: Path, number: int) -> None:
@@ -137,7 +137,7 @@ def write_version(
         },
     }
     index = {name: i for i, name in enumerate(names)}
-    ordered = [one for _, of in sorted(pieces.items()) for one in of]
+    ordered = [pair for _, of in sorted(pieces.items()) for pair in of]
     counts = [piece.count for _, piece in ordered]
     segment = np.repeat(np.array([index[s.name] for s, _ in ordered], np.int32), counts)
     row = np.concatenate(
@@ -163,10 +163,10 @@ def _codes(placed: Sequence[tuple[Segment, np.ndarray]], num_rows: int) -> np.nd
     codes: np.ndarray | None = None
     for segment, rows in placed:
         used = np.flatnonzero(rows >= 0)
-        found = sign_codes(segment.vectors)[used]
+        segment_codes = sign_codes(segment.vectors)[used]
         if codes is None:
-            codes = np.zeros((num_rows, found.shape[1]), np.uint64)
-        codes[rows[used]] = found
+            codes = np.zeros((num_rows, segment_codes.shape[1]), np.uint64)
+        codes[rows[used]] = segment_codes
     assert codes is not None, "a version has a segment"
     return codes
 

@@ -76,44 +76,46 @@ class EigenIndex:
     ) -> None:
         self.pool, self.embed, self.settings = pool, embed, settings
         self.word_weight, self.shared_weight = word_weight, shared_weight
-        self.chunks = np.array([i for i, one in enumerate(pool) if one.text.strip()], np.int64)
+        self.chunks = np.array(
+            [i for i, passage in enumerate(pool) if passage.text.strip()], np.int64
+        )
         texts = [pool[i].text for i in self.chunks.tolist()]
         passages = [pool[i] for i in self.chunks.tolist()]
         self._words = EvidenceIndex(passages)
-        self._names = SharedNames([[one.label for one in p.entities] for p in passages])
+        self._names = SharedNames([[entity.label for entity in p.entities] for p in passages])
         self._own = unit_vectors(embed(texts), "passage") if texts else np.zeros((0, 1))
         names = [""] * len(texts) if sources is None else [sources[i] for i in self.chunks.tolist()]
         by_source = [np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)]
         self._ask(texts, by_source, num_questions)
-        found: list[Theme] = []
+        themes: list[Theme] = []
         neighbours = []
-        for part in by_source:
-            of_part = np.isin(self.owners, part)
-            owners = np.searchsorted(part, self.owners[of_part])
-            one = source_themes(self._own[part], self._asked[of_part], owners)
-            if one.neighbours is not None:
-                neighbours.append((part, one.neighbours))
-            found += [_moved(theme, part) for theme in one.themes]
-        upper = themes_of_themes(found)
-        self.quoted = [self._quotes(theme, texts) for theme in found]
+        for numbers in by_source:
+            of_part = np.isin(self.owners, numbers)
+            owners = np.searchsorted(numbers, self.owners[of_part])
+            of_source = source_themes(self._own[numbers], self._asked[of_part], owners)
+            if of_source.neighbours is not None:
+                neighbours.append((numbers, of_source.neighbours))
+            themes += [_moved(theme, numbers) for theme in of_source.themes]
+        upper = themes_of_themes(themes)
+        self.quoted = [self._quotes(theme, texts) for theme in themes]
         self.quoted += [
-            [chunk for member in one.members.tolist() for chunk in self.quoted[member][:1]]
-            for one in upper
+            [chunk for member in theme.members.tolist() for chunk in self.quoted[member][:1]]
+            for theme in upper
         ]
-        self._theme_vectors = np.array([theme.vector for theme in (*found, *upper)])
-        self.graph = NodeGraph(len(texts), neighbours, found, upper)
-        self.themes = tuple(_moved(theme, self.chunks) for theme in found)
+        self._theme_vectors = np.array([theme.vector for theme in (*themes, *upper)])
+        self.graph = NodeGraph(len(texts), neighbours, themes, upper)
+        self.themes = tuple(_moved(theme, self.chunks) for theme in themes)
         self.upper = upper
 
     def _ask(self, texts: Sequence[str], by_source: Sequence[np.ndarray], num: int) -> None:
         """Make the utility questions of every source, and their vectors."""
         asked: list[str] = []
         owners: list[int] = []
-        for part in by_source if num else ():
-            chunks = [self._chunk(chunk, texts[chunk]) for chunk in part.tolist()]
+        for numbers in by_source if num else ():
+            chunks = [self._chunk(chunk, texts[chunk]) for chunk in numbers.tolist()]
             for question in questions_by_rules(chunks, num):
                 asked.append(question.text)
-                owners.append(int(part[question.chunk]))
+                owners.append(int(numbers[question.chunk]))
         self.questions = asked
         self.owners = np.array(owners, np.int64)
         width = self._own.shape[1]
@@ -129,8 +131,8 @@ class EigenIndex:
         """Return the chunks that a theme of a pool quotes: whole passages, with known vectors."""
         heavy = theme.members[:32].tolist()
         sentences = [Sentence(chunk, 0, len(texts[chunk]), texts[chunk]) for chunk in heavy]
-        found = quotations(theme, sentences, self._own[heavy])
-        return [one.sentence.chunk for one in found]
+        quotes = quotations(theme, sentences, self._own[heavy])
+        return [quote.sentence.chunk for quote in quotes]
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.
@@ -163,19 +165,19 @@ class EigenIndex:
         by_theme = np.zeros(0)
         if len(self._theme_vectors):
             by_theme = np.round(self._theme_vectors @ vector, DECIMALS)
-        own = np.maximum(by_text, by_questions)
+        own_scores = np.maximum(by_text, by_questions)
         if self.word_weight and by_words.max() > 0:
-            own += self.word_weight * by_words / by_words.max()
+            own_scores += self.word_weight * by_words / by_words.max()
         if self.shared_weight:
-            own = own + self.shared_weight * self._names.gains(own)
-        scores = np.concatenate([own, by_theme])
+            own_scores = own_scores + self.shared_weight * self._names.gains(own_scores)
+        scores = np.concatenate([own_scores, by_theme])
         rankings = [_order(values) for values in (by_words, by_text, by_questions)]
         rankings.append(_order(by_theme) + count)
         fused = fuse(rankings, len(scores))
         num_starts = self.settings.num_starts
         starts = fused[:num_starts]
         if self.shared_weight:  # there may be no edge to a passage that a name raises
-            raised = _order(own)[:num_starts]
+            raised = _order(own_scores)[:num_starts]
             starts = np.concatenate([starts, raised[~np.isin(raised, starts)]])
         if not self.settings.gamma:  # Algorithm 1, which uses no edges: every node is a start
             starts = _order(scores)[: self.settings.max_pops]
@@ -186,9 +188,9 @@ class EigenIndex:
             self.settings,
             self.quoted,
         )
-        found = [hit.node for hit in hits if hit.node < count]
-        rest = np.setdiff1d(fused[fused < count], found, assume_unique=True)
-        order = np.concatenate([np.array(found, np.int64), rest])
+        chunks = [hit.node for hit in hits if hit.node < count]
+        rest = np.setdiff1d(fused[fused < count], chunks, assume_unique=True)
+        order = np.concatenate([np.array(chunks, np.int64), rest])
         return order, 1 / (1 + np.arange(len(order)))
 
 

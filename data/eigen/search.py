@@ -91,12 +91,12 @@ def best_first(
     Returns:
         The nodes in the order in which they were taken.
     """
-    own = np.round(np.asarray(scores, np.float64), DECIMALS)
-    num_chunks = len(own) - len(quoted)
+    own_scores = np.round(np.asarray(scores, np.float64), DECIMALS)
+    num_chunks = len(own_scores) - len(quoted)
     best: dict[int, float] = {}
     heap: list[tuple[float, int]] = []
     for node in starts:
-        best[node] = float(own[node])
+        best[node] = float(own_scores[node])
         heapq.heappush(heap, (-best[node], node))
     taken: set[int] = set()
     hits: list[Hit] = []
@@ -114,14 +114,16 @@ def best_first(
         inherited = np.round(
             settings.gamma * weights.astype(np.float64) * max(best[node], 0), DECIMALS
         )
-        found = np.where(inherited > 0, np.maximum(own[others], inherited), own[others])
+        values = np.where(
+            inherited > 0, np.maximum(own_scores[others], inherited), own_scores[others]
+        )
         if (
             len(others) > settings.max_pops
         ):  # of a large theme: the search can take no more than these
             fresh = np.flatnonzero(~np.isin(others, list(taken)))
-            first = fresh[np.lexsort((others[fresh], -found[fresh]))[: settings.max_pops]]
-            others, found = others[first], found[first]
-        for other, value in zip(others.tolist(), found.tolist(), strict=True):
+            first = fresh[np.lexsort((others[fresh], -values[fresh]))[: settings.max_pops]]
+            others, values = others[first], values[first]
+        for other, value in zip(others.tolist(), values.tolist(), strict=True):
             if other not in taken and value > best.get(other, -np.inf):
                 best[other] = value
                 heapq.heappush(heap, (-value, other))

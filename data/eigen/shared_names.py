@@ -48,10 +48,10 @@ class SharedNames:
         Args:
             scores: [N] scores of the passages.
         """
-        found = np.zeros(len(scores))
+        gains = np.zeros(len(scores))
         for best in np.argsort(-scores, kind="stable")[:NUM_BEST].tolist():
             for group in self._groups.get(best, ()):
                 others = group[group != best]
-                given = max(float(scores[best]), 0.0) / np.sqrt(len(others))
-                found[others] = np.maximum(found[others], given)
-        return found
+                gain = max(float(scores[best]), 0.0) / np.sqrt(len(others))
+                gains[others] = np.maximum(gains[others], gain)
+        return gains

@@ -119,8 +119,8 @@ def similarities(own: np.ndarray, asked: np.ndarray, rows: slice | np.ndarray) -
     cosines += 1
     cosines *= 0.5
     np.clip(cosines, 0, 1, out=cosines)
-    found: np.ndarray = np.round(cosines, DECIMALS, out=cosines)
-    return found
+    weights: np.ndarray = np.round(cosines, DECIMALS, out=cosines)
+    return weights
 
 
 def nearest_neighbours(own: np.ndarray, asked: np.ndarray, num_neighbours: int) -> Neighbours:
@@ -161,5 +161,5 @@ def _largest(block: np.ndarray, k: int) -> np.ndarray:
     rows, columns = np.nonzero(block >= bounds[:, None])
     order = np.lexsort((-block[rows, columns], rows))
     starts = np.searchsorted(rows, np.arange(count))
-    found: np.ndarray = columns[order][starts[:, None] + np.arange(k)]
-    return found
+    largest: np.ndarray = columns[order][starts[:, None] + np.arange(k)]
+    return largest

@@ -111,14 +111,14 @@ def _eigenpairs(
         product: np.ndarray = multiply(z) - 3 * trivial * (trivial @ z)
         return product
 
-    wanted = min(number, count) - 1
-    if wanted < 1:
+    num_wanted = min(number, count) - 1
+    if num_wanted < 1:
         values, vectors = np.zeros(0), np.zeros((count, 0))
-    elif matrix is not None and (count <= MAX_DENSE or wanted >= count - 1):
+    elif matrix is not None and (count <= MAX_DENSE or num_wanted >= count - 1):
         values, vectors = np.linalg.eigh(matrix.toarray() - 3 * np.outer(trivial, trivial))
-        values, vectors = values[::-1][:wanted], vectors[:, ::-1][:, :wanted]
+        values, vectors = values[::-1][:num_wanted], vectors[:, ::-1][:, :num_wanted]
     else:
-        values, vectors = _solved(deflated, count, wanted)
+        values, vectors = _solved(deflated, count, num_wanted)
     vectors = vectors * _signs(vectors)
     pairs = zip(values, vectors.T, strict=True)
     products = [multiply(vector) - value * vector for value, vector in pairs]

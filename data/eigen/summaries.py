@@ -87,12 +87,12 @@ def sentences_of(theme: Theme, texts: Sequence[str]) -> list[Sentence]:
         theme: theme of level 1.
         texts: texts of all chunks, by number.
     """
-    found = []
+    sentences = []
     for chunk in theme.members[:NUM_MEMBERS].tolist():
         text = texts[chunk]
         spans = sentence_spans(text)
-        found += [Sentence(chunk, start, stop, text[start:stop]) for start, stop in spans]
-    return found
+        sentences += [Sentence(chunk, start, stop, text[start:stop]) for start, stop in spans]
+    return sentences
 
 
 def quotations(

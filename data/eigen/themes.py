@@ -118,13 +118,13 @@ def source_themes(
             f"themes of {count} chunks: an eigenpair has the residual {residual:.1e}, "
             f"must be at most {MAX_RESIDUAL:.1e}"
         )
-    found = [
+    themes = [
         theme
         for part, number in zip(parts, _numbers(parts, count), strict=True)
         for theme in _themes_of_part(part, number, own)
     ]
-    found.sort(key=lambda theme: (-theme.eigenvalue, int(theme.members.min())))
-    return SourceThemes(tuple(found), neighbours)
+    themes.sort(key=lambda theme: (-theme.eigenvalue, int(theme.members.min())))
+    return SourceThemes(tuple(themes), neighbours)
 
 
 def themes_of_themes(themes: Sequence[Theme]) -> tuple[Theme, ...]:

@@ -141,10 +141,10 @@ def cut_edges(graph: ChainGraph, cut: CutEdges) -> ChainGraph:
         cut: ``nothing``, ``entity`` or ``all``; ``shuffle`` is ``rewire.shuffle_entity_edges``.
     """
     num_edges = graph.edge_index.shape[1]
-    kept = {"nothing": num_edges, "entity": num_edges - graph.num_entity_edges, "all": 0}[cut]
+    num_kept = {"nothing": num_edges, "entity": num_edges - graph.num_entity_edges, "all": 0}[cut]
     num_entity_edges = graph.num_entity_edges if cut == "nothing" else 0
-    types = None if graph.edge_types is None else graph.edge_types[:kept]
-    edges = graph.edge_index[:, :kept]
+    types = None if graph.edge_types is None else graph.edge_types[:num_kept]
+    edges = graph.edge_index[:, :num_kept]
     return replace(graph, edge_index=edges, num_entity_edges=num_entity_edges, edge_types=types)
 
 
@@ -161,8 +161,8 @@ def span_nodes(
 ) -> dict[str, list[tuple[int, int]]]:
     """Map entity ids to (passage, node of the span's last token) pairs, in rank order."""
     nodes: dict[str, list[tuple[int, int]]] = {}
-    for index, (passage, found) in enumerate(zip(passages, spans, strict=True)):
-        for span in found:
+    for index, (passage, passage_spans) in enumerate(zip(passages, spans, strict=True)):
+        for span in passage_spans:
             token = last_token(passage.ends, span.end)
             if token < len(passage.ids):  # else the passage was cut before the span's end
                 nodes.setdefault(span.entity, []).append((index, int(starts[index]) + token))

@@ -150,30 +150,30 @@ def entity_spans(passages: Sequence[Evidence]) -> list[list[EntitySpan]]:
 
 def _passage_spans(passage: Evidence, automaton: Automaton) -> list[EntitySpan]:
     text, offsets = _fold_with_offsets(passage.text)
-    own = {entity.id for entity in passage.entities}
-    found: list[tuple[int, int, str]] = []
+    own_ids = {entity.id for entity in passage.entities}
+    matches: list[tuple[int, int, str]] = []
     within: list[tuple[int, int, str]] = []  # the passage's own entities as parts of words
     chosen: dict[int, str | None] = {}  # the entity of a mention, by the identity of its ids
     for last, (length, ids, anywhere) in find_names(automaton, text):
         start, end = last - length + 1, last + 1
         if id(ids) not in chosen:
             other = ids[0] if anywhere else None
-            chosen[id(ids)] = next((id_ for id_ in ids if id_ in own), other)
+            chosen[id(ids)] = next((id_ for id_ in ids if id_ in own_ids), other)
         entity = chosen[id(ids)]
         if entity is None:
             continue
         if offsets and (_cuts_char(offsets, start) or _cuts_char(offsets, end)):
             continue
         if not (_cuts_word(text, start) or _cuts_word(text, end)):
-            found.append((start, end, entity))
-        elif entity in own and _counts_within(text, start, end):
+            matches.append((start, end, entity))
+        elif entity in own_ids and _counts_within(text, start, end):
             within.append((start, end, entity))
-    whole = {entity for _, _, entity in found}
-    found += [match for match in within if match[2] not in whole]
-    found.sort(key=lambda match: (match[0] - match[1], match[0]))
+    whole = {entity for _, _, entity in matches}
+    matches += [match for match in within if match[2] not in whole]
+    matches.sort(key=lambda match: (match[0] - match[1], match[0]))
     taken = bytearray(len(text))
     spans = []
-    for start, end, entity in found:
+    for start, end, entity in matches:
         if taken.find(1, start, end) < 0:
             taken[start:end] = b"\x01" * (end - start)
             spans.append((start, end, entity))

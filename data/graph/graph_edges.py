@@ -28,13 +28,13 @@ def content_words(text: str) -> tuple[tuple[str, int], ...]:
 
     Words are folded, and a plural's "s" is removed, as questions use plurals of headers.
     """
-    found = []
+    words = []
     for match in _WORD.finditer(text):
         word = fold(match[0])
         if word not in FUNCTION_WORDS:
             plural = len(word) > 3 and word.endswith("s") and not word.endswith("ss")
-            found.append((word[:-1] if plural else word, match.end()))
-    return tuple(found)
+            words.append((word[:-1] if plural else word, match.end()))
+    return tuple(words)
 
 
 def more_edges(
@@ -78,9 +78,9 @@ def question_edges(
     starts, repeated = node_starts(tokens), repeated_spans(passages)
     of_question: dict[str, list[int]] = {}
     of_evidence: list[tuple[str, int]] = []
-    for index, (passage, found) in enumerate(zip(passages, spans, strict=True)):
+    for index, (passage, passage_spans) in enumerate(zip(passages, spans, strict=True)):
         lead = max((end for start, end in repeated[index] if start == 0), default=0)
-        marks = [(f"entity {span.entity}", span.end) for span in found]
+        marks = [(f"entity {span.entity}", span.end) for span in passage_spans]
         for name, end in [*marks, *content_words(passage.text)]:
             token = last_token(tokens[index].ends, end)
             if token >= len(tokens[index].ids) or end <= lead:

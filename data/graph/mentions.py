@@ -38,10 +38,10 @@ def find_mentions(
         sizes: number of nodes of every passage, then of the question.
     """
     indices = {id_: index for index, id_ in enumerate(entities_of(passages))}
-    found = [
+    mentions = [
         (indices[id_], node) for id_, spans in nodes.items() if id_ in indices for _, node in spans
     ]
-    entities, last = np.array(found, np.int64).reshape(-1, 2).T
+    entities, last = np.array(mentions, np.int64).reshape(-1, 2).T
     return Mentions(entities, last, np.array(sizes, np.int64))
 
 
@@ -55,13 +55,13 @@ def find_answers(
         tokens: tokens of each passage.
         answers: gold answers.
     """
-    own = tuple(Entity(f"answer {index}", a.label) for index, a in enumerate(answers))
-    spans = entity_spans([replace(passage, entities=own) for passage in passages])
-    found = []
+    entities = tuple(Entity(f"answer {index}", a.label) for index, a in enumerate(answers))
+    spans = entity_spans([replace(passage, entities=entities) for passage in passages])
+    places = []
     for start, passage, held in zip(node_starts(tokens), tokens, spans, strict=False):
         for span in held:
             first = first_token(passage.ends, span.start)
             last = last_token(passage.ends, span.end)
             if last < len(passage.ids):  # else the passage was cut before the span's end
-                found.append((int(start) + first, int(start) + last))
-    return np.array(found, np.int64).reshape(-1, 2).T
+                places.append((int(start) + first, int(start) + last))
+    return np.array(places, np.int64).reshape(-1, 2).T
