@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import signal
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -61,13 +63,17 @@ def _torch_defaults() -> Iterator[None]:
             pytest.fail(f"left torch's defaults at {found}")
 
 
-def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _archive(name: str) -> Path:
     root = os.environ.get("TURNGRAPH_DATA", "")
     archive = Path(root) / f"{name}.tar.xz"
     if not root or not archive.is_file():
         pytest.skip(MISSING)
+    return archive
+
+
+def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("benchmarks")
-    shutil.unpack_archive(archive, target)
+    shutil.unpack_archive(_archive(name), target)
     return target / name
 
 
@@ -132,6 +138,18 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def sqa_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked SQA benchmark with its pages."""
     return _unpack("sqa", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def hybridqa_questions() -> dict[str, list[dict[str, Any]]]:
+    """The questions of HybridQA and OTT-QA in their parts; the tables stay packed."""
+    found = {}
+    with tarfile.open(_archive("hybridqa")) as archive:
+        while len(found) < 3 and (member := archive.next()) is not None:
+            path = Path(member.name)
+            if path.suffix == ".json" and path.parent.name == "hybridqa":
+                found[path.stem] = json.load(archive.extractfile(member))
+    return found
 
 
 @pytest.fixture(scope="session")

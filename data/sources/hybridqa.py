@@ -14,7 +14,7 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,8 @@ from turngraph.data.types import Answer, Conversation, Evidence, Turn
 
 logger = logging.getLogger(__name__)
 
-PARTS = ("train", "tune", "dev")
-ENDS = {"dev": 0.2, "tune": 0.3}
+PARTS = ("train", "tune", "dev", "test")
+ENDS = {"test": 160, "dev": 310, "tune": 360}
 """Upper ends of the parts, by the number of a page in ``part_of``; all others are train."""
 WIKI = "/wiki/"
 SOURCES = {"table": "table", "passage": "text"}
@@ -169,28 +169,38 @@ def _cell(value: Any, location: Location) -> Cell:
 
 
 def part_of(table: str) -> str:
-    """Return the part of a table, "train", "tune" or "dev", which all tables of its page have.
+    """Return the part of a table, "train", "tune", "dev" or "test": that of its page.
 
-    The SHA-256 of the page's name, as a number from 0 to 1, is below 0.2 in dev, below 0.3 in tune.
+    It depends on the SHA-256 of the page's name behind "turngraph": on the remainder by 1000 of
+    the first four bytes as a number. Results are of train, tune and dev; none is of test.
 
     Args:
         table: its id: the page's name with underscores, and the table's number on the page.
     """
-    page = table.rpartition("_")[0].encode("utf-8")
-    place = int.from_bytes(hashlib.sha256(page).digest()[:8]) / 2**64
-    return next((part for part, end in ENDS.items() if place < end), "train")
+    page = "turngraph" + table.rpartition("_")[0]
+    number = int.from_bytes(hashlib.sha256(page.encode("utf-8")).digest()[:4]) % 1000
+    return next((part for part, end in ENDS.items() if number < end), "train")
 
 
 def convert(
-    questions: Path, tables: Path, links: Path, part: str | None = None
-) -> list[Conversation]:
-    """Return the questions of a file, each as a conversation, in the file's order.
+    questions: Mapping[str, Path],
+    tables: Path,
+    links: Path,
+    part: str | None = None,
+    skip_missing: bool = False,
+) -> tuple[list[Conversation], int]:
+    """Convert the questions of files, each to a conversation, in their order.
 
     Args:
-        questions: JSON list, or JSON Lines, of questions.
+        questions: JSON list, or JSON Lines, of the questions of each benchmark; a question's field
+            ``benchmark`` goes before its name here.
         tables: folder of the tables, ``ID.json`` each.
         links: folder of the linked paragraphs, ``ID.json`` each.
         part: part whose questions are returned, see ``part_of``; None: all.
+        skip_missing: leave out questions on tables that ``tables`` lacks.
+
+    Returns:
+        The conversations, and how many questions of the part were left out.
 
     Raises:
         UserError: a file is missing, or a field is wrong; the message names file and field.
@@ -198,11 +208,14 @@ def convert(
     for folder in (tables, links):
         if not folder.is_dir():
             raise UserError(f"{folder}: no such folder")
-    records = list(iter_records(questions))
-    if not records:
-        raise Location(questions).error("no question in it")
+    records = []
+    for benchmark, path in questions.items():
+        of_file = [(at, {"benchmark": benchmark} | record) for at, record in iter_records(path)]
+        if not of_file:
+            raise Location(path).error("no question in it")
+        records += of_file
     pools: dict[str, TablePool] = {}
-    conversations = []
+    conversations, num_skipped = [], 0
     for location, record in track(records, "questions", "questions"):
         table = field(record, "table_id", str, location)
         if Path(table).name != table:
@@ -211,17 +224,21 @@ def convert(
             continue
         if table not in pools:
             name = f"{table}.json"
+            if skip_missing and not (tables / name).is_file():
+                num_skipped += 1
+                continue
             if not (tables / name).is_file():
                 raise (location / "table_id").error(f"no such table: {tables / name}")
             pools[table] = read_pool(tables / name, links / name)
         conversations.append(_conversation(record, location, pools[table]))
     if not conversations:
-        raise Location(questions).error(f"no question on a table of {part}")
-    return conversations
+        names = ", ".join(map(str, questions.values()))
+        raise UserError(f"{names}: no question on a table of {part or tables}")
+    return conversations, num_skipped
 
 
 def _conversation(record: Json, location: Location, pool: TablePool) -> Conversation:
-    benchmark = field(record, "benchmark", str, location, "hybridqa")
+    benchmark = field(record, "benchmark", str, location)
     id_ = f"{benchmark}-{field(record, 'question_id', str, location)}"
     question = undo_tokenisation(field(record, "question", str, location))
     if not question:
@@ -258,9 +275,13 @@ def _answer_id(label: str, nodes: Sequence[Node], pool: TablePool) -> str | None
 def main(argv: Sequence[str] | None = None) -> None:
     """Convert HybridQA or OTT-QA to conversations in the project's format."""
     args = _parser().parse_args(argv)
-    conversations = convert(args.questions, args.tables, args.links, args.part)
+    given = {"hybridqa": args.questions, "ottqa": args.ottqa_questions}
+    questions = {name: path for name, path in given.items() if path is not None}
+    conversations, num_skipped = convert(
+        questions, args.tables, args.links, args.part, args.skip_missing_tables
+    )
     write_conversations(args.output, conversations)
-    log_counts(conversations, Counter())
+    log_counts(conversations, Counter({f"questions on tables not in {args.tables}": num_skipped}))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -268,11 +289,21 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m turngraph.data.sources.hybridqa", description=main.__doc__
     )
     add = parser.add_argument
-    add("--questions", type=Path, required=True, help="train.json or another file like it")
+    add("--questions", type=Path, required=True, help="questions of HybridQA: dev.traced.json")
+    add("--ottqa_questions", type=Path, help="questions of OTT-QA, which follow those of HybridQA")
     add("--tables", type=Path, required=True, help="folder of the tables (tables_tok)")
     add("--links", type=Path, required=True, help="folder of the linked texts (request_tok)")
     add("--output", type=Path, required=True, help="JSON Lines file to write")
-    add("--part", choices=PARTS, help="part to convert: a fifth of the pages is dev, a tenth tune")
+    add(
+        "--part",
+        choices=PARTS,
+        help="part to convert: of the pages 64 %% are train, 5 %% tune, 15 %% dev, 16 %% test",
+    )
+    add(
+        "--skip_missing_tables",
+        action="store_true",
+        help="leave out questions on tables that --tables lacks",
+    )
     return parser
 
 

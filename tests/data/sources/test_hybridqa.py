@@ -1,6 +1,8 @@
 """HybridQA and OTT-QA: a table made by hand, with the paragraphs that its cells link to."""
 
 import json
+import logging
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.jsonlines import read_conversations
-from turngraph.data.sources.hybridqa import main, part_of, undo_tokenisation
+from turngraph.data.sources.hybridqa import PARTS, main, part_of, undo_tokenisation
 from turngraph.data.types import Answer, Conversation
 
 TABLE = {
@@ -48,6 +50,7 @@ def convert(
     table: Any = TABLE,
     links: Any = LINKS,
     part: str | None = None,
+    options: tuple[str, ...] = (),
 ) -> list[Conversation]:
     """Write the files, convert them, and read what was written."""
     for name, value in (
@@ -59,7 +62,8 @@ def convert(
         (folder / name).write_text(json.dumps(value), encoding="utf-8")
     given = ("--questions", "q.json", "--tables", "tables", "--links", "links")
     files = [one if one.startswith("--") else str(folder / one) for one in given]
-    main([*files, "--output", str(folder / "out.jsonl"), *(["--part", part] if part else [])])
+    options = (*options, "--part", part) if part else options
+    main([*files, "--output", str(folder / "out.jsonl"), *options])
     return read_conversations(folder / "out.jsonl")
 
 
@@ -109,20 +113,72 @@ def test_the_parts_share_no_page(tmp_path: Path) -> None:
     pages = [f"Page {number}" for number in range(2000)]
     parts = [part_of(f"{page}_0") for page in pages]
     assert parts == [part_of(f"{page}_17") for page in pages]
-    num = [parts.count(part) for part in ("train", "tune", "dev")]
-    assert num == [1382, 200, 418]
+    num = [parts.count(part) for part in PARTS]
+    assert num == [1267, 90, 318, 325]
     questions = [QUESTION | {"table_id": f"{page}_0", "question_id": page} for page in pages[:30]]
     for page in pages[:30]:
         for folder, value in (("tables", TABLE), ("links", LINKS)):
             (tmp_path / folder).mkdir(exist_ok=True)
             (tmp_path / folder / f"{page}_0.json").write_text(json.dumps(value), encoding="utf-8")
-    for part in ("train", "tune", "dev"):
+    for part in set(parts[:30]):
         found = convert(tmp_path, questions, part=part)
         expected = [page for page, its in zip(pages[:30], parts[:30], strict=True) if its == part]
         assert [one.id for one in found] == [f"ottqa-{page}" for page in expected]
     alone = next(q for q, part in zip(questions, parts, strict=False) if part == "train")
     with pytest.raises(UserError, match=r"q\.json: no question on a table of tune"):
         convert(tmp_path, [alone], part="tune")
+
+
+def test_the_command_makes_the_split_of_the_results(
+    hybridqa_questions: dict[str, Any], tmp_path: Path
+) -> None:
+    parts = {part: hybridqa_questions[part] for part in ("train", "tune", "dev")}
+    assert [len(questions) for questions in parts.values()] == [2909, 281, 746]
+    for part, questions in parts.items():
+        assert {part_of(question["table_id"]) for question in questions} == {part}
+    # as published: a file of each benchmark, and tables of OTT-QA's alone; some of each part
+    parts = {part: questions[:20] + questions[-20:] for part, questions in parts.items()}
+    options = ["--skip_missing_tables"]
+    for name in ("tables", "links"):
+        (tmp_path / name).mkdir()
+        options += [f"--{name}", str(tmp_path / name)]
+    for option, benchmark in (("questions", "hybridqa"), ("ottqa_questions", "ottqa")):
+        published = [UNKNOWN | {"table_id": "not of OTT-QA_0"}]
+        for question in chain.from_iterable(parts.values()):
+            if question["benchmark"] == benchmark:
+                published.append({key: question[key] for key in question if key != "benchmark"})
+                name = f"{question['table_id']}.json"
+                (tmp_path / "tables" / name).write_text(json.dumps(TABLE | {"data": []}))
+                (tmp_path / "links" / name).write_text("{}")
+        (tmp_path / benchmark).write_text(json.dumps(published), encoding="utf-8")
+        options += [f"--{option}", str(tmp_path / benchmark)]
+    for part, questions in parts.items():
+        main([*options, "--part", part, "--output", str(tmp_path / "out.jsonl")])
+        made = [one.id for one in read_conversations(tmp_path / "out.jsonl")]
+        assert made == [f"{one['benchmark']}-{one['question_id']}" for one in questions]
+
+
+def test_questions_on_tables_that_are_not_there_are_skipped_on_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    elsewhere = [BORN | {"question_id": "4", "table_id": "U_0"}]
+    found = convert(tmp_path, [BORN, *elsewhere], options=("--skip_missing_tables",))
+    assert [one.id for one in found] == ["hybridqa-2"]
+    assert f"questions on tables not in {tmp_path / 'tables'}: 1\n" in caplog.text
+    with pytest.raises(UserError, match=r"no question on a table of .*tables$"):
+        convert(tmp_path, elsewhere, options=("--skip_missing_tables",))
+
+
+def test_the_questions_of_both_benchmarks_are_converted_together(tmp_path: Path) -> None:
+    (tmp_path / "ottqa.json").write_text(json.dumps([BORN]), encoding="utf-8")
+    other = ("--ottqa_questions", str(tmp_path / "ottqa.json"))
+    found = convert(tmp_path, [UNKNOWN, BORN], options=other)
+    assert [one.id for one in found] == ["hybridqa-3", "hybridqa-2", "ottqa-2"]
+    assert [one.domain for one in found] == ["hybridqa", "hybridqa", "ottqa"]
+    (tmp_path / "ottqa.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(UserError, match=r"ottqa\.json: no question in it"):
+        convert(tmp_path, [BORN], options=other)
 
 
 ROW = TABLE["data"][0]
