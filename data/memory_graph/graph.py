@@ -262,7 +262,7 @@ class MemoryGraph:
         from turngraph.data.memory_graph.plan.run_plan import ask_planned
 
         planner = planner or RulesPlanner(self._recall)
-        found = ask_planned(
+        recollection = ask_planned(
             self._recall,
             planner,
             question,
@@ -272,7 +272,7 @@ class MemoryGraph:
             read=read,
             on_step=on_step,
         )
-        return _answered(found, reader)
+        return _answered(recollection, reader)
 
     def make_themes(
         self, lm: Lm | None = None, stop: Callable[[], bool] = lambda: False
@@ -458,6 +458,8 @@ class MemoryGraph:
         backup(self.store, path)
 
 
-def _answered(found: Recollection, reader: RecollectionReader | None) -> Recollection:
+def _answered(recollection: Recollection, reader: RecollectionReader | None) -> Recollection:
     """Return a recollection, with the reader's answer if there is a reader."""
-    return found if reader is None else replace(found, answer=reader.read(found))
+    return (
+        recollection if reader is None else replace(recollection, answer=reader.read(recollection))
+    )

@@ -36,13 +36,13 @@ def parse_time(text: str) -> str:
     Raises:
         UserError: the text is not a time, or there is no such day.
     """
-    found = _ISO.fullmatch(text.strip())
-    if found is None:
+    match = _ISO.fullmatch(text.strip())
+    if match is None:
         words = parse_date(text)
         if words is None:
             raise UserError("not a time in ISO form (2019, 2019-05-03, 2019-05-03T10:30)")
         return words
-    parts = {name: part for name, part in found.groupdict().items() if part is not None}
+    parts = {name: part for name, part in match.groupdict().items() if part is not None}
     zone = parts.pop("zone", "Z")
     last = next(reversed(parts))
     try:
@@ -82,8 +82,8 @@ def offset_of(text: str) -> dict[str, str]:
     Raises:
         UserError: there is no such zone.
     """
-    found = _ISO.fullmatch(text.strip())
-    zone = found["zone"] if found else None
+    match = _ISO.fullmatch(text.strip())
+    zone = match["zone"] if match else None
     return {UTC_OFFSET: zone} if zone and _offset(zone) else {}
 
 
@@ -133,10 +133,10 @@ class NoZone(UserError):
 
 
 def _bounds(iso: str) -> tuple[int, int]:
-    found = _ISO.fullmatch(iso)
-    if found is None:
+    match = _ISO.fullmatch(iso)
+    if match is None:
         raise NoTime("not a time in ISO form")
-    parts = {name: int(p) for name, p in found.groupdict().items() if p and name != "zone"}
+    parts = {name: int(p) for name, p in match.groupdict().items() if p and name != "zone"}
     last = next(reversed(parts))
     year, month = parts["year"], parts.get("month", 1)
     first = _day(year, month) + parts.get("day", 1) - 1

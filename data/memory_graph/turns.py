@@ -92,34 +92,34 @@ class TurnExtractor:
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
         """Return one extraction for every episode, in order."""
-        read = [one for one in episodes if one.properties.get(KIND) != "answer"]
+        read = [episode for episode in episodes if episode.properties.get(KIND) != "answer"]
         sizes = [question_size(episode) for episode in read]
         stated = [
             episode if size is None else replace(episode, text=episode.text[:size])
             for episode, size in zip(read, sizes, strict=True)
         ]
         # in one call, because the rules keep the last texts to tell which facts come from them
-        found = zip(read, sizes, self._rules.extract(stated, known_as=read), strict=True)
-        of_read = iter([self._complete(*one) for one in found])
+        extracted = zip(read, sizes, self._rules.extract(stated, known_as=read), strict=True)
+        of_read = iter([self._complete(*turn) for turn in extracted])
         return [
-            Extraction() if one.properties.get(KIND) == "answer" else next(of_read)
-            for one in episodes
+            Extraction() if episode.properties.get(KIND) == "answer" else next(of_read)
+            for episode in episodes
         ]
 
-    def _complete(self, episode: Episode, size: int | None, found: Extraction) -> Extraction:
+    def _complete(self, episode: Episode, size: int | None, extraction: Extraction) -> Extraction:
         """Return an extraction without questions as theses, plus the answer's thesis."""
         if episode.properties.get(KIND) == "question":
-            return replace(found, theses=_statements(found))
-        return found if size is None else self._with_answer(episode, size, found)
+            return replace(extraction, theses=_statements(extraction))
+        return extraction if size is None else self._with_answer(episode, size, extraction)
 
-    def _with_answer(self, episode: Episode, size: int, found: Extraction) -> Extraction:
+    def _with_answer(self, episode: Episode, size: int, extraction: Extraction) -> Extraction:
         question, answer = episode.text[:size], episode.text[size + 1 :]
-        theses = list(_statements(found))
+        theses = list(_statements(extraction))
         if answer:
             names = self.names(question, answer, episode.properties.get(TOPIC, "").split("\n"))
             text = " ".join(episode.text.split())
             theses.append(Thesis(text, names, span=(0, len(episode.text))))
-        return replace(found, theses=tuple(theses))
+        return replace(extraction, theses=tuple(theses))
 
     def names(self, question: str, answer: str, topic: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the names of the question, else of the topic, then those of the answer."""
@@ -160,8 +160,8 @@ def is_history(episode: Episode) -> bool:
     return episode.properties.get(KIND) in ("question", "answer")
 
 
-def _statements(found: Extraction) -> tuple[Thesis, ...]:
-    return tuple(one for one in found.theses if not one.text.rstrip().endswith("?"))
+def _statements(extraction: Extraction) -> tuple[Thesis, ...]:
+    return tuple(thesis for thesis in extraction.theses if not thesis.text.rstrip().endswith("?"))
 
 
 def question_size(episode: Episode) -> int | None:

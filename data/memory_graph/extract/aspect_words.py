@@ -128,8 +128,8 @@ def cues(aspects: frozenset[str], owners: frozenset[str]) -> Callable[[str], boo
 @lru_cache(maxsize=1 << 12)
 def _find_any(words: frozenset[frozenset[str]]) -> Callable[[str], object]:
     """Return a search for any form of any word; it matches every text if a set is empty."""
-    found = frozenset().union(*words) if all(words) else [""]
-    forms = {fold(form) for word in found for form in (*_SPOKEN.get(word, ()), _stem(word))}
+    vocabulary = frozenset().union(*words) if all(words) else [""]
+    forms = {fold(form) for word in vocabulary for form in (*_SPOKEN.get(word, ()), _stem(word))}
     short = [form for form in forms if not any(other in form for other in forms - {form})]
     return re.compile("|".join(map(re.escape, sorted(short)))).search
 

@@ -218,11 +218,11 @@ def claims(subject: str, relation: str, object_: str) -> list[_Claim]:
     plain = _plain(relation)
     positive = _positive(plain)
     holds = positive == plain
-    found = list(_claims(subject, positive, object_))
+    all_claims = list(_claims(subject, positive, object_))
     if not holds:
-        return [replace(claim, holds=False) for claim in found]
-    found += _ended(subject, plain, object_)
-    return found
+        return [replace(claim, holds=False) for claim in all_claims]
+    all_claims += _ended(subject, plain, object_)
+    return all_claims
 
 
 def _plain(relation: str) -> str:

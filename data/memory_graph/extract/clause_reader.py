@@ -141,8 +141,8 @@ class ClauseReader:
         complements, when = place_dates(words, predicate, first, complements, when)
         is_alone = not complements and has_only_dates(words, predicate.stop)
         is_told = not first.is_common or (predicate.time == "present" and when)
-        if is_alone and is_told and (found := participle(predicate)):
-            complements = [("", found)]
+        if is_alone and is_told and (complement := participle(predicate)):
+            complements = [("", complement)]
             text = predicate.text.rpartition(" ")[0]
             predicate = replace(predicate, text=text, base="be")
         elif first.is_common and not (complements and is_telling(predicate, complements[0])):
@@ -250,7 +250,7 @@ class ClauseReader:
             first, role, other = self._list  # "Anna, a nurse and poet, lives"
             article = "an" if other.text[0] in "aeiou" else "a"
             roles = (role, replace(other, article=article))
-            self.asides += [Statement((first,), IS, (("", one),)) for one in roles]
+            self.asides += [Statement((first,), IS, (("", noun),)) for noun in roles]
             return [first]
         return [] if reduced else self._list[:1]
 
@@ -304,8 +304,8 @@ class ClauseReader:
         is_common = noun.article == "the" and self._who.topic is None
         if complements and (is_named(noun) or is_common):
             noun = noun if is_named(noun) else replace(noun, is_common=True)
-            found = Statement((noun,), predicate, tuple(complements), tuple(when))
-            self.asides.append(found)
+            statement = Statement((noun,), predicate, tuple(complements), tuple(when))
+            self.asides.append(statement)
 
 
 def _is_span(noun: Noun) -> bool:

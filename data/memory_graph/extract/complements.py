@@ -196,9 +196,9 @@ def _noun(words: Sequence[Token], who: Speakers, preposition: str) -> Noun | Non
     return read_noun(words, who)
 
 
-def _is_left_out(found: Complement, complements: Sequence[Complement], base: str) -> bool:
+def _is_left_out(complement: Complement, complements: Sequence[Complement], base: str) -> bool:
     """Return whether a phrase is left out: a weekday, "a shelter in Rome", "accounts for 2024"."""
-    preposition, noun = found
+    preposition, noun = complement
     if noun.text in _MANNERS.get(preposition, ()) and base != "be":
         return True
     if preposition == "for" and noun.text.rpartition(" ")[2] in _LONG and base not in _LASTS:

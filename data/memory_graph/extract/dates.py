@@ -323,11 +323,11 @@ def _counted(count: str, unit: str, side: str, now: date) -> _Period | None:
 
 def _nearest_day(month: int, day: int, now: date, tense: Tense) -> _Period | None:
     days = [_valid(f"{year:04d}-{month:02d}-{day:02d}") for year in _years_around(now)]
-    found = [date.fromisoformat(iso) for iso in days if iso]
+    candidates = [date.fromisoformat(iso) for iso in days if iso]
     if tense:
         is_past = tense == "past"
-        found = [day for day in found if (day <= now if is_past else day >= now)]
-    return _one_day(min(found, key=lambda day: abs(day - now))) if found else None
+        candidates = [day for day in candidates if (day <= now if is_past else day >= now)]
+    return _one_day(min(candidates, key=lambda day: abs(day - now))) if candidates else None
 
 
 def _nearest_month(name: str, now: date, tense: Tense) -> _Period:

@@ -288,8 +288,8 @@ class ChatClient:
     def _explained(self, status: int, record: dict[str, Any], prompt: Prompt) -> str:
         """Return the server's reason for a refusal, unless it quotes the prompt or the key."""
         if status in (401, 403):
-            known = "is set" if os.environ.get(self.settings.api_key_variable) else "is not set"
-            return f"; the environment variable {self.settings.api_key_variable} {known}"
+            state = "is set" if os.environ.get(self.settings.api_key_variable) else "is not set"
+            return f"; the environment variable {self.settings.api_key_variable} {state}"
         message = refusal(record)
         key = os.environ.get(self.settings.api_key_variable)
         if message is None:
@@ -329,8 +329,8 @@ def masked(message: str, text: str) -> str:
     """Mask the words of a message that are in a prompt but not in its instructions."""
     words = {word.casefold() for word in re.findall(r"\w+", text)} - template_words()
 
-    def shown(found: re.Match[str]) -> str:
-        return "\u2026" if found[0].casefold() in words else found[0]
+    def shown(match: re.Match[str]) -> str:
+        return "\u2026" if match[0].casefold() in words else match[0]
 
     return re.sub(r"\w+", shown, message)
 

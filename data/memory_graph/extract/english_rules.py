@@ -33,11 +33,11 @@ class EnglishRules(RulesExtractor):
         self, episodes: Sequence[Episode], known_as: Sequence[Episode] | None = None
     ) -> list[Extraction]:
         """Return one extraction for every episode, in order, from its English sentences."""
-        found = super().extract(episodes, known_as)
-        return [self._english(*pair) for pair in zip(episodes, found, strict=True)]
+        extractions = super().extract(episodes, known_as)
+        return [self._english(*pair) for pair in zip(episodes, extractions, strict=True)]
 
-    def _english(self, episode: Episode, found: Extraction) -> Extraction:
-        spans = [thesis.span or (0, len(episode.text)) for thesis in found.theses]
+    def _english(self, episode: Episode, extraction: Extraction) -> Extraction:
+        spans = [thesis.span or (0, len(episode.text)) for thesis in extraction.theses]
         languages = other_languages([episode.text[start:stop] for start, stop in spans])
         unread = {
             span: language
@@ -45,21 +45,29 @@ class EnglishRules(RulesExtractor):
             if language is not None
         }
         if not unread:
-            return found
+            return extraction
         self.unread.update(unread.values())
-        found = replace(
-            found, triplets=tuple(one for one in found.triplets if not _inside(one.span, unread))
+        extraction = replace(
+            extraction,
+            triplets=tuple(
+                triplet for triplet in extraction.triplets if not _inside(triplet.span, unread)
+            ),
         )
         if self.keep(episode):
-            return found
+            return extraction
         names = [
-            name for thesis in found.theses if thesis.span in unread for name in thesis.entities
+            name
+            for thesis in extraction.theses
+            if thesis.span in unread
+            for name in thesis.entities
         ]
         return Extraction(
-            triplets=found.triplets,
-            theses=tuple(one for one in found.theses if not _inside(one.span, unread)),
-            times=found.times,
-            entities=tuple(dict.fromkeys([*found.entities, *names])),
+            triplets=extraction.triplets,
+            theses=tuple(
+                thesis for thesis in extraction.theses if not _inside(thesis.span, unread)
+            ),
+            times=extraction.times,
+            entities=tuple(dict.fromkeys([*extraction.entities, *names])),
         )
 
 

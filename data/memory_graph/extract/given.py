@@ -61,7 +61,9 @@ class GivenExtractor:
             UserError: a line or field is invalid, or there is no line; the message names file, line
                 and field.
         """
-        read = (self._hold(one, _Given(found, at)) for at, one, found in _read(path))
+        read = (
+            self._hold(episode, _Given(extraction, at)) for at, episode, extraction in _read(path)
+        )
         return filled(path, read)
 
     def hold(self, episode: Episode, extraction: Extraction) -> Episode:

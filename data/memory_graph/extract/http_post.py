@@ -98,15 +98,15 @@ def _post(
             with client.stream("POST", url, content=content) as response:
                 if response.headers.get("Content-Encoding", "identity") != "identity":
                     raise Failure("a compressed reply, which was not asked for")
-                found = bytearray()
-                for part in response.iter_raw():
-                    found += part
-                    if len(found) > most:
+                body = bytearray()
+                for chunk in response.iter_raw():
+                    body += chunk
+                    if len(body) > most:
                         raise Failure(f"a reply of more than {most} bytes")
                     if late.is_set():
                         raise _Late
                 retry_after = response.headers.get("Retry-After")
-                return Response(response.status_code, retry_after, bytes(found))
+                return Response(response.status_code, retry_after, bytes(body))
         except (httpx2.RequestError, httpx2.StreamError, OSError, RuntimeError):
             if late.is_set():
                 raise _Late from None

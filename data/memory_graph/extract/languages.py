@@ -73,9 +73,9 @@ def other_languages(sentences: Sequence[str]) -> list[str | None]:
     A sentence without a known word of any language counts as English if another sentence of the
     text is English.
     """
-    found = [_language(sentence) for sentence in sentences]
-    doubtful = None if "English" in found else UNNAMED
-    return [None if one == "English" else doubtful if one == _UNSURE else one for one in found]
+    languages = [_language(sentence) for sentence in sentences]
+    doubtful = None if "English" in languages else UNNAMED
+    return [None if one == "English" else doubtful if one == _UNSURE else one for one in languages]
 
 
 def _language(sentence: str) -> str | None:
@@ -87,8 +87,8 @@ def _language(sentence: str) -> str | None:
     lower = [word for word in words if word.islower() and len(word) > 1]
     if not lower:
         return None
-    known = {*lower, words[0].lower()}
-    if text.isascii() and known & SURE and not known & _TELLING:
+    folded = {*lower, words[0].lower()}
+    if text.isascii() and folded & SURE and not folded & _TELLING:
         return "English"  # without the dictionary, which takes a second to load
     share = sum(map(_is_english, lower)) / len(lower)
     if share > 0.5:
@@ -114,12 +114,12 @@ def _script(text: str) -> str | None:
 
 def _told(words: Sequence[str]) -> str | None:
     """Return the language with most matches of function words and letters; None without any."""
-    own = {word for word in words if word.islower()}
-    own |= {word.lower() for word in words[:1]}
+    lower = {word for word in words if word.islower()}
+    lower |= {word.lower() for word in words[:1]}
     letters = {letter for word in words[1:] if word.islower() for letter in word}
     scores = {
-        language: 2 * len(own & known) + len(letters & set(LETTERS.get(language, "")))
-        for language, known in _WORDS_OF.items()
+        language: 2 * len(lower & function_words) + len(letters & set(LETTERS.get(language, "")))
+        for language, function_words in _WORDS_OF.items()
     }
     best = max(scores, key=scores.__getitem__)
     return best if scores[best] else None

@@ -99,7 +99,7 @@ class ModelExtractor:
         Raises:
             UserError: the language model cannot be asked, or its budget is spent.
         """
-        found: list[list[tuple[Span, Extraction]]] = [[] for _ in episodes]
+        extracted: list[list[tuple[Span, Extraction]]] = [[] for _ in episodes]
         todo = [
             Excerpt(index, episode, span)
             for index, episode in enumerate(episodes)
@@ -115,9 +115,9 @@ class ModelExtractor:
                 self.counts["split_excerpts"] += bool(parts)
                 if not parts:
                     extraction = self._read(excerpt, reply, is_complete)
-                    found[excerpt.index].append((excerpt.span, extraction))
+                    extracted[excerpt.index].append((excerpt.span, extraction))
             todo = again
-        return [join([part for _, part in sorted(parts, key=itemgetter(0))]) for parts in found]
+        return [join([part for _, part in sorted(parts, key=itemgetter(0))]) for parts in extracted]
 
     def _read(self, excerpt: Excerpt, reply: Reply, is_complete: bool) -> Extraction:
         reader = Reader(excerpt, before(excerpt), self.counts)
@@ -159,9 +159,9 @@ class ModelExtractor:
         text = prompt_text("entities", question=one_line(question))
         [reply] = self._ask([Prompt(text, ENTITIES, "the question")])
         names = unique(map(one_line, _readable(reply)["entities"]))
-        found = [name for name in names if seen(name, fold(question))]
-        self.counts["unseen_names"] += len(names) - len(found)
-        return found
+        mentioned = [name for name in names if seen(name, fold(question))]
+        self.counts["unseen_names"] += len(names) - len(mentioned)
+        return mentioned
 
     def cost(self) -> dict[str, float]:
         """Return the numbers of requests and of replies that could not be used unchanged."""

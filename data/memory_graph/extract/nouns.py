@@ -203,8 +203,8 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
         return None
     if len(words) == 1:
         return _single(words[0], who, article)
-    if (found := _owned(words, who)) is not None:
-        return found
+    if (owned := _owned(words, who)) is not None:
+        return owned
     for word in words:
         if word.kind in ("mark", "speech", "date") and word.text not in ("&", "'", "-"):
             return None

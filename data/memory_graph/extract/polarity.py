@@ -63,7 +63,7 @@ def moods(segments: Sequence[Segment]) -> list[Mood]:
     """
     if all(_TELLING.isdisjoint([join, *(w.lower for w in words)]) for join, words in segments):
         return [Mood.ASSERTED] * len(segments)
-    found: list[Mood] = []
+    segment_moods: list[Mood] = []
     embedding = Mood.ASSERTED
     for index, (join, words) in enumerate(segments):
         lowers = [word.lower for word in words if word.kind == "word"]
@@ -75,11 +75,11 @@ def moods(segments: Sequence[Segment]) -> list[Mood]:
         elif join in ("but", "so", ";"):
             embedding = Mood.ASSERTED
         if join in ("which", "that") and _begins_with_verb(words) and _is_untrue(lowers):
-            found = [Mood.DENIED] * len(found)
+            segment_moods = [Mood.DENIED] * len(segment_moods)
         is_denied = join == "nor" or _is_denied(lowers) or _is_near(words)
         own = Mood.DENIED if is_denied else Mood.ASSERTED
-        found.append(max((embedding, own), key=lambda mood: mood.value))
-    return found
+        segment_moods.append(max((embedding, own), key=lambda mood: mood.value))
+    return segment_moods
 
 
 def _begins_with_verb(words: Sequence[Token]) -> bool:

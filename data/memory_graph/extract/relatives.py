@@ -47,9 +47,9 @@ _BE |= {"are": True, "were": True, "have": True, "do": True}
 
 def split_relatives(segments: Sequence[Segment]) -> list[Segment]:
     """Split the main clause off relative clauses: "who pay by card" and "receive a receipt"."""
-    found: list[Segment] = []
+    clauses: list[Segment] = []
     for index, (join, words) in enumerate(segments):
-        found.append((join, words))
+        clauses.append((join, words))
         if join not in RELATIVE or not index:
             continue
         before = segments[index - 1][1]
@@ -59,8 +59,8 @@ def split_relatives(segments: Sequence[Segment]) -> list[Segment]:
         is_open = not any(begins_predicate(before, i) for i in range(1, len(before)))
         is_closed = following[0] == "," and begins_predicate(following[1], 0)
         if is_open and not is_closed and (stop := _clause_end(words, before[-1].text)):
-            found[-1:] = [(join, words[:stop]), (",", words[stop:])]
-    return found
+            clauses[-1:] = [(join, words[:stop]), (",", words[stop:])]
+    return clauses
 
 
 def _clause_end(words: Sequence[Token], noun: str) -> int:

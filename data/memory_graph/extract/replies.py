@@ -107,15 +107,15 @@ def misfit(value: Any, schema: Schema, where: str = "the reply") -> str | None:
     if value not in schema.get("enum", (value,)):
         return f"{where} must be one of the values of the schema"
     if isinstance(value, dict):
-        for name, part in schema["properties"].items():
+        for name, field in schema["properties"].items():
             if name not in value:
                 return f"{where} lacks the field {name!r}"
-            if found := misfit(value[name], part, f"{name!r} of {where}"):
-                return found
+            if problem := misfit(value[name], field, f"{name!r} of {where}"):
+                return problem
     if isinstance(value, list):
         for number, item in enumerate(value, 1):
-            if found := misfit(item, schema["items"], f"item {number} of {where}"):
-                return found
+            if problem := misfit(item, schema["items"], f"item {number} of {where}"):
+                return problem
     return None
 
 
@@ -123,7 +123,7 @@ def is_full(value: Any, schema: Schema) -> bool:
     """Return whether a list or text has its maximum length, so a part may be missing."""
     kind = schema["type"]
     if kind == "object":
-        return any(is_full(value[name], part) for name, part in schema["properties"].items())
+        return any(is_full(value[name], field) for name, field in schema["properties"].items())
     most = schema.get("maxItems" if kind == "array" else "maxLength")
     if most is not None and len(value) >= most:
         return True
@@ -284,10 +284,10 @@ def text_of(fact: Triplet | Thesis) -> str:
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
     """Return names without blank ones and without repeated ones, by normal form."""
-    found: dict[str, str] = {}
+    by_alias: dict[str, str] = {}
     for name in filter(None, names):
-        found.setdefault(alias(name), name)
-    return tuple(found.values())
+        by_alias.setdefault(alias(name), name)
+    return tuple(by_alias.values())
 
 
 def seen(name: str, folded: str) -> bool:

@@ -89,7 +89,7 @@ class RulesExtractor:
         plain = [plain_text(sentence.text) for sentence in sentences]
         said = local_time(episode.time, episode.properties)
         dates = _dates_of([text for text, _ in plain], said)
-        tokens = [tokenise(text, found) for (text, _), found in zip(plain, dates, strict=True)]
+        tokens = [tokenise(text, when) for (text, _), when in zip(plain, dates, strict=True)]
         seen = Spellings()
         for words in tokens:
             seen.add(words)
@@ -142,17 +142,17 @@ class RulesExtractor:
 
 def _dates_of(texts: Sequence[str], said: str | None) -> list[list[Date]]:
     """Return the dates of consecutive sentences; "the same day" is the last day before."""
-    found: list[list[Date]] = []
+    dates: list[list[Date]] = []
     last = said[:10] if said is not None else None
     for text in texts:
-        found.append(find_dates(text, said, last))
-        last = next((date.first for date in reversed(found[-1]) if len(date.first) == 10), last)
-    return found
+        dates.append(find_dates(text, said, last))
+        last = next((date.first for date in reversed(dates[-1]) if len(date.first) == 10), last)
+    return dates
 
 
 def _begin(stated: Sequence[Triplet], dates: Sequence[Date], said: str | None) -> str | None:
     """Return the begin of a thesis: that of its first triplet, else a past date in the sentence."""
-    begins = [one.valid_from for one in stated if not one.hypothesis]
+    begins = [triplet.valid_from for triplet in stated if not triplet.hypothesis]
     if begins:
         return None if None in begins else min(filter(None, begins), key=start)
     past = [date.first for date in dates if said is not None and start(date.first) <= start(said)]

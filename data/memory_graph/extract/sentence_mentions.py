@@ -125,12 +125,12 @@ def tokenise(text: str, dates: Sequence[Date] = ()) -> list[Token]:
         while ahead and start >= ahead[0].stop:
             ahead.pop(0)
         if ahead and start >= ahead[0].start:
-            for found in ahead:  # "2010-15" is one match and two dates
-                if found.start >= stop:
+            for date in ahead:  # "2010-15" is one match and two dates
+                if date.start >= stop:
                     break
-                if not (tokens and tokens[-1].kind == "date" and tokens[-1].start == found.start):
-                    name = "" if found.word or not found.is_exact else name_date(found.first)
-                    tokens.append(Token(name, name.lower(), found.start, found.stop, "date"))
+                if not (tokens and tokens[-1].kind == "date" and tokens[-1].start == date.start):
+                    name = "" if date.word or not date.is_exact else name_date(date.first)
+                    tokens.append(Token(name, name.lower(), date.start, date.stop, "date"))
             continue
         tokens.append(_token(match[0], start, stop, match.lastgroup or "mark"))
     return tokens
@@ -191,13 +191,13 @@ def full_names(sentences: Iterable[Sequence[Token]], topic: str | None) -> dict[
                     places.add(token.text)
     if len(names) < 2:
         return {}
-    found: dict[str, list[str]] = {}
+    full_by_word: dict[str, list[str]] = {}
     for name in names:
         is_full = name.count(" ") == 1 or (name == topic and " " in name)
         if is_full and name not in places and (words := _person_words(name)):
             for word in words & names - places - {topic}:
-                found.setdefault(word, []).append(name)
-    return {word: full[0] for word, full in found.items() if len(full) == 1}
+                full_by_word.setdefault(word, []).append(name)
+    return {word: full[0] for word, full in full_by_word.items() if len(full) == 1}
 
 
 def _person_words(name: str) -> set[str]:
@@ -289,22 +289,22 @@ def mentions(tokens: Sequence[Token], dates: Sequence[Date]) -> list[str]:
         dates: dates of the sentence.
     """
     when = {date.start: date for date in dates}
-    found: list[str] = []
+    names: list[str] = []
     is_inside = False
     for index, token in enumerate(tokens):
         if is_inside:  # of the name before it
             is_inside = False
         elif token.owns and _is_owned_name(tokens, index + 1):
-            found += [f"{token.text}'s {tokens[index + 1].text}", token.text]
+            names += [f"{token.text}'s {tokens[index + 1].text}", token.text]
             is_inside = True
         elif token.kind in ("name", "quote", "address"):
-            found.append(token.text)
+            names.append(token.text)
         elif token.kind == "date":
             date = when[token.start]
-            found.append(name_date(date.first) if date.is_exact else date.label or date.first)
+            names.append(name_date(date.first) if date.is_exact else date.label or date.first)
         elif token.kind == "number" or token.lower in NUMBER_WORDS:
-            found += _counted(tokens, index)
-    return list(dict.fromkeys(found))
+            names += _counted(tokens, index)
+    return list(dict.fromkeys(names))
 
 
 def _is_owned_name(tokens: Sequence[Token], index: int) -> bool:
@@ -335,22 +335,22 @@ def phrases(tokens: Sequence[Token]) -> list[str]:
     Questions without capitals and conversations are about such phrases ("pottery class"). In other
     texts they are only common words.
     """
-    found: list[str] = []
+    noun_phrases: list[str] = []
     run: list[str] = []
     end = -1
     for token in tokens:
         is_content = token.kind == "word" and token.lower not in _NO_PHRASE and len(token.text) > 1
         if run and (not is_content or token.start != end + 1):
-            found += _cut(run)
+            noun_phrases += _cut(run)
             run = []
         if is_content:
             run.append(token.text)
             end = token.stop
             if token.owns:
-                found += _cut(run)
+                noun_phrases += _cut(run)
                 run = []
-    found += _cut(run)
-    return list(dict.fromkeys(found))
+    noun_phrases += _cut(run)
+    return list(dict.fromkeys(noun_phrases))
 
 
 def _cut(run: Sequence[str]) -> list[str]:

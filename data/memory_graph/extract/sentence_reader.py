@@ -150,36 +150,36 @@ class SentenceReader(ClauseReader):
         main = self.statements[-1] if is_about else None
         is_as = following == "as" and any(word.lower == "as" for word in segment)
         is_more = following == "than" or is_as
-        found = None if is_more else self._statement(join, segment, when)
-        is_limited = found and found.predicate.is_negated and following in _LIMITS
-        if found and (is_limited or is_unaccounted(found)):
-            found = None  # "never drinks coffee after noon"
+        statement = None if is_more else self._statement(join, segment, when)
+        is_limited = statement and statement.predicate.is_negated and following in _LIMITS
+        if statement and (is_limited or is_unaccounted(statement)):
+            statement = None  # "never drinks coffee after noon"
             self._list = self._list if join in RELATIVE else None
-        elif found is not None:
+        elif statement is not None:
             is_list = join == "and" and not self.statements
             shared, roles = split_roles(self._list or []) if is_list else ([], [])
             self.asides += roles
-            dates = (*self._waiting, *found.dates)
-            subjects = (*shared, *found.subjects)
+            dates = (*self._waiting, *statement.dates)
+            subjects = (*shared, *statement.subjects)
             if shared or self._waiting:
-                found = replace(found, subjects=subjects, dates=dates)
-            self.statements.append(found)
+                statement = replace(statement, subjects=subjects, dates=dates)
+            self.statements.append(statement)
             self._waiting, self._apposed = [], ()
             if join == "," and len(subjects) == 1:
                 for words in self._fronted:
                     self._aside(subjects[0], words, participial(words[0]), 1)
             self._fronted = []
-            self._list = [] if found.is_whole else None
-            if is_participial(found.rest, 0):
-                self._read_reduced(found, segment[-len(found.rest) - 1])
+            self._list = [] if statement.is_whole else None
+            if is_participial(statement.rest, 0):
+                self._read_reduced(statement, segment[-len(statement.rest) - 1])
             self._main = main
             self._remember(self.statements[-1])
         elif self._read_more(join, segment, when):
             return
         elif not self._read_aside(join, segment, when, following):
             self._read_noun(join, segment, when, following)
-        self._follows = found is not None
-        if found is None and len(self._doing) == 1:
+        self._follows = statement is not None
+        if statement is None and len(self._doing) == 1:
             self._close(self._doing[0], join, segment)
 
     def _read_apart(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> bool:
@@ -228,8 +228,8 @@ class SentenceReader(ClauseReader):
         rest = statement.rest
         if noun.is_name or preposition or statement.predicate.doubtful:
             return
-        if (one := described(noun, "that", rest, last)) is not None:
-            self._aside(one, rest, participial(rest[0]), 1)
+        if (thing := described(noun, "that", rest, last)) is not None:
+            self._aside(thing, rest, participial(rest[0]), 1)
 
     def _remember(self, statement: Statement) -> None:
         """Remember the referents of "she" and "it" in the rest of the sentence."""
@@ -315,10 +315,10 @@ class SentenceReader(ClauseReader):
         who, self._who = self._who, replace(self._who, them=nouns[0].text)
         his = words[0]._replace(text="his", lower="his", kind="word", owns=False)
         listed, self._list = self._list, None
-        found = self._statement("whose", [his, *words], when)
+        statement = self._statement("whose", [his, *words], when)
         self._who, self._list = who, listed
-        if found is not None and found.is_whole and not is_unaccounted(found):
-            self.asides.append(found)
+        if statement is not None and statement.is_whole and not is_unaccounted(statement):
+            self.asides.append(statement)
         return True
 
     def _read_whom(self, noun: Noun, words: Sequence[Token], when: Sequence[Date]) -> None:

@@ -91,8 +91,8 @@ def _extraction(episode: Episode, doc: Doc) -> Extraction:
     triplets: list[Triplet] = []
     for start, stop in _sentences(doc):
         text = " ".join(episode.text[start:stop].split())
-        inside = [one for one in things if start <= one.start_char and one.end_char <= stop]
-        names = [one.text for one in inside]
+        inside = [thing for thing in things if start <= thing.start_char and thing.end_char <= stop]
+        names = [thing.text for thing in inside]
         if episode.speaker is not None:
             text, names = f"{episode.speaker}: {text}", [episode.speaker, *names]
         theses.append(Thesis(text, tuple(dict.fromkeys(names)), span=(start, stop)))
@@ -104,14 +104,14 @@ def _extraction(episode: Episode, doc: Doc) -> Extraction:
 
 
 def _things(doc: Doc) -> list[Tokens]:
-    return [one for one in doc.ents if one.label_ not in NO_THINGS and one.text.strip()]
+    return [entity for entity in doc.ents if entity.label_ not in NO_THINGS and entity.text.strip()]
 
 
 def _sentences(doc: Doc) -> list[Span]:
     """Return the spans of sentences, in characters, without blank ones."""
     if not doc.has_annotation("SENT_START"):
         return sentence_spans(doc.text)
-    spans = [(one.start_char, one.end_char) for one in doc.sents]
+    spans = [(sentence.start_char, sentence.end_char) for sentence in doc.sents]
     return [(start, stop) for start, stop in spans if doc.text[start:stop].strip()]
 
 

@@ -88,10 +88,10 @@ class Reader:
         self._thing = reader.thing
         stated = (*reader.statements, *reader.asides)
         is_local = sentence.speaker is None and sentence.topic is None
-        found = [t for statement in stated for t in _triplets(statement, is_local)]
-        found += [Triplet(*ends) for ends in reader.roles]
+        bare_triplets = [t for statement in stated for t in _triplets(statement, is_local)]
+        bare_triplets += [Triplet(*ends) for ends in reader.roles]
         if is_local:
-            self._described.update(name for triplet in found for name in triplet.local)
+            self._described.update(name for triplet in bare_triplets for name in triplet.local)
         span, described = sentence.span, self._described
         # the constructor, as ``replace`` takes several times as long
         triplets = (
@@ -105,7 +105,7 @@ class Reader:
                 span=span,
                 local=tuple(n for n in (t.subject, t.object) if n in described),
             )
-            for t in found
+            for t in bare_triplets
         )
         return list(dict.fromkeys(triplets))
 

@@ -330,12 +330,14 @@ def _going_on(
     if base in _INTENTS or time == "past" or base in _COMING or base not in _STATES:
         be = "was" if time == "past" else "is"
         be += f" {negation}" if negation else ""
-        found = _whole(tokens, index, base, time, "", f"{be} {_word(tokens, index)}")
+        predicate = _whole(tokens, index, base, time, "", f"{be} {_word(tokens, index)}")
         is_plan = base in _COMING and time == "present"
-        if found is None or not (is_plan or negation):
-            return found
+        if predicate is None or not (is_plan or negation):
+            return predicate
         ended = negation == "no longer"
-        return Predicate(found.text, base, time, found.stop, is_plan and not negation, ended)
+        return Predicate(
+            predicate.text, base, time, predicate.stop, is_plan and not negation, ended
+        )
     return _whole(tokens, index, base, time, negation)
 
 
