@@ -45,11 +45,11 @@ def prediction_record(
             "of the checkpoint or of its base model are too large".format(*example.key)
         )
     turn = example.conversation.turns[example.turn]
-    found = _proposed(proposals) if proposals is not None else _nearest(answer, example)
-    candidates = [entity for entity, _ in found]
+    scored_entities = _proposed(proposals) if proposals is not None else _nearest(answer, example)
+    candidates = [entity for entity, _ in scored_entities]
     record: Json = _question(example) | {
         "answer": answer,
-        "candidates": [{"id": e.id, "label": e.label} | numbers for e, numbers in found],
+        "candidates": [{"id": e.id, "label": e.label} | numbers for e, numbers in scored_entities],
         "logprob": round(logprob, 4),
         "margin": round(_lead(proposals) if margin is None else margin, 4),
         "confidence": None,  # a calibration sets it
@@ -94,8 +94,8 @@ def _nearest(answer: str, example: Example) -> list[tuple[Entity, Json]]:
 
 def _proposed(proposals: Sequence[Proposal]) -> list[tuple[Entity, Json]]:
     return [
-        (one.entity, {name: round(value, 4) for name, value in one.numbers.items()})
-        for one in proposals
+        (proposal.entity, {name: round(value, 4) for name, value in proposal.numbers.items()})
+        for proposal in proposals
     ]
 
 
@@ -121,13 +121,13 @@ def bad_line_records(bad: BadLine, taken: set[str]) -> list[Json]:
     while id_ in taken:
         id_ += "'"
     taken.add(id_)
-    found = [
+    turn_records = [
         _readable(turn if isinstance(turn, dict) else {}, index)
         for index, turn in enumerate(turns if isinstance(turns, list) else ())
     ]
-    ids = unique_ids([record["turn"] for record in found], f"line {bad.error['line']}: turn")
-    found = [record | {"turn": turn} for record, turn in zip(found, ids, strict=True)]
-    return [{"conversation": id_} | record | bad.error for record in found or [{}]]
+    ids = unique_ids([record["turn"] for record in turn_records], f"line {bad.error['line']}: turn")
+    turn_records = [record | {"turn": turn} for record, turn in zip(turn_records, ids, strict=True)]
+    return [{"conversation": id_} | record | bad.error for record in turn_records or [{}]]
 
 
 def _readable(turn: Json, index: int) -> Json:

@@ -95,8 +95,8 @@ class Prompt:
         self._middle_ids = self._encode(middle.rstrip(" "), special=True)
         self._tail_ids = self._encode(tail, special=True)
         # a marker that the tokenizer does not have as a token, of a foreign template, ends no turn
-        own = set(tokenizer.added_tokens_decoder)
-        end_ids = [id_ for id_ in self._encode(self.end_text, special=True) if id_ in own]
+        added_ids = set(tokenizer.added_tokens_decoder)
+        end_ids = [id_ for id_ in self._encode(self.end_text, special=True) if id_ in added_ids]
         if not end_ids and tokenizer.eos_token_id is None:
             raise UserError(f"tokenizer of {tokenizer.name_or_path}: no end-of-turn token")
         self.end_id: int = end_ids[0] if end_ids else tokenizer.eos_token_id
@@ -107,9 +107,9 @@ class Prompt:
         special = {
             id_ for id_, token in self.tokenizer.added_tokens_decoder.items() if token.special
         }
-        known = set(self.tokenizer.get_vocab().values()) - special
+        plain_ids = set(self.tokenizer.get_vocab().values()) - special
         fixed = [*self.prefix_ids, *self._middle_ids, *self._tail_ids, self.end_id]
-        return max(known.union(fixed))
+        return max(plain_ids.union(fixed))
 
     def _template(self) -> tuple[str, str, str, str]:
         """Return the template around evidence and dialogue: before, between, after, at the end.
@@ -192,10 +192,10 @@ class Prompt:
         """
         if not self._marker.search(text) and not _TURN.search(text):
             return text
-        found = {match[0] for match in self._marker.finditer(text)}
-        found |= {QUESTION if m[0][-1] == "Q" else ANSWER for m in _TURN.finditer(text)}
+        markers = {match[0] for match in self._marker.finditer(text)}
+        markers |= {QUESTION if m[0][-1] == "Q" else ANSWER for m in _TURN.finditer(text)}
         # without the text: it may come from a memory graph, which must not get into logs
-        logger.warning("a prompt marker in the data was broken up: %s", ", ".join(sorted(found)))
+        logger.warning("a prompt marker in the data was broken up: %s", ", ".join(sorted(markers)))
         text = _TURN.sub(r"\1 ", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 

@@ -36,11 +36,12 @@ class Cell:
 @lru_cache(maxsize=1 << 13)
 def row_cells(text: str) -> tuple[Cell, ...]:
     """Return the cells of a row that ``data.linearise.linearise_row`` wrote."""
-    found = list(_HEADER.finditer(text))
-    ends = [*(match.start() for match in found[1:]), len(text)]
+    headers = list(_HEADER.finditer(text))
+    ends = [*(match.start() for match in headers[1:]), len(text)]
     return tuple(
         Cell(match[1], match.start(1), match.end(1), match.end(), end)
-        for match, end in zip(found, ends, strict=False)  # without headers, ends still has one item
+        # without headers, ends still has one item
+        for match, end in zip(headers, ends, strict=False)
     )
 
 

@@ -33,16 +33,16 @@ class TokenCache:
         new = list({p.text: None for p in passages if p.text not in cache})
         plain = [prompt.plain(text) for text in new]
         for text, safe, tokens in zip(new, plain, prompt.tokenise_passages(plain), strict=True):
-            cache[text] = safe, (kept := _cut(tokens, limit))
-            self.num_tokens += len(kept.ids)
-        known = [cache[passage.text] for passage in passages]
+            cache[text] = safe, (cut := _cut(tokens, limit))
+            self.num_tokens += len(cut.ids)
+        entries = [cache[passage.text] for passage in passages]
         safe_passages = [
             passage
             if safe == passage.text
             else Evidence(passage.id, safe, passage.source, passage.entities)
-            for passage, (safe, _) in zip(passages, known, strict=True)
+            for passage, (safe, _) in zip(passages, entries, strict=True)
         ]
-        return safe_passages, [tokens for _, tokens in known]
+        return safe_passages, [tokens for _, tokens in entries]
 
 
 def _cut(tokens: TokenisedPassage, limit: int) -> TokenisedPassage:

@@ -40,15 +40,15 @@ class TurnRetrieval:
         it is, with scores of 0.
         """
         if (corpus := self.corpus(config, embed)) is None:
-            found = self.index(pool, config, embed).rank(q_t, config.top_k, turn)
-            if not found and len(pool) <= config.top_k:
+            retrieved = self.index(pool, config, embed).rank(q_t, config.top_k, turn)
+            if not retrieved and len(pool) <= config.top_k:
                 return [Retrieved(passage, 0.0, turn) for passage in pool]
-            return found
-        found = corpus.rank(q_t, config.top_k, turn)
+            return retrieved
+        retrieved = corpus.rank(q_t, config.top_k, turn)
         if pool:
             of_pool = self.index(pool, config, embed).rank(q_t, config.top_k, turn)
-            found = fuse_retrieved([of_pool, found], config.top_k)
-        return found
+            retrieved = fuse_retrieved([of_pool, retrieved], config.top_k)
+        return retrieved
 
     def corpus(self, config: EvidenceConfig, embed: Embed | None) -> CorpusIndex | None:
         """Return the index of ``evidence.corpus``; None if there is none.
@@ -69,13 +69,13 @@ class TurnRetrieval:
 
     def index(self, pool: Pool, config: EvidenceConfig, embed: Embed | None) -> Index:
         """Return the pool's index, which is built once for each pool object, in any thread."""
-        known = self.indexes.get(id(pool))
-        if known is None or known[0] is not pool:
+        entry = self.indexes.get(id(pool))
+        if entry is None or entry[0] is not pool:
             if len(self.indexes) >= MAX_INDEXES:
                 self.indexes.pop(next(iter(self.indexes)), None)
-            known = pool, _new_index(pool, config, embed)
-            self.indexes[id(pool)] = known
-        return known[1]
+            entry = pool, _new_index(pool, config, embed)
+            self.indexes[id(pool)] = entry
+        return entry[1]
 
     def drop_index(self, pool: Pool) -> None:
         """Drop the index of a pool that is no longer used."""

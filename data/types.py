@@ -105,8 +105,8 @@ def interaction_answer(answers: Sequence[Answer]) -> str:
     """Return an answer's text for the interaction: the first five labels and "and N more"."""
     labels = [answer.label for answer in answers]
     text = LIST_SEPARATOR.join(labels[:MAX_LISTED_ANSWERS])
-    rest = len(labels) - MAX_LISTED_ANSWERS
-    return f"{text} and {rest} more" if rest > 0 else text
+    num_more = len(labels) - MAX_LISTED_ANSWERS
+    return f"{text} and {num_more} more" if num_more > 0 else text
 
 
 def target_answer(answers: Sequence[Answer]) -> str:

@@ -12,10 +12,10 @@ _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 def _is_logged(record: logging.LogRecord) -> bool:
     """Tell whether a record goes into the log; else a warning is collected."""
-    if (found := _collected.get()) is None:
+    if (warnings := _collected.get()) is None:
         return True
     if record.levelno >= logging.WARNING:
-        found.append(record.getMessage())
+        warnings.append(record.getMessage())
     return False
 
 
@@ -32,9 +32,9 @@ def collected() -> Iterator[list[str]]:
 
     The warnings name files and fields and quote ids, which a server's log must not hold.
     """
-    found: list[str] = []
-    token = _collected.set(found)
+    warnings: list[str] = []
+    token = _collected.set(warnings)
     try:
-        yield found
+        yield warnings
     finally:
         _collected.reset(token)

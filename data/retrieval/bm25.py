@@ -68,15 +68,15 @@ def terms(text: str, stemmer: Stemmer = "none") -> list[str]:
     """
     folded = fold(text)
     if _UNSPACED.search(folded):
-        found = [term for run in _RUN.findall(folded) for term in _terms_of(run)]
+        words = [term for run in _RUN.findall(folded) for term in _terms_of(run)]
     else:
-        found = WORD.findall(folded)
+        words = WORD.findall(folded)
     if stemmer == "none":
-        return found
+        return words
     with extra("stems", "evidence.stemmer needs"):
         import Stemmer as snowball
     # made anew, as threads must not share one: it takes less than a microsecond
-    stems: list[str] = snowball.Stemmer(stemmer).stemWords(found)
+    stems: list[str] = snowball.Stemmer(stemmer).stemWords(words)
     return stems
 
 
@@ -178,8 +178,8 @@ class EvidenceIndex:
             turn: index of the turn, recorded with every passage.
         """
         scores = self.query_scores(query)
-        found = [i for i in best(scores, top_k) if scores[i] > 0]
-        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in found]
+        indices = [i for i in best(scores, top_k) if scores[i] > 0]
+        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in indices]
 
     def query_scores(self, query: Query) -> np.ndarray:
         """Return the score of every passage for Q_t, or for its turns with their weights."""

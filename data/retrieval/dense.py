@@ -98,8 +98,8 @@ class FusedIndex:
         scores = np.zeros(len(self.pool))
         place = {id(passage): i for i, passage in enumerate(self.pool)}
         for index in self._indexes:
-            for rank, found in enumerate(index.rank(query, len(self.pool))):
-                scores[place[id(found.evidence)]] += 1 / (RRF + 1 + rank)
+            for rank, retrieved in enumerate(index.rank(query, len(self.pool))):
+                scores[place[id(retrieved.evidence)]] += 1 / (RRF + 1 + rank)
         scores = np.round(scores, 12)
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [Retrieved(self.pool[i], float(scores[i]), turn) for i in order]

@@ -37,9 +37,9 @@ def fuse_retrieved(rankings: Sequence[Sequence[Retrieved]], top_k: int) -> list[
     scores: dict[tuple[str, str], float] = {}
     first: dict[tuple[str, str], Retrieved] = {}
     for ranking in rankings:
-        for rank, found in enumerate(ranking):
-            key = found.evidence.source, found.evidence.text
+        for rank, retrieved in enumerate(ranking):
+            key = retrieved.evidence.source, retrieved.evidence.text
             scores[key] = scores.get(key, 0.0) + 1 / (RRF + 1 + rank)
-            first.setdefault(key, found)
+            first.setdefault(key, retrieved)
     order = sorted(first, key=lambda key: -round(scores[key], 12))[:top_k]
     return [replace(first[key], score=round(scores[key], 12)) for key in order]

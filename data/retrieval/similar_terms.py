@@ -44,9 +44,9 @@ class SimilarTerms:
         """Numbers of the terms with each n-gram, and the number of n-grams of each term."""
         having, sizes = defaultdict[str, list[int]](list), list[int]()
         for number, term in enumerate(self._terms):
-            found = ngrams(term) if len(term) > 1 else set()
-            sizes.append(len(found))
-            for gram in found:
+            grams = ngrams(term) if len(term) > 1 else set()
+            sizes.append(len(grams))
+            for gram in grams:
                 having[gram].append(number)
         return dict(having), sizes
 
@@ -59,5 +59,5 @@ class SimilarTerms:
         shares = (
             (2 * num / (len(grams) + sizes[number]), -number) for number, num in common.items()
         )
-        best = heapq.nlargest(MOST_TERMS, (found for found in shares if found[0] >= LEAST))
+        best = heapq.nlargest(MOST_TERMS, (pair for pair in shares if pair[0] >= LEAST))
         return [(self._terms[-number], share) for share, number in best]

@@ -28,7 +28,7 @@ def features(record: Json) -> list[float]:
         by a reader's graph, or 1 if the record does not have it.
     """
     best = max((float(item["score"]) for item in record["evidence"]), default=0.0)
-    labels = [str(one["label"]).casefold() for one in record["candidates"][:1]]
+    labels = [str(candidate["label"]).casefold() for candidate in record["candidates"][:1]]
     return [
         max(float(record["logprob"]), -50.0),
         min(float(record["margin"]), 50.0),

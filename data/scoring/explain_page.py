@@ -133,8 +133,8 @@ def _verdict(turn: ExplainedTurn) -> str:
 def _summary(turn: ExplainedTurn) -> str:
     counts = Counter(passage.origin for passage in turn.passages)
     parts = [f"{counts[origin]} {name}" for origin, name in ORIGINS.items() if counts[origin]]
-    given = f"{plural(len(turn.passages), 'passage')}"
-    return given + (f": {', '.join(parts)}" if parts else "")
+    text = f"{plural(len(turn.passages), 'passage')}"
+    return text + (f": {', '.join(parts)}" if parts else "")
 
 
 def _passage(
@@ -179,7 +179,9 @@ def _joins(turn: ExplainedTurn, order: Sequence[int], entities: Mapping[str, int
     edges: dict[str, list[PassageEdge]] = defaultdict(list)
     for edge in turn.edges:
         edges[edge.entity].append(edge)
-    shares = {entity: sum(edge.share for edge in found) for entity, found in edges.items()}
+    shares = {
+        entity: sum(edge.share for edge in passage_edges) for entity, passage_edges in edges.items()
+    }
     return [
         {
             "entity": entities[entity],

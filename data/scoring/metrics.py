@@ -95,12 +95,12 @@ def nearest_entities(
 
 
 def _first_distinct(entities: list[Entity], order: np.ndarray, k: int) -> list[Entity]:
-    found: dict[str, Entity] = {}
+    distinct: dict[str, Entity] = {}
     for index in order:
-        if len(found) == k:
+        if len(distinct) == k:
             break
-        found.setdefault(entities[index].id, entities[index])
-    return list(found.values())
+        distinct.setdefault(entities[index].id, entities[index])
+    return list(distinct.values())
 
 
 def same_entity(entity: Entity, gold: Answer) -> bool:
@@ -185,10 +185,10 @@ def guess_hit(gold: Sequence[Answer], evidence: Sequence[Evidence], k: int) -> f
     for passage in evidence:
         for entity in passage.entities:
             entities.setdefault(entity.id, []).append(entity)
-    if not entities or len({answer_value(one.label) for one in gold}) != 1:
+    if not entities or len({answer_value(answer.label) for answer in gold}) != 1:
         return 0.0
     wrong = sum(
-        not any(same_entity(entity, one) for entity in labelled for one in gold)
+        not any(same_entity(entity, answer) for entity in labelled for answer in gold)
         for labelled in entities.values()
     )
     drawn = min(k, len(entities))
@@ -244,7 +244,7 @@ def _plain_words(text: str) -> str:
 def searchable(text: str) -> str:
     """Return the normalised words of a text, followed by the ISO form of every date in it."""
     words = _plain_words(text)
-    dates = [parse_date(found) for found in _DATE_IN_TEXT.findall(words)]
+    dates = [parse_date(date_text) for date_text in _DATE_IN_TEXT.findall(words)]
     return " | ".join([words, *(normalise_text(date) for date in dates if date)])
 
 

@@ -102,14 +102,14 @@ def read_predictions(path: str | Path) -> list[Prediction]:
         if "gold" not in record:
             num_without += 1
             continue
-        one = _parse(record, location)
-        key = (one.conversation, one.turn)
+        prediction = _parse(record, location)
+        key = (prediction.conversation, prediction.turn)
         if key in lines:
             raise (location / "turn").error(
                 f"this question is answered in line {lines[key]} already"
             )
-        lines[key] = one.line
-        predictions.append(one)
+        lines[key] = prediction.line
+        predictions.append(prediction)
     if not predictions:
         what = "prediction" if not num_without else "gold answer"
         raise UserError(f"{path}: no {what} in it, there is nothing to score")

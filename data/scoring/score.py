@@ -77,9 +77,9 @@ def score_predictions(path: str | Path) -> Scores:
 
 def _quality(one: Prediction) -> list[float]:
     """Return the metrics of one question; after an error only E_t can be right."""
-    found = math.nan if one.error is None else 0.0
+    in_evidence = math.nan if one.error is None else 0.0
     if one.answer_in_evidence is not None:
-        found = float(bool(one.answer_in_evidence))
+        in_evidence = float(bool(one.answer_in_evidence))
     return [
         float(hit(one.answer, one.candidates, one.gold, 1, one.is_entity)),
         float(hit(one.answer, one.candidates, one.gold, 5, one.is_entity)),
@@ -88,7 +88,7 @@ def _quality(one: Prediction) -> list[float]:
         float(exact_match(one.answer, one.gold)),
         token_f1(one.answer, one.gold),
         float(substring_match(one.answer, one.gold)),
-        found,
+        in_evidence,
     ]
 
 

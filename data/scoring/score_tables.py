@@ -85,9 +85,9 @@ def _differences(rows: list[Json]) -> Columns:
     counts = {"Common": "common", "Only in baseline": "only_in_baseline", "Only here": "only_here"}
     columns = {name: [str(row[key]) for row in rows] for name, key in counts.items()}
     for metric in DIFFERENCES:
-        found = [row[metric] for row in rows]
+        differences = [row[metric] for row in rows]
         columns[METRICS[metric]] = [
-            f"{one['mean']:+.3f}\n{one['low']:+.3f} to {one['high']:+.3f}" for one in found
+            f"{one['mean']:+.3f}\n{one['low']:+.3f} to {one['high']:+.3f}" for one in differences
         ]
     return columns
 

@@ -98,8 +98,8 @@ def _mark_main(tree: LexborHTMLParser, texts: list[_Text]) -> None:
     for index, text in enumerate(texts):
         high, low = divmod(index, _BASE)
         text.node.insert_before(chr(_MARK + high) + chr(_MARK + low))
-    kept = extract_plain_text(tree.html or "", main_content=True, alt_texts=False)
-    for high, low in _NUMBERS.findall(kept):
+    main_text = extract_plain_text(tree.html or "", main_content=True, alt_texts=False)
+    for high, low in _NUMBERS.findall(main_text):
         index = (ord(high) - _MARK) * _BASE + ord(low) - _MARK
         if index < len(texts):
             texts[index].is_main = True

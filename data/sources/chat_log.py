@@ -53,18 +53,18 @@ def messages(text: str) -> list[Message] | None:
     """
     if not _is_log(text):
         return None
-    found = [Message("", "")]
+    log = [Message("", "")]
     day = ""
     for line in map(str.strip, text.split("\n")):
         message = _begun_by(line, day)
         if message.head:
-            found.append(message)
+            log.append(message)
         elif parse_date(line.strip(_RULES)):
             day = line.strip(_RULES)
-            found.append(Message("", day))
+            log.append(Message("", day))
         else:
-            found[-1].lines.append(line)
-    return found
+            log[-1].lines.append(line)
+    return log
 
 
 def times(found: Sequence[Message]) -> tuple[list[str | None], str]:
@@ -150,8 +150,8 @@ def _is_log(text: str) -> bool:
     speakers = [_speakers(paragraph) for paragraph in paragraphs]
     if 2 * sum(map(len, speakers)) <= len(lines):
         return False
-    several = [found for found in speakers if len(found) > 1] or [list(chain(*speakers))]
-    return 2 * sum(len(set(found)) < len(found) for found in several) > len(several)
+    several = [names for names in speakers if len(names) > 1] or [list(chain(*speakers))]
+    return 2 * sum(len(set(names)) < len(names) for names in several) > len(several)
 
 
 def _with_time(line: str) -> bool:

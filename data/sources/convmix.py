@@ -133,8 +133,8 @@ def parse_passage(record: Json, location: Location) -> Evidence:
     for raw_id, raw_label in _entities(record, "wikidata_entities", location):
         id_, label = _unquote_id(raw_id), _unquote_label(raw_label, raw_id)
         text = text.replace(raw_label, label)
-        known = label != id_ or id_ not in mentions  # an id as label: the tool had no label
-        labels.setdefault(id_, label if known else mentions[id_][0])
+        has_label = label != id_ or id_ not in mentions  # an id as label: the tool had no label
+        labels.setdefault(id_, label if has_label else mentions[id_][0])
     for id_, names in mentions.items():
         labels.setdefault(id_, names[0])
     for id_, label in _retrieved_for(record, location):

@@ -147,8 +147,8 @@ class Document:
 
     def add(self, text: str, source: Source, names: Sequence[str]) -> None:
         """Add a linearised passage with its entities: the title, and ``names``."""
-        found = [entity_of(name) for name in (self.title, *names)]
-        entities = {entity.id: entity for entity in found if entity is not None}
+        named = [entity_of(name) for name in (self.title, *names)]
+        entities = {entity.id: entity for entity in named if entity is not None}
         self._append(Evidence(self.place, text, source, tuple(entities.values())))
 
     def _append(self, passage: Evidence) -> None:
@@ -165,8 +165,8 @@ class Document:
         text = " ".join(text.split())
         for passage in (text[start:end] for start, end in passage_spans(text)):
             if any(map(str.isalnum, passage)):
-                found = () if automaton is None else find_names(automaton, passage)
-                names = [links[index] for index in sorted({index for _, index in found})]
+                matches = () if automaton is None else find_names(automaton, passage)
+                names = [links[index] for index in sorted({index for _, index in matches})]
                 said = f"{lead} {passage}" if lead else passage
                 self.add(linearise_sentence(self.title, said, self.section), "text", names)
 

@@ -39,15 +39,15 @@ def find_files(
         reason = error.strerror or str(error)
         refused.append(Unreadable(error.filename or folder, "cannot be read", reason))
 
-    found: list[Path] = []
+    paths: list[Path] = []
     for parent, folders, files in os.walk(folder, onerror=no_permission):
         folders.sort()
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        found += [Path(parent) / name for name in files + links]
+        paths += [Path(parent) / name for name in files + links]
     documents = {
-        path for path in found if path.suffix.lower() in suffixes or not os.path.isfile(path)
+        path for path in paths if path.suffix.lower() in suffixes or not os.path.isfile(path)
     }
-    others = sorted(set(found) - documents)
+    others = sorted(set(paths) - documents)
     read = {path.resolve() for path in documents if _is_file(path)}
     chosen = []
     for path in sorted(documents):

@@ -110,11 +110,11 @@ def _filled(record: Json, name: str, location: Location) -> str:
 
 def _conversation(id_: str, question: str, label: str, pages: Sequence[Page]) -> Conversation:
     linked, names = resolve_entities("", list(_passages(pages)))  # "": no page is the pool's own
-    own = [replace(one, entities=tuple(e for e in one.entities if e.id)) for one in linked]
-    pool = tuple(find_entities(own, extend=True))
-    known = {entity.id for passage in pool for entity in passage.entities}
+    with_ids = [replace(one, entities=tuple(e for e in one.entities if e.id)) for one in linked]
+    pool = tuple(find_entities(with_ids, extend=True))
+    entity_ids = {entity.id for passage in pool for entity in passage.entities}
     ids = (names.value_id(label), normalise_value(label))
-    answer = Answer(label, next((one for one in ids if one in known), None))
+    answer = Answer(label, next((entity_id for entity_id in ids if entity_id in entity_ids), None))
     return Conversation(
         f"hotpotqa-{id_}", "hotpotqa", (Turn("0", question, (answer,), "text"),), pool
     )
@@ -123,8 +123,8 @@ def _conversation(id_: str, question: str, label: str, pages: Sequence[Page]) ->
 def _passages(pages: Sequence[Page]) -> Iterator[Passage]:
     for title, sentences in pages:
         name = strip_disambiguation(title)
-        kept = [text for sentence in sentences if (text := " ".join(sentence.split()))]
-        for number, sentence in enumerate(kept, 1):
+        texts = [text for sentence in sentences if (text := " ".join(sentence.split()))]
+        for number, sentence in enumerate(texts, 1):
             text = linearise_sentence(title, sentence)
             links = [(name, title), (title, title)]
             yield Passage(f"{title}, {number}", text, "text", links, [name])

@@ -137,8 +137,8 @@ def read_pool(table: Path, links: Path) -> TablePool:
         replace(one, entities=tuple(e for e in one.entities if e.id != title or title in one.text))
         for one in evidence
     ]
-    found = find_entities(linked, extend=True)
-    pool = [old if old.source == "table" else new for old, new in zip(linked, found, strict=True)]
+    named = find_entities(linked, extend=True)
+    pool = [old if old.source == "table" else new for old, new in zip(linked, named, strict=True)]
     known = frozenset(entity.id for passage in pool for entity in passage.entities)
     return TablePool(tuple(pool), names, known)
 
@@ -244,11 +244,11 @@ def _conversation(record: Json, location: Location, pool: TablePool) -> Conversa
     if not question:
         raise (location / "question").error("empty")
     label = undo_tokenisation(field(record, "answer-text", str, location, ""))
-    nodes = field(record, "answer-node", list, location, [])
-    found = [_node(node, location / "answer-node" / i) for i, node in enumerate(nodes)]
-    kinds = [kind for _, _, kind in found]
+    values = field(record, "answer-node", list, location, [])
+    places = [_node(value, location / "answer-node" / i) for i, value in enumerate(values)]
+    kinds = [kind for _, _, kind in places]
     kind = "table" if "table" in kinds else next(iter(kinds), None)
-    answers = (Answer(label, _answer_id(label, found, pool)),) if label else ()
+    answers = (Answer(label, _answer_id(label, places, pool)),) if label else ()
     turn = Turn("0", question, answers, SOURCES[kind] if kind else None)
     return Conversation(id_, benchmark, (turn,), pool.evidence)
 
@@ -264,10 +264,10 @@ def _node(value: Any, location: Location) -> Node:
     raise location.error(f"must be [name, cell, link, table or passage], not {shown(value)}")
 
 
-def _answer_id(label: str, nodes: Sequence[Node], pool: TablePool) -> str | None:
+def _answer_id(label: str, places: Sequence[Node], pool: TablePool) -> str | None:
     """Return the entity of the pool that an answer names: of a link or a cell, or found in text."""
     norm = normalise_value(label)
-    ids = [page_name(link) for name, link, _ in nodes if link and normalise_value(name) == norm]
+    ids = [page_name(link) for name, link, _ in places if link and normalise_value(name) == norm]
     ids += [pool.names.value_id(label), norm]
     return next((id_ for id_ in ids if id_ in pool.known), None)
 

@@ -36,16 +36,16 @@ def read_locomo(path: str | Path) -> list[Conversation]:
     Raises:
         UserError: the file is missing, or a field is missing or wrong; the message names it.
     """
-    found: list[Conversation] = []
+    conversations: list[Conversation] = []
     for location, record in iter_records(path):
         name = field(record, "sample_id", str, location)
         said = field(record, "conversation", dict, location)
         pool = tuple(_passages(said, location / "conversation"))
         for index, (at, question) in enumerate(records(record, "qa", location)):
-            found.append(_question(question, f"{name}-{index}", pool, at))
-    if not found:
+            conversations.append(_question(question, f"{name}-{index}", pool, at))
+    if not conversations:
         raise UserError(f"{path}: no question in it")
-    return found
+    return conversations
 
 
 def _question(record: Json, id_: str, pool: tuple[Evidence, ...], at: Location) -> Conversation:
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     conversations = read_locomo(args.input)
     write_conversations(args.output, conversations)
-    counts = Counter(one.domain for one in conversations)
+    counts = Counter(conversation.domain for conversation in conversations)
     named = ", ".join(f"{num} {name}" for name, num in counts.most_common())
     logger.info("%s: %s", plural(len(conversations), "question"), named)
 

@@ -105,14 +105,14 @@ class Pool:
         self.titles.add(title)
         year = str(self.rng.randint(2015, 2027))
         for subject in subjects:
-            for one in kind.relations:
-                value = self.draw(one.value)
-                if value is not None and one.value == "date":
+            for relation in kind.relations:
+                value = self.draw(relation.value)
+                if value is not None and relation.value == "date":
                     value = value[:-4] + year
                 if value is None or self.rng.random() < UNSTATED:
-                    made.unstated.append((subject, one.key))
+                    made.unstated.append((subject, relation.key))
                 else:
-                    made.facts[subject, one.key] = value
+                    made.facts[subject, relation.key] = value
             _order_times(made.facts, subject)
         suffix, text = LAYOUTS[kind.layout](self.rng, made, title, subjects)
         path = Path(f"{title}{suffix}".replace("/", "-"))
@@ -149,13 +149,17 @@ def article(noun: str) -> str:
 
 def _page(rng: random.Random, made: Made, title: str, subjects: Sequence[str]) -> tuple[str, str]:
     """Write a page: some facts at its head, others as sentences or items."""
-    relations = [one for one in made.kind.relations if (subjects[0], one.key) in made.facts]
+    relations = [
+        relation for relation in made.kind.relations if (subjects[0], relation.key) in made.facts
+    ]
     num_head = rng.randint(0, len(relations))
     heads = rng.sample(relations, num_head)
-    lines = [f"{one.key}: {made.facts[subjects[0], one.key]}" for one in heads]
+    lines = [f"{relation.key}: {made.facts[subjects[0], relation.key]}" for relation in heads]
     bullet = rng.choice(("", "", "- "))
     said = [
-        f"{bullet}{_said(rng, one, made, subjects[0])}" for one in relations if one not in heads
+        f"{bullet}{_said(rng, relation, made, subjects[0])}"
+        for relation in relations
+        if relation not in heads
     ]
     rng.shuffle(said)
     front = "\n".join(["---", *lines, "---", ""]) if lines else ""
@@ -170,7 +174,7 @@ def _said(rng: random.Random, one: Relation, made: Made, subject: str) -> str:
 
 def _table(rng: random.Random, made: Made, title: str, subjects: Sequence[str]) -> tuple[str, str]:
     """Write a table as CSV or Markdown, with empty cells where nothing is known."""
-    keys = [one.key for one in made.kind.relations]
+    keys = [relation.key for relation in made.kind.relations]
     rows = [[made.kind.header, *keys]]
     rows += [[name, *(made.facts.get((name, key), "") for key in keys)] for name in subjects]
     if rng.random() < 0.4:
@@ -184,9 +188,9 @@ def _table(rng: random.Random, made: Made, title: str, subjects: Sequence[str]) 
 
 def _own_words(rng: random.Random, made: Made, subject: str) -> list[str]:
     said = [
-        _said(rng, one, made, subject)
-        for one in made.kind.relations
-        if (subject, one.key) in made.facts
+        _said(rng, relation, made, subject)
+        for relation in made.kind.relations
+        if (subject, relation.key) in made.facts
     ]
     rng.shuffle(said)
     return said
@@ -248,21 +252,21 @@ class Talk:
 
     def ask(self) -> None:
         """Add a question: a follow-up where one is possible, else in full."""
-        known = self.rng.random() >= UNANSWERABLE
+        is_answerable = self.rng.random() >= UNANSWERABLE
         choices = [
             (made, subject, key)
             for made in self.documents
-            for subject, key in (made.facts if known else made.unstated)
+            for subject, key in (made.facts if is_answerable else made.unstated)
             if (subject, key) not in self.asked
         ]
         if not choices:
             return
         made, subject, key = self.rng.choice(self._near(choices))
-        if not known and self.rng.random() < UNKNOWN_SUBJECT:
+        if not is_answerable and self.rng.random() < UNKNOWN_SUBJECT:
             subject = self.pool.draw(made.kind.subject, is_subject=True) or subject
-        one = next(relation for relation in made.kind.relations if relation.key == key)
+        relation = next(relation for relation in made.kind.relations if relation.key == key)
         value = made.facts.get((subject, key))
-        question, answer = self._worded(made, subject, one, value)
+        question, answer = self._worded(made, subject, relation, value)
         self.turns.append((self._typed(question), answer))
         self.asked.add((subject, key))
         self.last = made, subject, key
@@ -278,7 +282,7 @@ class Talk:
         if self.last is None or self.rng.random() < 0.25:
             return choices
         _, subject, key = self.last
-        near = [one for one in choices if (one[1] == subject) != (one[2] == key)]
+        near = [choice for choice in choices if (choice[1] == subject) != (choice[2] == key)]
         return near or choices
 
     def _worded(
@@ -319,7 +323,7 @@ def build_conversation(id_: str, part: str, seed: int) -> Conversation:
     pool = Pool(rng, part)
     kinds = rng.sample(list(KINDS), rng.choice((1, 2)))
     made = [pool.add(kind) for kind in kinds for _ in range(2)]
-    topics = [one for one in made if one is not None]
+    topics = [document for document in made if document is not None]
     while pool.size < POOL_SIZE[0] or (pool.size < 45 and rng.random() < 0.5):
         pool.add(rng.choice(KINDS))
     talk = Talk(rng, pool, topics)
@@ -327,9 +331,9 @@ def build_conversation(id_: str, part: str, seed: int) -> Conversation:
     while len(talk.turns) < length:
         talk.ask()
     evidence = pool.evidence()
-    known = {entity.id for passage in evidence for entity in passage.entities}
+    entity_ids = {entity.id for passage in evidence for entity in passage.entities}
     turns = tuple(
-        _turn(str(number), question, answer, known)
+        _turn(str(number), question, answer, entity_ids)
         for number, (question, answer) in enumerate(talk.turns)
     )
     return Conversation(f"{part}-{id_}", "notes", turns, evidence)
@@ -362,7 +366,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         numbers = track(range(count), f"notes {part}", "conversations", delay=2)
         made = [build_conversation(f"{i:04d}", part, args.seed) for i in numbers]
         write_conversations(path, made)
-        turns = [turn for one in made for turn in one.turns]
+        turns = [turn for conversation in made for turn in conversation.turns]
         none = sum(turn.answers[0].label == NOT_IN_EVIDENCE for turn in turns)
         logger.info(
             "%s: %s, %s, %d unanswerable",

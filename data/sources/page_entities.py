@@ -98,15 +98,15 @@ def _page_names(title: str, passages: Sequence[Passage]) -> PageNames:
     for passage in passages:
         for anchor, target in passage.links:
             anchors.setdefault(_normal(anchor), set()).add(target)
-    targets = sorted({target for found in anchors.values() for target in found} | {title})
+    targets = sorted({target for linked in anchors.values() for target in linked} | {title})
     titles: dict[str, set[str]] = {}
     for target in targets:
         for form in {target, strip_disambiguation(target)}:
             titles.setdefault(_normal(form), set()).add(target)
     ids = {
-        norm: min(found)
-        for norm, found in (titles | anchors).items()
-        if len(found) == 1 and norm and not _is_plain_value(norm)
+        norm: min(pages)
+        for norm, pages in (titles | anchors).items()
+        if len(pages) == 1 and norm and not _is_plain_value(norm)
     }
     names = PageNames(title, ids, {})
     names.labels = _labels(names, passages, targets, anchors)
@@ -167,15 +167,15 @@ class _ValueFinder:
     def __init__(self, names: PageNames, values: Iterable[str]) -> None:
         self.names = names
         self.plain: set[str] = set()
-        found: dict[str, tuple[int, str]] = {}
+        by_form: dict[str, tuple[int, str]] = {}
         for text in dict.fromkeys(values):
             norm = _normal(text)
             if _is_plain_value(norm):
                 self.plain.add(norm)
             elif _is_name(text):
                 folded = normal_form("NFKC", text)
-                found[folded] = len(folded), text
-        self.automaton = name_automaton(found)
+                by_form[folded] = len(folded), text
+        self.automaton = name_automaton(by_form)
 
     def find(self, text: str) -> Iterator[tuple[str, str]]:
         """Yield (entity id, text in the sentence) of each value; longer matches take precedence."""

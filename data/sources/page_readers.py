@@ -92,17 +92,17 @@ def read_markdown(
     """Read Markdown, with the ``key: value`` lines at its head as infobox rows."""
     _check_depth(text, path)
     facts, text = front_matter(text)
-    found = list(blocks(text, path))
-    given = [value for key, value in facts if key.lower() == "title"]
-    heads = [block.text[0] for block in found if block.kind == "heading"]
-    title = next(filter(None, given + heads), title_of(path))
+    page_blocks = list(blocks(text, path))
+    titles = [value for key, value in facts if key.lower() == "title"]
+    heads = [block.text[0] for block in page_blocks if block.kind == "heading"]
+    title = next(filter(None, titles + heads), title_of(path))
     document = Document(title, limit, by_sentence=by_sentence)
     for key, value in facts:
         if key.lower() != "title":
             document.add(
                 linearise_infobox(document.title, cut_lead(key), value), "infobox", [value]
             )
-    for block in found:
+    for block in page_blocks:
         _add_block(document, block)
     return document.passages
 
@@ -120,7 +120,7 @@ def _add_block(document: Document, block: Block) -> None:
         head, *rows = block.rows
         headers = [cut_lead(text) for text, _ in head]
         for row in rows:
-            names = [link for _, found in row for link in found]
+            names = [link for _, cell_links in row for link in cell_links]
             if any(text for text, _ in row):
                 document.row(headers, [text for text, _ in row], names)
     else:

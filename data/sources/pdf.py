@@ -206,19 +206,19 @@ def _sections(pages: Sequence[Sequence[Line]]) -> list[Section]:
         for line in page:
             letters[line.size] += len(line.text)
     [(text_size, _)] = letters.most_common(1)
-    found = [Section()]
+    sections = [Section()]
     for number, page in enumerate(pages, 1):
         for line in page:
             text = line.text.strip()
             is_head = _is_larger(line.size, text_size) and sum(map(str.isalnum, text)) > 1
-            last = found[-1]
+            last = sections[-1]
             if is_head and last.heading and not last.lines and last.size == line.size:
                 last.heading.append(text)
             elif is_head:
-                found.append(Section([text], line.size, number))
+                sections.append(Section([text], line.size, number))
             else:
                 last.lines.append((number, line.text))
-    return found
+    return sections
 
 
 def _is_larger(size: Size, text_size: Size) -> bool:
@@ -234,18 +234,18 @@ def _add_sections(
     words = set[str]()
     for page in pages:
         words.update(*(_WORD.findall(line.text.casefold()) for line in page))
-    found = _sections(pages)
-    sizes = sorted({one.size for one in found if one.heading}, reverse=True)
+    sections = _sections(pages)
+    sizes = sorted({section.size for section in sections if section.heading}, reverse=True)
     levels = {size: min(level, MAX_LEVELS) for level, size in enumerate(sizes, 1)}
-    for one, after in zip(found, [*found[1:], Section()], strict=True):
-        heading = " ".join(one.heading)
-        has_text = any(text.strip() for _, text in one.lines)
-        is_empty = not has_text and levels.get(after.size, 0) <= levels.get(one.size, 0)
+    for section, after in zip(sections, [*sections[1:], Section()], strict=True):
+        heading = " ".join(section.heading)
+        has_text = any(text.strip() for _, text in section.lines)
+        is_empty = not has_text and levels.get(after.size, 0) <= levels.get(section.size, 0)
         if is_empty or len(heading) > MAX_LEAD:  # keep the heading as text
-            one.lines[:0] = [(one.page, text) for text in one.heading]
+            section.lines[:0] = [(section.page, text) for text in section.heading]
         if with_path and (is_empty or len(heading) <= MAX_LEAD):
-            document.heading(levels.get(one.size, 0), "" if is_empty else heading)
-        _add_sentences(document, one.lines, words, longest)
+            document.heading(levels.get(section.size, 0), "" if is_empty else heading)
+        _add_sentences(document, section.lines, words, longest)
 
 
 def _add_sentences(
@@ -264,7 +264,10 @@ def _add_sentences(
             spans = [match.span() for match in re.finditer(r"[^\n]+", paragraph)]
         else:  # those that begin on one page
             pages = groupby(spans, key=lambda span: bisect_right(starts, begin + span[0]))
-            spans = [(own[0][0], own[-1][1]) for _, own in ((page, [*of]) for page, of in pages)]
+            spans = [
+                (page_spans[0][0], page_spans[-1][1])
+                for _, page_spans in ((page, [*of]) for page, of in pages)
+            ]
         for start, end in spans:
             document.place = f"page {by_page[bisect_right(starts, begin + start) - 1][0]}"
             document.sentences(paragraph[start:end])

@@ -54,15 +54,15 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
     for path in track(paths, "reading", "files", delay=2):
         name = shown(path.relative_to(folder).as_posix())
         try:
-            found = read_document(path)
+            document = read_document(path)
         except Unreadable as error:
             if strict:
                 raise
             skipped.append(error)
             continue
         files.append(path)
-        passages += with_ids(found.passages, name)
-        encodings += [] if found.encoding is None else [f"{name} ({found.encoding})"]
+        passages += with_ids(document.passages, name)
+        encodings += [] if document.encoding is None else [f"{name} ({document.encoding})"]
     _warn_others(others, folder)
     if files or len(skipped) > 1:  # else the error below names the file
         _log_skipped(skipped)

@@ -102,10 +102,10 @@ def read_file(path: Path) -> list[Evidence]:
     Raises:
         Unreadable: the file cannot be read, or nothing is in it; the message names it.
     """
-    found = read_document(path)
-    if found.encoding is not None:
-        logger.info("%s: read as %s", shown(path), found.encoding)
-    return with_ids(found.passages, shown(path.name))
+    document = read_document(path)
+    if document.encoding is not None:
+        logger.info("%s: read as %s", shown(path), document.encoding)
+    return with_ids(document.passages, shown(path.name))
 
 
 def with_ids(passages: Sequence[Evidence], name: str) -> list[Evidence]:

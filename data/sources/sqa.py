@@ -295,8 +295,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(argv)
     questions = read_questions(args.questions)
     if args.part is not None:
-        part = set(split_tables(question.table for question in questions)[args.part])
-        questions = [question for question in questions if question.table in part]
+        tables = set(split_tables(question.table for question in questions)[args.part])
+        questions = [question for question in questions if question.table in tables]
         if not questions:
             raise UserError(f"{args.questions}: no question on a table of {args.part}")
     conversations, left_out = convert(questions, args.tables, args.pages, args.workers)

@@ -247,9 +247,9 @@ class _GoldCells:
 
 def _find_answers(task: SqaPageTask, result: SqaPage, page: Page, gold: _GoldCells) -> None:
     """Set the answers, with the ids of those that the pool names."""
-    known = {entity.id for passage in result.evidence for entity in passage.entities}
+    entity_ids = {entity.id for passage in result.evidence for entity in passage.entities}
     for cell in task.cells:
         label = " ".join(gold.text(*cell).split())
         ids = [page.names.value_id(text) for text in (label, cell[2]) if is_value(text)]
-        id_ = next((id_ for id_ in ids if id_ in known), None)
+        id_ = next((id_ for id_ in ids if id_ in entity_ids), None)
         result.answers[cell] = Answer(label, id_)

@@ -90,14 +90,14 @@ def _legacy(raw: bytes, path: Path, is_html: bool) -> str:
         return declared
     with documents_extra(path, "texts that are not UTF-8"):
         from resiliparse.parse.encoding import detect_encoding
-    found = _believed(detect_encoding(raw, html5_compatible=False) or "")
-    text = _decoded(raw, found)
-    if text is not None and _C1_CONTROLS.search(text) and found in _WINDOWS:
-        found = _WINDOWS[found]
-        text = _decoded(raw, found)
+    encoding = _believed(detect_encoding(raw, html5_compatible=False) or "")
+    text = _decoded(raw, encoding)
+    if text is not None and _C1_CONTROLS.search(text) and encoding in _WINDOWS:
+        encoding = _WINDOWS[encoding]
+        text = _decoded(raw, encoding)
     if text is None or _C1_CONTROLS.search(text):
         raise Unreadable(path, "neither UTF-8 nor another encoding that can be recognised")
-    return found
+    return encoding
 
 
 def _declared(raw: bytes) -> str | None:
@@ -115,10 +115,10 @@ def _declared(raw: bytes) -> str | None:
 def _believed(name: str) -> str:
     """Return Python's name of an encoding; "" if it is unknown or not accepted."""
     try:
-        found = codecs.lookup(name).name
+        encoding = codecs.lookup(name).name
     except LookupError:
         return ""
-    return found if found in _BELIEVED else ""
+    return encoding if encoding in _BELIEVED else ""
 
 
 def _check_not_broken_utf8(raw: bytes, path: Path) -> None:

@@ -190,9 +190,9 @@ class _Reader:
         self.page = page
         self.unseen = {node.mem_id for node in tree.css(_UNSEEN)}
         for kind, selector in LEFT_OUT.items():
-            found = {node.mem_id for node in tree.css(selector)}
-            self.unseen |= found
-            page.left_out[kind] += len(found)
+            left_out = {node.mem_id for node in tree.css(selector)}
+            self.unseen |= left_out
+            page.left_out[kind] += len(left_out)
         wikitables = [node.mem_id for node in tree.css("table.wikitable")]
         self.wikitables = {mem_id: number for number, mem_id in enumerate(wikitables)}
         self.wraps_block = set(_inline_wrappers(tree))

@@ -51,7 +51,7 @@ def read_word(raw: bytes, path: Path) -> tuple[LexborHTMLParser, str]:
             parts = _texts(archive, path)
             title = _title(parts.get("docProps/core.xml"))
         raw, texts = shown_text(_archive_of(parts))
-        found = mammoth.convert_to_html(
+        converted = mammoth.convert_to_html(
             io.BytesIO(raw),
             style_map=_STYLES,
             include_embedded_style_map=False,
@@ -62,10 +62,10 @@ def read_word(raw: bytes, path: Path) -> tuple[LexborHTMLParser, str]:
     except Exception as error:  # mammoth raises whatever a broken file leads to
         detail = " ".join(f"{type(error).__name__}: {error}".split())
         raise Unreadable(path, "broken Word file", detail) from None
-    unread = {match[1] for one in found.messages if (match := _IGNORED.fullmatch(one.message))}
+    unread = {match[1] for one in converted.messages if (match := _IGNORED.fullmatch(one.message))}
     if unread := {name for name in unread if texts.get(name)}:
         logger.warning("%s: text was not read in: %s", shown(path), ", ".join(sorted(unread)))
-    tree = LexborHTMLParser(found.value)
+    tree = LexborHTMLParser(converted.value)
     for table in tree.css("table.wikitable"):
         if _is_form(table):
             table.attrs["class"] = "infobox"

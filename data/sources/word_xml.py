@@ -59,10 +59,10 @@ def _name(element: Element) -> str:
 
 def _child(element: Element, *names: str) -> Element | None:
     """Return the element at a path of names, whatever their namespace."""
-    found: Element | None = element
+    child: Element | None = element
     for name in names:
-        found = next((c for c in ([] if found is None else found) if _name(c) == name), None)
-    return found
+        child = next((c for c in ([] if child is None else child) if _name(c) == name), None)
+    return child
 
 
 def _value(element: Element | None) -> str:
@@ -128,7 +128,7 @@ def _choice(alternatives: Element) -> list[Element]:
 
 
 def _inside(element: Element, name: str) -> list[Element]:
-    return [found for found in element.iter() if _name(found) == name]
+    return [inner for inner in element.iter() if _name(inner) == name]
 
 
 def _element(root: Element, name: str, children: list[Element]) -> Element:

@@ -241,18 +241,18 @@ def _side(talk: Talk) -> tuple[str, Fact, Country] | None:
 
 def _which_side(talk: Talk) -> Asked | None:
     """ "Which country lies to the south of it?"; the answer becomes the topic."""
-    if (found := _side(talk)) is None:
+    if (border := _side(talk)) is None:
         return None
-    side, fact, neighbour = found
+    side, fact, neighbour = border
     talk.turn_to(neighbour)
     return Asked(ask(talk.rng, side, "it"), (fact,))
 
 
 def _toward(talk: Talk) -> Asked | None:
     """ "What is the area of the country to its south?" """
-    if (found := _side(talk)) is None:
+    if (border := _side(talk)) is None:
         return None
-    side, fact, neighbour = found
+    side, fact, neighbour = border
     if (relation := talk.pick(neighbour)) is None:
         return None
     talk.relation = relation
@@ -262,9 +262,9 @@ def _toward(talk: Talk) -> Asked | None:
 
 def _toward_same(talk: Talk) -> Asked | None:
     """ "And of the country to its south?" """
-    if (found := _side(talk)) is None:
+    if (border := _side(talk)) is None:
         return None
-    side, fact, neighbour = found
+    side, fact, neighbour = border
     if talk.relation not in neighbour.facts:
         return None
     subject = talk.rng.choice(TOWARD).format(side=side)

@@ -107,15 +107,15 @@ def load_world() -> dict[str, Country]:
         if code in infos
     }
     cities = _cities_by_country(cache.get_cities().values())
-    kept = [code for code in records if _usable(records[code], cities.get(code, []))]
-    entities = {code: _country_entity(records[code]) for code in kept}
-    names = [{fold(city["name"]) for city in cities[code]} for code in kept]
+    codes = [code for code in records if _usable(records[code], cities.get(code, []))]
+    entities = {code: _country_entity(records[code]) for code in codes}
+    names = [{fold(city["name"]) for city in cities[code]} for code in codes]
     names += [{fold(n) for n in (entity.label, *entity.mentions)} for entity in entities.values()]
     names += [{fold(money.name), fold(money.alpha_3)} for money in pycountry.currencies]
     names += [{fold(record["iso3"])} for record in records.values()]
     uses = Counter(name for group in names for name in group)
-    towns = {code: [c for c in cities[code] if _plain_name(c["name"], uses)] for code in kept}
-    return {code: _country(records, code, towns[code], entities) for code in kept}
+    towns = {code: [c for c in cities[code] if _plain_name(c["name"], uses)] for code in codes}
+    return {code: _country(records, code, towns[code], entities) for code in codes}
 
 
 def _plain_name(name: str, uses: Counter[str]) -> bool:
@@ -164,10 +164,10 @@ def _country_entity(record: Record) -> Entity:
     import pycountry  # load_world has found it
 
     label: str = SHORT_NAMES.get(record["iso"]) or record["name"]
-    known = pycountry.countries.get(alpha_2=record["iso"])
-    assert known is not None, "pycountry has every ISO code"
-    official = getattr(known, "official_name", "").removeprefix("the ")
-    names = [record["name"], known.name, official]
+    country = pycountry.countries.get(alpha_2=record["iso"])
+    assert country is not None, "pycountry has every ISO code"
+    official = getattr(country, "official_name", "").removeprefix("the ")
+    names = [record["name"], country.name, official]
     # "Congo" alone is either of two countries.
     mentions = [n for n in names if n and "," not in n and n not in (label, "Congo")]
     return Entity(f"country:{record['iso']}", label, tuple(dict.fromkeys(mentions)))
@@ -236,8 +236,8 @@ def _languages(record: Record) -> list[str]:
 
     spoken = {part.split("-")[0] for part in record["languages"].split(",")}
     both = [code for code in record["info"].get("languages") or () if code in spoken]
-    known = {code: pycountry.languages.get(alpha_2=code) for code in both}
-    names = {c: LANGUAGE_NAMES.get(c, lang.name) for c, lang in known.items() if lang}
+    languages = {code: pycountry.languages.get(alpha_2=code) for code in both}
+    names = {c: LANGUAGE_NAMES.get(c, lang.name) for c, lang in languages.items() if lang}
     plain = [re.sub(r"\s*\(.*\)", "", name) for name in names.values()]
     return [n for n in plain if not any(o != n and o.startswith(n) for o in plain)]
 
@@ -286,9 +286,9 @@ def _only_neighbour(bearings: dict[str, tuple[float, list[float]]], angle: float
     if len(rivals) != 1 or _gap(bearings[rivals[0]][0], angle) > 38:
         return None
     border = {o: sum(_gap(b, angle) <= 45 for b in bs) for o, (_, bs) in bearings.items()}
-    own = border[rivals[0]]
-    enough = own >= MIN_SIDE_SHARE * sum(border.values())
-    return rivals[0] if enough and 3 * own >= len(bearings[rivals[0]][1]) else None
+    length = border[rivals[0]]
+    enough = length >= MIN_SIDE_SHARE * sum(border.values())
+    return rivals[0] if enough and 3 * length >= len(bearings[rivals[0]][1]) else None
 
 
 def _outline(record: Record) -> list[Point]:

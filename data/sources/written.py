@@ -70,12 +70,12 @@ def read_written(path: Path) -> list[Written]:
 
 def _document(line: str, where: str) -> Written:
     try:
-        found = json.loads(line)
-        file, text = Path(found["file"]), str(found["text"])
+        record = json.loads(line)
+        file, text = Path(record["file"]), str(record["text"])
         talks = tuple(
-            tuple((str(turn["q"]), turn["a"]) for turn in talk) for talk in found["conversations"]
+            tuple((str(turn["q"]), turn["a"]) for turn in talk) for talk in record["conversations"]
         )
-        id_ = str(found["id"])
+        id_ = str(record["id"])
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{where}: no document with questions: {error!r}") from None
     if file.suffix not in TEXT_READERS:
@@ -111,8 +111,8 @@ def build_conversations(documents: Sequence[Written], seed: int) -> list[Convers
             evidence = tuple(
                 find_entities([passage for one in pool for passage in one.passages], extend=True)
             )
-            known = {entity.id for passage in evidence for entity in passage.entities}
-            turns = tuple(_turn(str(i), *turn, known) for i, turn in enumerate(talk))
+            entity_ids = {entity.id for passage in evidence for entity in passage.entities}
+            turns = tuple(_turn(str(i), *turn, entity_ids) for i, turn in enumerate(talk))
             made.append(Conversation(f"{document.id}-{number}", "written", turns, evidence))
     return made
 
@@ -141,15 +141,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     random.Random(args.seed).shuffle(documents)
     num_tune = round(args.tune * len(documents))
     parts = {"train": documents[num_tune:], "tune": documents[:num_tune]}
-    for part, own in parts.items():
-        made = build_conversations(own, args.seed)
+    for part, part_documents in parts.items():
+        made = build_conversations(part_documents, args.seed)
         write_conversations(args.output / f"{part}.jsonl", made)
-        turns = [turn for one in made for turn in one.turns]
+        turns = [turn for conversation in made for turn in conversation.turns]
         none = sum(turn.answers[0].label == NOT_IN_EVIDENCE for turn in turns)
         logger.info(
             "%s: %s, %s, %s, %d unanswerable",
             args.output / f"{part}.jsonl",
-            plural(len(own), "document"),
+            plural(len(part_documents), "document"),
             plural(len(made), "conversation"),
             plural(len(turns), "question"),
             none,
