@@ -106,10 +106,10 @@ def answer_all(
             file.write_in_order(questions.errors)
         known: dict[int, Json] = everywhere(file and dict(file.known))
         confidence = read_confidence(job.checkpoint, options.abstain_below)
-        found = answer_lines(model, builder, questions, options, known, confidence)
+        batches = answer_lines(model, builder, questions, options, known, confidence)
         total = len(questions.lines)
         with progress(total, "answers", "questions", initial=len(known), shown=main) as bar:
-            for records in found:
+            for records in batches:
                 if file is not None:
                     file.add(records)
                 bar.update(len(records))

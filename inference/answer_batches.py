@@ -116,9 +116,9 @@ def answer_together(
     records: dict[int, Json] = {}
     shown = bool(desc) and PartialState().is_local_main_process
     with progress(len(examples), desc, "questions", shown=shown) as bar:
-        for found in answer_batches(model, prompt, examples, batching):
-            records |= found
-            bar.update(len(found))
+        for batch_records in answer_batches(model, prompt, examples, batching):
+            records |= batch_records
+            bar.update(len(batch_records))
             if after_batch is not None:
                 after_batch()
     return [records[index] for index in range(len(examples))]
@@ -163,8 +163,8 @@ def answer_batches(
         records = answer_safely(model, prompt, [examples[i] for i in mine], batching)
         if start // world % RELEASE_EVERY == 0:
             release_freed_memory(model.device)
-        found = gather_object(list(zip(mine, records, strict=True)))
-        yield {index: record for index, record in found if index not in known}
+        gathered = gather_object(list(zip(mine, records, strict=True)))
+        yield {index: record for index, record in gathered if index not in known}
 
 
 def unanswerable(
@@ -199,9 +199,9 @@ def lengths_beyond(model: EvidenceModel, example: Example, max_new_tokens: int) 
         assert example.graph.mentions is not None, "built without mentions"
         longest = max(example.graph.mentions.sizes[:-1].tolist(), default=0)
         other = len(example.prefix_ids) + longest
-        kept = model.config.scorer.kept_nodes
+        kept_nodes = model.config.scorer.kept_nodes
         num_nodes = len(example.graph.prompt_ids)
-        length += (num_nodes if kept is None else min(kept, num_nodes)) - num_nodes
+        length += (num_nodes if kept_nodes is None else min(kept_nodes, num_nodes)) - num_nodes
         if other > max(length + max_new_tokens, limit):
             return f"prefix and a passage of {other} tokens, the model has {limit} positions"
     if length + max_new_tokens <= limit:
@@ -277,7 +277,7 @@ def answer_safely(
     logger.warning("%s; its questions are answered one by one", message)
     if model.device.type == "cuda":
         torch.cuda.empty_cache()
-    return [r for one in examples for r in answer_safely(model, prompt, [one], batching)]
+    return [r for example in examples for r in answer_safely(model, prompt, [example], batching)]
 
 
 class Generate(Protocol):
@@ -314,21 +314,21 @@ def answer_batch(
     """
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)
-    found: list[list[Proposal]] | None = None
+    proposals: list[list[Proposal]] | None = None
     held: list[float | None] = [None] * len(examples)
     if isinstance(model, Reader):
         with torch.no_grad(), model.decoding():
             read = model.read(batch, record=model.writes)
         held = read.scores.held.tolist()
-        found = ranked(model, prompt, batch, examples, read.scores)
+        proposals = ranked(model, prompt, batch, examples, read.scores)
         if model.writes:
             generated = model.generate(batch, max_new_tokens, prompt.end_id, read=read)
-            found = decided(model, prompt, batch, found, read, generated, GRAPH_WEIGHT)
+            proposals = decided(model, prompt, batch, proposals, read, generated, GRAPH_WEIGHT)
     elif isinstance(model, NodeRanker):
         with torch.no_grad():
-            found = ranked(model, prompt, batch, examples, model.node_scores(batch))
+            proposals = ranked(model, prompt, batch, examples, model.node_scores(batch))
     nothing = NOT_IN_EVIDENCE if isinstance(model, Reader) else ""
-    if found is not None:
+    if proposals is not None:
         milliseconds = 1000 * (time.monotonic() - began) / len(examples)
         records = [
             prediction_record(
@@ -339,7 +339,7 @@ def answer_batch(
                 best,
                 held=chance,
             )
-            for example, best, chance in zip(examples, found, held, strict=True)
+            for example, best, chance in zip(examples, proposals, held, strict=True)
         ]
     else:
         generated = (generate or model.generate)(
@@ -353,4 +353,4 @@ def answer_batch(
             )
             for example, (ids, logprob, margin) in zip(examples, answers, strict=True)
         ]
-    return records if confidence is None else [confidence.applied(one) for one in records]
+    return records if confidence is None else [confidence.applied(record) for record in records]

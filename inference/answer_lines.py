@@ -95,8 +95,8 @@ def gold_history(
             built += [ahead.submit(build, next_) for next_ in windows[index + 1 : index + 2]]
             lines = [questions.lines[n, t] for n in window for t in questions.chosen[n]]
             done = {index for index, line in enumerate(lines) if line in known}
-            for found in answer_batches(model, builder.prompt, examples, batching, done):
-                yield {lines[index]: record for index, record in found.items()}
+            for batch_records in answer_batches(model, builder.prompt, examples, batching, done):
+                yield {lines[index]: record for index, record in batch_records.items()}
 
 
 def predicted_history(
@@ -121,8 +121,8 @@ def predicted_history(
             lines = [questions.lines[n, turn] for n in active]
             records = {line: known[line] for line in lines if line in known}
             done = {index for index, line in enumerate(lines) if line in known}
-            for found in answer_batches(model, builder.prompt, examples, batching, done):
-                new = {lines[index]: record for index, record in found.items()}
+            for batch_records in answer_batches(model, builder.prompt, examples, batching, done):
+                new = {lines[index]: record for index, record in batch_records.items()}
                 records |= new
                 yield new
             for n, line in zip(active, lines, strict=True):

@@ -47,7 +47,7 @@ class WindowAnswerer:
         """Return the prediction records of a window's lines that have none yet."""
         conversations, known = window
         records: dict[int, Json] = {}
-        for found in answer_lines(
+        for batch_records in answer_lines(
             self.model,
             self.builder,
             self.questions.only(conversations),
@@ -55,7 +55,7 @@ class WindowAnswerer:
             known,
             self.confidence,
         ):
-            records |= found
+            records |= batch_records
         return records
 
 

@@ -60,21 +60,21 @@ def ranked(
         ]
     num_nodes = [len(example.graph.node_ids) for example in examples]
     places = scores.spans.float().cpu().split(num_nodes)
-    found, shares = [], scores.shares(batch.candidates.num_candidates).tolist()
+    proposals, shares = [], scores.shares(batch.candidates.num_candidates).tolist()
     for index, example in enumerate(examples):
         of_entities, of_spans = shares[index]
-        known = {
+        by_value = {
             answer_value(entity.label): (entity, float(logprob) + of_entities)
             for entity, logprob in reversed(_sorted(candidate_entities(example), entities[index]))
         }
         for text, logprob in spans(prompt, example, places[index]):
-            entity, before = known.get(answer_value(text), (Entity(text, text), -np.inf))
-            known[answer_value(text)] = entity, float(np.logaddexp(before, logprob + of_spans))
+            entity, before = by_value.get(answer_value(text), (Entity(text, text), -np.inf))
+            by_value[answer_value(text)] = entity, float(np.logaddexp(before, logprob + of_spans))
         if model.writes:
             none = Entity(NOT_IN_EVIDENCE, NOT_IN_EVIDENCE), float(scores.kinds[index, 2])
-            known[answer_value(NOT_IN_EVIDENCE)] = none
-        found.append(_best(list(known.values())))
-    return found
+            by_value[answer_value(NOT_IN_EVIDENCE)] = none
+        proposals.append(_best(list(by_value.values())))
+    return proposals
 
 
 def _sorted(entities: Sequence[Entity], logprobs: Tensor) -> list[tuple[Entity, float]]:
@@ -103,15 +103,15 @@ def spans(prompt: Prompt, example: Example, logprobs: Tensor) -> list[tuple[str,
     passage, begins = np.repeat(np.arange(len(sizes)), sizes), np.cumsum(sizes) - sizes
     places = logprobs[:num_read].flatten()
     best = places.topk(min(NUM_PLACES, int(places.isfinite().sum())))
-    found: dict[str, float] = {}
+    by_text: dict[str, float] = {}
     for logprob, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
         first, more = divmod(place, logprobs.shape[1])
         begin, size = begins[passage[first]], sizes[passage[first]]
         ids = example.graph.node_ids[begin : begin + size].tolist()
         if text := prompt.span_text(ids, first - begin, first + more - begin):
-            known = found.get(text, -np.inf)
-            found[text] = float(np.logaddexp(known, logprob))
-    return sorted(found.items(), key=lambda one: -one[1])[:NUM_SPANS]
+            before = by_text.get(text, -np.inf)
+            by_text[text] = float(np.logaddexp(before, logprob))
+    return sorted(by_text.items(), key=lambda span: -span[1])[:NUM_SPANS]
 
 
 @torch.no_grad()
@@ -139,26 +139,28 @@ def decided(
     """
     written = [prompt.answer_text(ids) for ids in generated.ids.tolist()]
     candidates = []
-    for found, text in zip(proposed, written, strict=True):
-        listed = [*found[:NUM_WRITTEN]]
+    for proposals, text in zip(proposed, written, strict=True):
+        listed = [*proposals[:NUM_WRITTEN]]
         labels = {answer_value(one.entity.label) for one in listed}
         if text and answer_value(text) not in labels:
-            rest = [one for one in found if answer_value(one.entity.label) == answer_value(text)]
-            least = min([UNLIKELY, *(one.logprob for one in found)])
-            listed = [*listed, *(rest or [Proposal(Entity(text, text), least)])]
+            same = [
+                one for one in proposals if answer_value(one.entity.label) == answer_value(text)
+            ]
+            least = min([UNLIKELY, *(one.logprob for one in proposals)])
+            listed = [*listed, *(same or [Proposal(Entity(text, text), least)])]
         candidates.append(listed)
     ids = [prompt.target_ids(one.entity.label) for listed in candidates for one in listed]
     if not ids and not is_sharded(model):
         return candidates
     padded = torch.full((len(ids), max(map(len, ids), default=1)), IGNORED_LABEL)
-    for row, own in enumerate(ids):
-        padded[row, : len(own)] = torch.tensor(own)
+    for row, answer_ids in enumerate(ids):
+        padded[row, : len(answer_ids)] = torch.tensor(answer_ids)
     sizes = [len(listed) for listed in candidates]
     logprobs = model.answer_logprobs(
         batch, padded.to(model.device), torch.tensor(sizes, device=model.device), read
     )
     parts = logprobs.float().cpu().split(sizes)
     return [
-        chosen(listed, part.tolist(), weight) if listed else []
-        for listed, part in zip(candidates, parts, strict=True)
+        chosen(listed, values.tolist(), weight) if listed else []
+        for listed, values in zip(candidates, parts, strict=True)
     ]

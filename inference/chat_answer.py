@@ -59,13 +59,15 @@ class ChatAnswer:
 
         None: the checkpoint has no calibration, or was not calibrated for answers of this kind.
         """
-        found = self.record.get("confidence")
-        return None if found is None else float(found)
+        probability = self.record.get("confidence")
+        return None if probability is None else float(probability)
 
     @property
     def candidates(self) -> list[Entity]:
         """The entities of the evidence nearest to the answer, best first, 5 at most."""
-        return [Entity(found["id"], found["label"]) for found in self.record["candidates"]]
+        return [
+            Entity(candidate["id"], candidate["label"]) for candidate in self.record["candidates"]
+        ]
 
     @property
     def evidence(self) -> list[Retrieved]:

@@ -188,9 +188,9 @@ def search(args: argparse.Namespace) -> None:
     results = index.rank(args.question, args.top_k)
     if not results:
         print("no passage has a word of the question")
-    for rank, found in enumerate(results, 1):
-        id_, text = visible(found.evidence.id), visible(found.evidence.text)
-        print(f"{rank:>3}  {found.score:8.3f}  {id_}\n     {text}")
+    for rank, result in enumerate(results, 1):
+        id_, text = visible(result.evidence.id), visible(result.evidence.text)
+        print(f"{rank:>3}  {result.score:8.3f}  {id_}\n     {text}")
 
 
 def show(args: argparse.Namespace) -> None:

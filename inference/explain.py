@@ -92,9 +92,9 @@ def evidence_parts(
     prompt, entities = builder.prompt, list[int]()
     assert isinstance(model, TextLM | NodeRanker | Reader), type(model)
     if not isinstance(model, TextLM):
-        known, mentions = candidate_entities(example), example.graph.mentions
+        candidates, mentions = candidate_entities(example), example.graph.mentions
         assert mentions is not None, "built without mentions"
-        entities = [index for index, entity in enumerate(known) if entity.label == answer]
+        entities = [index for index, entity in enumerate(candidates) if entity.label == answer]
         places = np.empty((2, 0), np.int64)
         if isinstance(model, Reader):
             passages = [item.evidence for item in example.evidence]
@@ -108,24 +108,24 @@ def evidence_parts(
             return _no_parts(len(example.evidence))  # the LM wrote what no passage says
     target = prompt.target_ids(answer) if answer else [prompt.end_id]  # "": only the end token
     batch = collate([replace(example, target_ids=target)], "right", with_target=True)
-    found = attribute(model, batch.to(model.device), entities)
+    attribution = attribute(model, batch.to(model.device), entities)
     starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
     graph = example.graph
     nodes = np.zeros(len(graph.node_ids))
     read = slice(None if model.has_graph else len(graph.prompt_ids))
-    nodes[read] = found.nodes.cpu().double().numpy()
+    nodes[read] = attribution.nodes.cpu().double().numpy()
     per_passage = [nodes[start:end] for start, end in pairwise(starts)]
     entity_edges = slice(graph.edge_index.shape[1] - graph.num_entity_edges, None)
     edge_index = graph.edge_index[:, entity_edges]
     ends = np.searchsorted(starts, edge_index, side="right") - 1
-    attention = found.attention[entity_edges].cpu().double().numpy()
+    attention = attribution.attention[entity_edges].cpu().double().numpy()
     return Parts(
-        logprob=found.logprob,
+        logprob=attribution.logprob,
         passages=np.array([np.abs(values).sum() for values in per_passage]),
         attention=np.bincount(ends[0], attention, minlength=len(per_passage)),
         edge_ends=ends,
         edge_nodes=edge_index[0],
-        edges=found.edges[entity_edges].cpu().double().numpy(),
+        edges=attribution.edges[entity_edges].cpu().double().numpy(),
         edge_attention=attention,
     )
 
@@ -160,8 +160,11 @@ def why(
     spans = entity_spans(texts)
     labels = {entity.id: entity.label for text in reversed(texts) for entity in text.entities}
     marked = [
-        tuple(MarkedSpan(span.start, span.end, span.entity, labels[span.entity]) for span in found)
-        for found in spans
+        tuple(
+            MarkedSpan(span.start, span.end, span.entity, labels[span.entity])
+            for span in passage_spans
+        )
+        for passage_spans in spans
     ]
     named = span_nodes(tokens, spans, node_starts(tokens))
     entities = {node: entity for entity, ends in named.items() for _, node in ends}

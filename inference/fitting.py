@@ -42,12 +42,12 @@ def fitted(
 
     def without(num: int) -> tuple[Example, bool]:
         check()
-        known = interaction[num:]
-        prefix, suffix = builder.prompt.parts(known, question)
+        turns = interaction[num:]
+        prefix, suffix = builder.prompt.parts(turns, question)
         shorter = replace(example, prefix_ids=prefix, suffix_ids=suffix)
         if builder.prompt.question_first:  # the dialogue's tokens are nodes
             passages = [item.evidence for item in example.evidence]
-            graph = builder.graph(passages, builder.encoded_question(question, known))
+            graph = builder.graph(passages, builder.encoded_question(question, turns))
             shorter = replace(shorter, graph=graph)
         return shorter, not lengths_beyond(model, shorter, max_new_tokens)
 

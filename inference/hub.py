@@ -54,13 +54,15 @@ def find_checkpoint(
     if isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: no such folder")
     try:
-        found = snapshot_download(name, revision=revision, token=token, allow_patterns=list(FILES))
+        downloaded = snapshot_download(
+            name, revision=revision, token=token, allow_patterns=list(FILES)
+        )
     except _FAILURES as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
             f"{name}: looked for a folder {folder.absolute()} and on the hub: {reason}"
         ) from error
-    return Path(found)
+    return Path(downloaded)
 
 
 def save_checkpoint_files(checkpoint: Checkpoint, folder: Path) -> Path:

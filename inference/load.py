@@ -69,11 +69,11 @@ def device_of(device: str | None) -> str:
     if not device:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        found = torch.device(device)
-        devices = torch.get_device_module(found)
+        parsed = torch.device(device)
+        devices = torch.get_device_module(parsed)
     except RuntimeError as error:
         raise UserError(f"--device {device!r}: {error}") from None
-    if not devices.is_available() or (found.index or 0) >= devices.device_count():
+    if not devices.is_available() or (parsed.index or 0) >= devices.device_count():
         raise UserError(f"--device {device!r}: this machine or this PyTorch has none")
     return device
 

@@ -29,10 +29,10 @@ def positive(text: str) -> int:
 
 def row_id(text: str) -> int:
     """Parse the id of an episode or the key of a fact, also in its printed form: "#8"."""
-    found = int(text.removeprefix("#"))
-    if not 0 <= found < 2**63:
+    number = int(text.removeprefix("#"))
+    if not 0 <= number < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} given, nothing has such a number")
-    return found
+    return number
 
 
 def time_option(text: str) -> str:

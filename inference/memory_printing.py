@@ -234,8 +234,8 @@ def print_step(number: str, trace: StepTrace) -> None:
     """Print a finished step on one line."""
     cells = [clean_line(cell) for cell in step_cells(number, trace)]
     if sys.stdout.isatty():
-        number, text, starts, found = cells
-        print(f"{number:<4}{text:<40}  {starts:<16}  {found}", flush=True)
+        number, text, starts, facts = cells
+        print(f"{number:<4}{text:<40}  {starts:<16}  {facts}", flush=True)
     else:
         print("\t".join(cells), flush=True)
 

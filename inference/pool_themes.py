@@ -88,13 +88,13 @@ def reporting(embed: Embed) -> Embed:
     """Return a sentence encoder that shows its progress, as many passages take minutes."""
 
     def embed_reported(texts: Sequence[str]) -> np.ndarray:
-        found = []
+        vectors = []
         with progress(len(texts), "vectors", "passages", delay=2) as bar:
             for start in range(0, len(texts), BATCH):
                 batch = texts[start : start + BATCH]
-                found.append(np.asarray(embed(batch)))
+                vectors.append(np.asarray(embed(batch)))
                 bar.update(len(batch))
-        return np.concatenate(found)
+        return np.concatenate(vectors)
 
     return embed_reported
 
@@ -184,8 +184,9 @@ class _Builder:
         """Add to every theme the passages that it quotes, the first of which is its text."""
         for node, passages in zip(self.nodes, self._quoted, strict=False):
             node["quotes"] = [
-                self._text(one) | ({"node": self._shown[one]} if one in self._shown else {})
-                for one in passages
+                self._text(passage)
+                | ({"node": self._shown[passage]} if passage in self._shown else {})
+                for passage in passages
             ]
             node["text"] = node["quotes"][0]["text"]
 

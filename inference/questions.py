@@ -64,11 +64,11 @@ class Questions:
             NoQuestionsError: no question is left.
             UserError: the conversations do not suit the options.
         """
-        found = complete_entities(conversations)
-        chosen = chosen_turns(found, options) if found else {}
-        pools = None if options.evidence_of == "own" else other_pools(found)
-        lines, errors = lines_of(found, chosen, bad_lines)
-        return cls(found, pools, chosen, lines, errors)
+        completed = complete_entities(conversations)
+        chosen = chosen_turns(completed, options) if completed else {}
+        pools = None if options.evidence_of == "own" else other_pools(completed)
+        lines, errors = lines_of(completed, chosen, bad_lines)
+        return cls(completed, pools, chosen, lines, errors)
 
     def pool(self, index: int) -> tuple[Evidence, ...] | None:
         """Return the evidence that a conversation reads instead of its own; None: its own."""
@@ -143,12 +143,12 @@ def other_pools(conversations: Sequence[Conversation]) -> list[tuple[Evidence, .
     Raises:
         UserError: all conversations share one pool.
     """
-    own = [join_pools(c.evidence, *(t.evidence for t in c.turns)) for c in conversations]
-    found = []
-    for index, pool in enumerate(own):
-        later = own[index + 1 :] + own[:index]
+    pools = [join_pools(c.evidence, *(t.evidence for t in c.turns)) for c in conversations]
+    others = []
+    for index, pool in enumerate(pools):
+        later = pools[index + 1 :] + pools[:index]
         other = next((p for p in later if p is not pool and p != pool), None)
         if other is None:
             raise UserError("--evidence_of other: all conversations have the same evidence")
-        found.append(other)
-    return found
+        others.append(other)
+    return others

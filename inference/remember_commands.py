@@ -188,14 +188,14 @@ def tasks_of(db_dir: str, inputs: Sequence[str]) -> list[Task]:
     Raises:
         UserError: two files have one name, or a URL names a tenant.
     """
-    found: dict[str, str] = {}
+    by_place: dict[str, str] = {}
     for path in inputs:
         name = Path(path).stem
         place = of_tenant(db_dir, name) if is_url(db_dir) else Path(db_dir, f"{name}.db")
-        if other := found.get(str(place)):
+        if other := by_place.get(str(place)):
             raise UserError(f"{other} and {path} would both be remembered in {shown_place(place)}")
-        found[str(place)] = path
-    return list(found.items())
+        by_place[str(place)] = path
+    return list(by_place.items())
 
 
 def _nothing() -> None:

@@ -214,8 +214,8 @@ class Session:
             self.conversation = replace(self.conversation, turns=(*self.conversation.turns, asked))
             with self._wanted(self.building()):
                 example = self._rebuilt(index, passages)
-            given = self.model, self.builder, self.interaction, self.max_new_tokens
-            whole = partial(explain_fitted, *given)
+            arguments = self.model, self.builder, self.interaction, self.max_new_tokens
+            whole = partial(explain_fitted, *arguments)
             self.turns.append(ChatAnswer(example, record, before, whole))
         if self.persistent is not None:
             self.persistent.num_turns = len(turns)
@@ -278,7 +278,7 @@ class Session:
     def _fitted(self, example: Example) -> tuple[Example, int]:
         """Complete an example with the dialogue; return how many of its turns are left out."""
         before = self.turns[-1].num_left_out if self.turns else 0
-        found, num = fitted(
+        completed, num = fitted(
             *(self.model, self.builder, example, self.interaction),
             *(self.max_new_tokens, before, self.check),
         )
@@ -288,7 +288,7 @@ class Session:
                 "prompt leaves out its first %d of %s",
                 *(self.model.max_tokens, num, plural(len(self.turns), "turn")),
             )
-        return found, num
+        return completed, num
 
     @property
     def memory(self) -> EvidenceMemory:

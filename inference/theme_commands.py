@@ -157,5 +157,5 @@ def made_line(made: ThemesMade) -> str:
     chunks, sources = plural(made.chunks, "chunk"), plural(made.sources, "source")
     questions = plural(made.questions, "question")
     blank = f", {plural(made.blank, 'text')} without words left out" if made.blank else ""
-    found = f"{first:,} + {second:,} themes" if first else "no themes"
-    return f"{chunks}, {sources}, {found}, {questions} ({made.maker}){blank}, {made.seconds:.1f} s"
+    counts = f"{first:,} + {second:,} themes" if first else "no themes"
+    return f"{chunks}, {sources}, {counts}, {questions} ({made.maker}){blank}, {made.seconds:.1f} s"

@@ -80,9 +80,9 @@ def make_app(service: Service, users: Users, host: str = "localhost") -> FastAPI
     if (
         users.path is None
     ):  # else a foreign page could reach it under a name of its own (DNS rebinding)
-        own = f"[{host}]" if ":" in host else host
+        url_host = f"[{host}]" if ":" in host else host
         app.add_middleware(OwnPages)
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*THIS_MACHINE, own])
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*THIS_MACHINE, url_host])
     app.add_middleware(RefusalLog)
     return app
 

@@ -175,7 +175,7 @@ def listening(host: str, port: int) -> list[socket.socket]:
     Raises:
         UserError: the host is unknown, or the port is taken or not allowed.
     """
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
         for family, address in _addresses(host, port):
             try:
@@ -185,17 +185,17 @@ def listening(host: str, port: int) -> list[socket.socket]:
                     raise
                 missing = error
             else:
-                found.append(made)
-        if not found:
+                sockets.append(made)
+        if not sockets:
             raise missing
     except OSError as error:
-        for made in found:
+        for made in sockets:
             made.close()
         reason = str(error.strerror).partition(" (")[0]  # the rest is the address again
         raise UserError(f"host {host}, port {port}: {reason}") from None
-    return found
+    return sockets
 
 
 def _addresses(host: str, port: int) -> Sequence[tuple[socket.AddressFamily, Any]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in resolved))

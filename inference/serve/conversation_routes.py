@@ -51,7 +51,7 @@ def listed(
 
     ``after`` is the id of the last conversation of the page before.
     """
-    return [asdict(one) for one in service.store(user).listed(limit, after)]
+    return [asdict(conversation) for conversation in service.store(user).listed(limit, after)]
 
 
 @conversations.post("", status_code=201)
@@ -98,8 +98,8 @@ async def ask(
     future.add_done_callback(lambda _: admission.end())
     answer = asyncio.wrap_future(future)
     if asked.stream:
-        found = events(answer, streaming, answer_json)
-        return StreamingResponse(found, media_type="text/event-stream")
+        stream = events(answer, streaming, answer_json)
+        return StreamingResponse(stream, media_type="text/event-stream")
     return answer_json(await streaming.whole(answer, request))
 
 
@@ -123,8 +123,8 @@ async def why(id_: Id, service: Served, user: User) -> Json:
         {"first": e.first, "second": e.second, "entity": e.label, "share": e.share}
         for e in explained.edges
     ]
-    found = {"question": explained.question, "answer": explained.answer}
-    return found | {"passages": passages, "edges": edges}
+    turn = {"question": explained.question, "answer": explained.answer}
+    return turn | {"passages": passages, "edges": edges}
 
 
 @conversations.get("/{id_}/save", response_class=JSONLines, dependencies=[TAKES_PLACE])

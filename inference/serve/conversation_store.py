@@ -72,8 +72,8 @@ class ConversationStore:
         if not path.exists():
             path.touch(mode=0o600)
         with closing(self._connect()) as db, self._clear_errors():
-            [known] = db.execute("PRAGMA user_version").fetchone()
-            if known not in (0, FORMAT):
+            [version] = db.execute("PRAGMA user_version").fetchone()
+            if version not in (0, FORMAT):
                 raise Unavailable(f"{path}: conversations of another version of Turngraph")
             db.execute("PRAGMA journal_mode = WAL")
             db.executescript(f"BEGIN IMMEDIATE; {SCHEMA}PRAGMA user_version = {FORMAT}; COMMIT;")
@@ -139,8 +139,8 @@ class ConversationStore:
         never changes.
         """
         with self._open() as db:
-            found = db.execute("SELECT 1 FROM conversations WHERE id = ?", (id_,)).fetchone()
-        return None if found is None else ""
+            row = db.execute("SELECT 1 FROM conversations WHERE id = ?", (id_,)).fetchone()
+        return None if row is None else ""
 
     def has(self, id_: str) -> bool:
         """Tell whether there is a conversation."""
@@ -227,9 +227,9 @@ class ConversationStore:
 
 
 def _read(passages: str, name: str) -> list[Retrieved]:
-    found = []
+    retrieved = []
     for index, item in enumerate(json.loads(passages)):
         location = Location(name, index)
         evidence = parse_evidence(item["evidence"], location, str(index))
-        found.append(Retrieved(evidence, float(item["score"]), int(item["from_turn"])))
-    return found
+        retrieved.append(Retrieved(evidence, float(item["score"]), int(item["from_turn"])))
+    return retrieved

@@ -60,8 +60,8 @@ def _read(path: Path) -> Read:
 
 def _state(path: Path) -> State:
     """Return values that change when a document is replaced."""
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _remove_left(folder: Path) -> None:
@@ -124,13 +124,13 @@ class Documents:
         """Return a user's state; drop those of the users who asked longest ago, if too many."""
         out: list[_OfUser] = []
         with self._lock:
-            found = self._held.setdefault(user, _OfUser())
+            state = self._held.setdefault(user, _OfUser())
             self._held.move_to_end(user)
             while len(self._held) > MAX_POOLS:
                 out.append(self._held.popitem(last=False)[1])
-        for one in out:
-            self._forget_pool(one)
-        return found
+        for dropped in out:
+            self._forget_pool(dropped)
+        return state
 
     def pool(self, user: str) -> tuple[Evidence, ...]:
         """Return the evidence of a user: the shared one and the user's own.
@@ -154,13 +154,14 @@ class Documents:
         """Make the pool of a user; only new and changed documents are read."""
         folder, known = self._folder(user), held.read
         held.read = {
-            one: known[one] if one in known else _read(folder / one[0]) for one in states.items()
+            document: known[document] if document in known else _read(folder / document[0])
+            for document in states.items()
         }
         pools = list[tuple[Evidence, ...]]()
-        for one in held.read.values():
-            if isinstance(one, UserError):
-                raise one
-            pools.append(one)
+        for pool_or_error in held.read.values():
+            if isinstance(pool_or_error, UserError):
+                raise pool_or_error
+            pools.append(pool_or_error)
         self._forget_pool(held)
         pool = join_pools(self.shared, *pools)
         self._prepare(pool)
@@ -169,11 +170,11 @@ class Documents:
 
     def listed(self, user: str) -> list[Json]:
         """Return name and size of each document of a user."""
-        found: list[Json] = []
+        documents: list[Json] = []
         for path in self._paths(user):
             with suppress(FileNotFoundError):  # it was removed meanwhile
-                found.append({"name": path.name, "bytes": path.stat().st_size})
-        return found
+                documents.append({"name": path.name, "bytes": path.stat().st_size})
+        return documents
 
     def add(self, user: str, name: str, content: bytes) -> Json:
         """Store a document of a user; it replaces a document of the same name.
@@ -259,11 +260,11 @@ class Documents:
         return path
 
     def _states(self, user: str) -> dict[str, State]:
-        found = dict[str, State]()
+        states = dict[str, State]()
         for path in self._paths(user):
             with suppress(FileNotFoundError):  # it was removed meanwhile
-                found[path.name] = _state(path)
-        return found
+                states[path.name] = _state(path)
+        return states
 
     def _paths(self, user: str) -> list[Path]:
         """Return the documents of a user, without those that are being written."""

@@ -241,15 +241,15 @@ class Engine:
         while True:
             left = SECONDS_PER_CHECK if deadline is None else deadline - time.monotonic()
             try:
-                found = request.arrived.get(timeout=max(0.0, min(left, SECONDS_PER_CHECK)))
+                arrival = request.arrived.get(timeout=max(0.0, min(left, SECONDS_PER_CHECK)))
                 break
             except Empty:
                 if left <= SECONDS_PER_CHECK and deadline is not None:
                     raise Late("the answer took too long") from None
                 check()
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(arrival, Exception):
+            raise arrival
+        return arrival
 
     def close(self) -> None:
         """Stop the thread; questions that are not answered yet get ``Stopping``."""

@@ -72,20 +72,20 @@ def read_limited(paths: Sequence[Path], ease: int = 1) -> tuple[tuple[Evidence, 
         process.start()
         sender.close()
         try:
-            while isinstance(part := receiver.recv(), list):
-                passages += part
-            if isinstance(part, tuple):
-                warnings += part
+            while isinstance(message := receiver.recv(), list):
+                passages += message
+            if isinstance(message, tuple):
+                warnings += message
         except EOFError:
-            part = None
+            message = None
         finally:
             receiver.close()
             process.join()
-    if isinstance(part, _Failed) and part.is_ours:
-        raise RuntimeError(part.message)
-    if isinstance(part, _Failed):
-        raise UserError(part.message)
-    if part is None:
+    if isinstance(message, _Failed) and message.is_ours:
+        raise RuntimeError(message.message)
+    if isinstance(message, _Failed):
+        raise UserError(message.message)
+    if message is None:
         raise UserError(f"{paths[0]}: {_ended(process.exitcode or 0, *limits)}")
     return tuple(passages), warnings
 

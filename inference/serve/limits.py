@@ -86,11 +86,11 @@ class Turns:
         """Give the lock to the next user, if it is free and somebody waits."""
         if self._held or not self._waiting:
             return
-        user, own = self._waiting.popitem(last=False)
+        user, events = self._waiting.popitem(last=False)
         self._held = True
-        own.popleft().set()
-        if own:
-            self._waiting[user] = own  # at the end of the queue of users
+        events.popleft().set()
+        if events:
+            self._waiting[user] = events  # at the end of the queue of users
 
 
 def refusal(

@@ -95,10 +95,10 @@ def ask(
             "plan": graph.ask_planned,
             "themes": graph.ask_themes,
         }
-        found = ways[mode](question, as_of)
+        recollection = ways[mode](question, as_of)
     if answer:
-        found = replace(found, answer=service.read(user, found))
-    return recollection_json(found, as_of)
+        recollection = replace(recollection, answer=service.read(user, recollection))
+    return recollection_json(recollection, as_of)
 
 
 @memory.get("/plan", response_model=None, responses=STREAMED)
@@ -113,12 +113,12 @@ async def plan(
         if streaming.gone.is_set():  # the client left while this waited for a thread
             raise Gone
         with opened(service, user) as graph:
-            found = graph.ask_planned(question, as_of, on_step=streaming.step)
-        return recollection_json(found, as_of)
+            recollection = graph.ask_planned(question, as_of, on_step=streaming.step)
+        return recollection_json(recollection, as_of)
 
     answer = asyncio.ensure_future(run_in_threadpool(work))
-    found = events(answer, streaming, lambda one: one)
-    return StreamingResponse(found, media_type="text/event-stream")
+    stream = events(answer, streaming, lambda one: one)
+    return StreamingResponse(stream, media_type="text/event-stream")
 
 
 @memory.get("/history")
@@ -132,8 +132,8 @@ def history(entity: Name, service: Served, user: User) -> list[Json]:
 def forget(what: Forget, service: Served, user: User) -> Json:
     """Erase an entity, a source or episodes; return what was erased, or would be."""
     with opened(service, user) as graph:
-        found = graph.forget(what.episodes, what.entity, what.source, what.dry_run, what.wide)
-    return {"dry_run": what.dry_run, **asdict(found)}
+        erased = graph.forget(what.episodes, what.entity, what.source, what.dry_run, what.wide)
+    return {"dry_run": what.dry_run, **asdict(erased)}
 
 
 @memory.get("/export", response_class=JSONLines)

@@ -118,13 +118,13 @@ class Ending:
         if self.has_ended:
             return ""
         self.text += piece
-        found = [place for stop in self.stops if (place := self.text.find(stop)) >= 0]
-        if found:
-            self.text, self.has_ended = self.text[: min(found)], True
+        places = [place for stop in self.stops if (place := self.text.find(stop)) >= 0]
+        if places:
+            self.text, self.has_ended = self.text[: min(places)], True
         is_whole = is_last or self.has_ended
         held = 0 if is_whole else max((len(stop) - 1 for stop in self.stops), default=0)
-        given, self._num_given = self._num_given, max(self._num_given, len(self.text) - held)
-        return self.text[given : self._num_given]
+        begin, self._num_given = self._num_given, max(self._num_given, len(self.text) - held)
+        return self.text[begin : self._num_given]
 
 
 def _known(name: str | None) -> None:
@@ -161,8 +161,8 @@ async def completions(
     answer, ending = asyncio.wrap_future(future), Ending(asked.stops)
     if asked.stream:
         with_usage = asked.stream_options is not None and asked.stream_options.include_usage is True
-        found = chunks(answer, streaming, head, ending, with_usage)
-        return StreamingResponse(found, media_type="text/event-stream")
+        stream = chunks(answer, streaming, head, ending, with_usage)
+        return StreamingResponse(stream, media_type="text/event-stream")
     whole = await streaming.whole(answer, request)
     message = {"role": "assistant", "content": ending.add(whole.text, is_last=True)}
     choice = {"index": 0, "message": message, "finish_reason": _finish(whole, ending)}
@@ -200,11 +200,11 @@ async def chunks(
         return
     if text := ending.add("", is_last=True):
         yield chunk({"content": text})
-    found = answer.result()
-    yield chunk({}, _finish(found, ending), turngraph=answer_json(found))
+    whole = answer.result()
+    yield chunk({}, _finish(whole, ending), turngraph=answer_json(whole))
     if with_usage:
         kind = "chat.completion.chunk"
-        yield event({**head, "object": kind, "choices": [], "usage": _usage(found)})
+        yield event({**head, "object": kind, "choices": [], "usage": _usage(whole)})
     yield "data: [DONE]\n\n"
 
 

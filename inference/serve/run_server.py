@@ -67,7 +67,7 @@ def serve(
 
     with ExitStack() as stack:
         # before the model is loaded: a port that is taken is an error at once
-        sockets = [stack.enter_context(one) for one in listening(host, port)]
+        sockets = [stack.enter_context(listener) for listener in listening(host, port)]
         from turngraph.inference.api import load  # imports torch, which takes seconds
         from turngraph.inference.serve import limited_reading
         from turngraph.inference.serve.app import make_app

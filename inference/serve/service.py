@@ -165,17 +165,17 @@ class Service:
             self._drop(user, id_)  # another server may have deleted it
             raise NotFound(id_)
         with self._lock:  # held until the work is handed over: an idle one may be closed
-            found, closing = self._open.pop((user, id_), None), []
-            if found is not None and found.is_idle and self._states.get((user, id_)) != state:
-                closing.append(found)  # another server went on with it
-                found = None
-            if found is None or found.has_failed:
-                found = OpenConversation(
+            current, closing = self._open.pop((user, id_), None), []
+            if current is not None and current.is_idle and self._states.get((user, id_)) != state:
+                closing.append(current)  # another server went on with it
+                current = None
+            if current is None or current.has_failed:
+                current = OpenConversation(
                     partial(self._session, user, id_), partial(self._remember, user, id_)
                 )
-            self._open[user, id_] = found
-            future = found.run(work)
-            self._release(user, found)
+            self._open[user, id_] = current
+            future = current.run(work)
+            self._release(user, current)
             closing += self._surplus()
         future.add_done_callback(partial(self._drop_deleted, user, id_))
         for conversation in closing:
@@ -190,26 +190,26 @@ class Service:
     def _drop(self, user: str, id_: str) -> Future[None]:
         """Close a conversation, if it is open, after all that was asked of it."""
         with self._lock:
-            found = self._open.pop((user, id_), None)
-        closed = Future[None]() if found is None else found.close()
+            conversation = self._open.pop((user, id_), None)
+        closed = Future[None]() if conversation is None else conversation.close()
         # at the end: what was still asked of it has noted one
         closed.add_done_callback(lambda _: self._states.pop((user, id_), None))
-        if found is None:
+        if conversation is None:
             closed.set_result(None)
         return closed
 
     def _release(self, user: str, asked: OpenConversation) -> None:
         """Free what is kept twice or is too much: memory graphs, and prefixes of all."""
         room, users = self.options.prefix_tokens, {user}
-        for (owner, _), one in reversed(self._open.items()):
+        for (owner, _), conversation in reversed(self._open.items()):
             is_further = owner in users or len(users) >= MAX_REMEMBERING
-            if is_further and one is not asked:
-                one.release_memory()
+            if is_further and conversation is not asked:
+                conversation.release_memory()
             users.add(owner)
-            if num := one.num_prefix_tokens:
+            if num := conversation.num_prefix_tokens:
                 room -= num
-                if room < 0 and one is not asked:
-                    one.drop_prefix()
+                if room < 0 and conversation is not asked:
+                    conversation.drop_prefix()
 
     def _surplus(self) -> list[OpenConversation]:
         """Take idle conversations out until there are no more than may be open."""
@@ -228,8 +228,8 @@ class Service:
         session = self._new_session(user, memory)
         graph = session.persistent
         if graph is not None:
-            if (known := store.memory_of(id_)) is not None:
-                graph.go_on(*known)
+            if (identity := store.memory_of(id_)) is not None:
+                graph.go_on(*identity)
             else:
                 store.set_memory(id_, *graph.identity)
                 self._note_state(user, id_)

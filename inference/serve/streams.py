@@ -116,8 +116,8 @@ async def _left(request: Request) -> None:
 
 def passage_json(item: Retrieved) -> Json:
     """Return a retrieved passage as a client sees it."""
-    found = {"score": round(item.score, 4), "from_turn": item.from_turn}
-    return to_json(item.evidence) | found
+    retrieval = {"score": round(item.score, 4), "from_turn": item.from_turn}
+    return to_json(item.evidence) | retrieval
 
 
 def answer_json(answer: ChatAnswer) -> Json:

@@ -64,7 +64,7 @@ class Users:
             users, wrong = dict[str, str](), [content]
         else:
             users, wrong = parse_tokens(content, path)
-        self._users = {known: name for name, known in users.items()}
+        self._users = {token_hash: name for name, token_hash in users.items()}
         missing = f"{path}: no user in it; turngraph serve --add_user NAME --tokens {path}"
         return wrong or ([] if users else [missing])
 
@@ -75,22 +75,22 @@ def parse_tokens(content: bytes, path: Path) -> tuple[dict[str, str], list[str]]
     A user of two lines has no token: nobody can tell which of them was to be removed. Nor has one
     whose name differs from an earlier one's in case alone: some file systems give both one folder.
     """
-    found, wrong, twice = dict[str, str](), list[str](), set[str]()
+    hashes, wrong, twice = dict[str, str](), list[str](), set[str]()
     spelled: dict[str, str] = {}
     for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        name, _, known = line.partition(" ")
-        if not NAME.fullmatch(name) or not re.fullmatch(r"[0-9a-f]{64}", known.strip()):
+        name, _, token_hash = line.partition(" ")
+        if not NAME.fullmatch(name) or not re.fullmatch(r"[0-9a-f]{64}", token_hash.strip()):
             wrong.append(f"{path}, line {number}: must be a user's name and a SHA-256")
-        elif name in found:
+        elif name in hashes:
             wrong.append(f"{path}, line {number}: user {name} has a token already")
             twice.add(name)
         elif (other := spelled.setdefault(name.lower(), name)) != name:
             wrong.append(f"{path}, line {number}: user {name} differs in case alone from {other}")
         else:
-            found[name] = known.strip()
-    return {name: known for name, known in found.items() if name not in twice}, wrong
+            hashes[name] = token_hash.strip()
+    return {name: token_hash for name, token_hash in hashes.items() if name not in twice}, wrong
 
 
 def add_user(path: str | Path, name: str) -> str:
@@ -113,10 +113,10 @@ def add_user(path: str | Path, name: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise UserError(f"{path}: {reason}") from None
-    known, wrong = parse_tokens(content, path)
+    hashes, wrong = parse_tokens(content, path)
     if wrong:
         raise UserError(wrong[0])
-    if alike := [one for one in known if one.lower() == name.lower() and one != name]:
+    if alike := [one for one in hashes if one.lower() == name.lower() and one != name]:
         raise UserError(f"user {name!r} differs in case alone from {alike[0]}")
     token = secrets.token_urlsafe(32)
     others = [one for one in lines if one.partition(" ")[0] != name]
