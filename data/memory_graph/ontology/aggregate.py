@@ -62,8 +62,8 @@ def total(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer
     known, maybe, unit, notes = _measured(plan, selected[0])
     low = sum(_amounts(known), Decimal())
     more = _amounts(maybe)
-    least = sum((one for one in more if one < 0), low)
-    most = sum((one for one in more if one > 0), low)
+    least = sum((amount for amount in more if amount < 0), low)
+    most = sum((amount for amount in more if amount > 0), low)
     return _between(least, most, unit), [*known, *maybe], "; ".join(notes)
 
 
@@ -93,12 +93,12 @@ def extreme(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answ
     reach = _best(plan, _amounts([*known, *maybe]))
     items = [i for i in known if i.amount == bar]
     beyond = [i for i in maybe if i.amount is not None and _best(plan, [i.amount, bar]) != bar]
-    found = [*items, *beyond]
+    extremes = [*items, *beyond]
     if plan.wants_date:
-        return joined_dates(found), found, "; ".join(notes)
+        return joined_dates(extremes), extremes, "; ".join(notes)
     if plan.wants_name:
-        return joined_names(found), found, "; ".join(notes)
-    return _between(min(bar, reach), max(bar, reach), unit), found, "; ".join(notes)
+        return joined_names(extremes), extremes, "; ".join(notes)
+    return _between(min(bar, reach), max(bar, reach), unit), extremes, "; ".join(notes)
 
 
 def _best(plan: Plan, amounts: Sequence[Decimal]) -> Decimal:
@@ -117,12 +117,12 @@ def most_often(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> A
         high[item.name] += quantity(item)
     bar = max(low.values(), default=0)
     names = [name for name, number in high.items() if number >= max(bar, 1)]
-    found = [item for item in (*certain, *possible) if item.name in names]
+    items = [item for item in (*certain, *possible) if item.name in names]
     if len(names) == 1:
-        return names[0], found, ""
+        return names[0], items, ""
     exact = all(low[name] == high[name] for name in names)
     note = "equally often" if exact else f"any of these may be the answer: {MAY_BE}"
-    return ", ".join(names), found, note
+    return ", ".join(names), items, note
 
 
 def rate(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:

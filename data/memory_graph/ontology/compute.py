@@ -79,8 +79,8 @@ class Computed:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """The facts that are counted or compared, each once."""
-        found = {fact.key: fact for item in self.items for fact in item.facts}
-        return tuple(found.values())
+        by_key = {fact.key: fact for item in self.items for fact in item.facts}
+        return tuple(by_key.values())
 
 
 Planner = Callable[[str, Store, Ontology, str | None], list[Plan]]
@@ -121,8 +121,8 @@ def compute(
                 raise
             plans = planner(*asked)
         for _, equal in groupby(plans, key=lambda plan: plan.rank):
-            found = [_selected(lens, plan, moment_of(as_of), pushed) for plan in equal]
-            if told := [one for one in found if all(one.selected)]:
+            readings = [_selected(lens, plan, moment_of(as_of), pushed) for plan in equal]
+            if told := [reading for reading in readings if all(reading.selected)]:
                 break
     if len(told) != 1:
         raise NoPlan(
@@ -139,11 +139,11 @@ def compute(
 def plan_words(plan: Plan, store: Store) -> str:
     """Return a plan in words: "count of tg:Trip, subject #3 Anna, from 2023-01-01"."""
     selections = []
-    for one in plan.selections:
-        ends = (("subject", one.subject), ("with", one.value))
+    for selection in plan.selections:
+        ends = (("subject", selection.subject), ("with", selection.value))
         names = [f"{end} #{node} {_label(store, node)}" for end, node in ends if node is not None]
-        measures = [short(iri) for iri in one.measures]
-        selections.append(", ".join([short(one.term), *names, *measures]))
+        measures = [short(iri) for iri in selection.measures]
+        selections.append(", ".join([short(selection.term), *names, *measures]))
     since, until = plan.window or (None, None)
     times = [
         f"{word} {(EPOCH + timedelta(seconds=second)).date().isoformat()}"
@@ -180,10 +180,10 @@ def _selected(lens: Lens, plan: Plan, moment: int, pushed: PushedGraph | None) -
 
 def _select(lens: Lens, query: str) -> list[dict[str, str]]:
     """Return the rows of a query: values of the bound variables, by name."""
-    found = lens.rdf.query(query, prefixes=PREFIXES)
-    assert isinstance(found, QuerySolutions), "a selection is a SELECT"
-    names = [variable.value for variable in found.variables]
-    return [{name: row[name].value for name in names if row[name] is not None} for row in found]
+    solutions = lens.rdf.query(query, prefixes=PREFIXES)
+    assert isinstance(solutions, QuerySolutions), "a selection is a SELECT"
+    names = [variable.value for variable in solutions.variables]
+    return [{name: row[name].value for name in names if row[name] is not None} for row in solutions]
 
 
 def _items(
@@ -201,14 +201,14 @@ def _items(
     facts = {
         fact.key: fact for fact in store.facts(sorted({*names, *(a for a, _ in told.values())}))
     }
-    found = []
+    items = []
     for key in sorted(names):
         item = Item(facts[key], _name(facts[key], names[key]))
         if key in told:
             other_key, number = told[key]
             item = _with_amount(item, facts[other_key], number)
-        found.append(item)
-    return found
+        items.append(item)
+    return items
 
 
 def _key(iri: str, base: str) -> int:

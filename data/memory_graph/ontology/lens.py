@@ -173,23 +173,23 @@ class Lens:
     def _rebuild(self) -> None:
         self.rdf.clear()
         self._uses.clear()
-        self.facts = {one.key: one for one in self._derive(list(_read(self.store.db, None)))}
-        for one in self.facts.values():
-            self._uses.update(one.shared)
+        self.facts = {fact.key: fact for fact in self._derive(list(_read(self.store.db, None)))}
+        for fact in self.facts.values():
+            self._uses.update(fact.shared)
         self.rdf.bulk_extend(self.ontology.quads)
-        self.rdf.bulk_extend(quad for one in self.facts.values() for quad in one.own)
+        self.rdf.bulk_extend(quad for fact in self.facts.values() for quad in fact.own)
         self.rdf.bulk_extend(self._uses)
         self.num_rebuilt += 1
 
     def _replace(self, facts: Iterable[TypedFact]) -> None:
-        for one in facts:
-            if old := self.facts.get(one.key):
+        for fact in facts:
+            if old := self.facts.get(fact.key):
                 for quad in old.own:
                     self.rdf.remove(quad)
                 self._release(old.shared)
-            self.facts[one.key] = one
-            self._uses.update(one.shared)
-            self.rdf.extend([*one.own, *one.shared])
+            self.facts[fact.key] = fact
+            self._uses.update(fact.shared)
+            self.rdf.extend([*fact.own, *fact.shared])
 
     def _release(self, quads: Iterable[Quad]) -> None:
         for quad in quads:
@@ -201,7 +201,7 @@ class Lens:
     @property
     def unknown(self) -> Counter[str]:
         """Number of facts, by relation, whose relation is not in the ontology."""
-        return Counter(one.unknown for one in self.facts.values() if one.unknown is not None)
+        return Counter(fact.unknown for fact in self.facts.values() if fact.unknown is not None)
 
     def snapshot(self, moment: int) -> QuadStore:
         """Return a store of all quads; its default graph also has the triples that hold.
@@ -209,16 +209,16 @@ class Lens:
         Args:
             moment: second, from 1970, at which the triples must hold.
         """
-        found = QuadStore()
-        found.bulk_extend(iter(self.rdf))
-        found.bulk_extend(self.held(moment))
-        return found
+        quads = QuadStore()
+        quads.bulk_extend(iter(self.rdf))
+        quads.bulk_extend(self.held(moment))
+        return quads
 
     def held(self, moment: int) -> Iterator[Quad]:
         """Yield the triples of facts that hold and are no hypotheses, in the default graph."""
-        for one in self.facts.values():
-            if one.holds(moment) and not one.hypothesis:
-                for quad in one.own:
+        for fact in self.facts.values():
+            if fact.holds(moment) and not fact.hypothesis:
+                for quad in fact.own:
                     if not isinstance(quad.graph_name, DefaultGraph):
                         yield Quad(quad.subject, quad.predicate, quad.object)
 
@@ -236,10 +236,10 @@ class Lens:
         """
         groups: dict[tuple[object, ...], list[tuple[Row, str]]] = defaultdict(list)
         for row in rows:
-            if found := self.ontology.event_of(row.relation):
+            if event := self.ontology.event_of(row.relation):
                 place = row.spans[0] if row.spans else row.key
-                same = (row.source, place, found[0], row.valid_from, row.hypothesis)
-                groups[same].append((row, found[1]))
+                same = (row.source, place, event[0], row.valid_from, row.hypothesis)
+                groups[same].append((row, event[1]))
         parts = {}
         for (*_, iri, _, _), members in groups.items():
             assert isinstance(iri, str)
@@ -302,10 +302,10 @@ class Lens:
 
     def _property(self, form: str, target: str) -> str | None:
         """Return the property of a relation, or of several the only one that fits, or None."""
-        found = self.ontology.property_words.get(form, [])
-        if len(found) > 1:
-            found = [iri for iri in found if _fits(self.ontology.properties[iri].datatype, target)]
-        return found[0] if len(found) == 1 else None
+        iris = self.ontology.property_words.get(form, [])
+        if len(iris) > 1:
+            iris = [iri for iri in iris if _fits(self.ontology.properties[iri].datatype, target)]
+        return iris[0] if len(iris) == 1 else None
 
     def _value(self, row: Row, iri: str) -> NamedNode | Literal:
         datatype = self.ontology.properties[iri].datatype
@@ -357,8 +357,8 @@ def _affected(db: Database, revision: int) -> list[int]:
     mates = [key for (key,) in db.execute(_MATES, (json.dumps(changed),))]
     firsts = _first_episodes(db, [*changed, *mates])
     theirs = {firsts[key] for key in changed if key in firsts}
-    found = {*changed, *(key for key in mates if firsts[key] in theirs)}
-    return sorted(found)
+    affected = {*changed, *(key for key in mates if firsts[key] in theirs)}
+    return sorted(affected)
 
 
 def _first_episodes(db: Database, keys: Iterable[int]) -> dict[int, int]:
@@ -369,18 +369,18 @@ def _first_episodes(db: Database, keys: Iterable[int]) -> dict[int, int]:
 
 def _read(db: Database, keys: Sequence[int] | None) -> Iterator[Row]:
     """Yield the simple triplets with these keys, or all, in the order of their keys."""
-    given = () if keys is None else (json.dumps(list(keys)),)
+    values = () if keys is None else (json.dumps(list(keys)),)
     facts = "% 2 = 1" if keys is None else "IN (SELECT value FROM json_each(?))"
     edges = "" if keys is None else "AND e.id IN (SELECT value >> 1 FROM json_each(?))"
     spans = _grouped(
         db,
         f"SELECT fact, episode, start, stop FROM provenance WHERE fact {facts} ORDER BY 1, 2, 3, 4",
-        given,
+        values,
     )
     newer = _grouped(
-        db, f"SELECT old, new FROM supersessions WHERE old {facts} ORDER BY 1, 2", given
+        db, f"SELECT old, new FROM supersessions WHERE old {facts} ORDER BY 1, 2", values
     )
-    rows = db.execute(f"{_ROWS} {edges} ORDER BY e.id", given).fetchall()
+    rows = db.execute(f"{_ROWS} {edges} ORDER BY e.id", values).fetchall()
     for key, source, source_name, relation, target, target_name, *times, hypothesis in rows:
         said, valid_from, valid_to = times
         yield Row(
@@ -402,7 +402,7 @@ def _read(db: Database, keys: Sequence[int] | None) -> Iterator[Row]:
 def _grouped(
     db: Database, sql: str, values: Sequence[object]
 ) -> Mapping[int, list[tuple[int, ...]]]:
-    found: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    groups: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for key, *rest in db.execute(sql, values):
-        found[key].append(tuple(rest))
-    return found
+        groups[key].append(tuple(rest))
+    return groups

@@ -80,13 +80,13 @@ class ModelPlans:
 
 def plan_terms(ontology: Ontology) -> dict[str, tuple[str, bool]]:
     """Return (IRI, whether it is a class of events) of each term, by its first surface word."""
-    found: dict[str, tuple[str, bool]] = {}
-    events = [one for one in ontology.classes.values() if ontology.object_role(one.iri)]
+    by_word: dict[str, tuple[str, bool]] = {}
+    events = [kind for kind in ontology.classes.values() if ontology.object_role(kind.iri)]
     for is_event, terms in ((True, events), (False, ontology.properties.values())):
         for term in terms:
             if term.words:
-                found.setdefault(term.words[0], (term.iri, is_event))
-    return found
+                by_word.setdefault(term.words[0], (term.iri, is_event))
+    return by_word
 
 
 def linked_names(text: str, store: Store, ontology: Ontology) -> dict[str, int]:
@@ -96,11 +96,11 @@ def linked_names(text: str, store: Store, ontology: Ontology) -> dict[str, int]:
         NoPlan: several objects have one name.
     """
     maker, words = PlanMaker(store, ontology, "value"), WORD.findall(text)
-    found = {" ".join(words[one.first : one.stop]): one.node
-             for one in maker.linked(words, text, set())}  # fmt: skip
+    names = {" ".join(words[name.first : name.stop]): name.node
+             for name in maker.linked(words, text, set())}  # fmt: skip
     if FIRST_PERSON & {word.lower() for word in words}:
-        found[_SUBJECT] = maker.speaker()
-    return found
+        names[_SUBJECT] = maker.speaker()
+    return names
 
 
 def plan_schema(terms: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _plan(
     if set(names) - used:
         raise NoPlan("the plan of the language model leaves out a name of the question")
     selections = tuple(_selection(fact, names, terms) for fact in facts)
-    if all(one.subject is None and one.value is None for one in selections):
+    if all(selection.subject is None and selection.value is None for selection in selections):
         raise NoPlan("the plan of the language model selects by no name")
     window = window_of(text) if len(selections) == 1 else None
     plan = Plan(operation, selections, window, value["unit"] or None)

@@ -40,10 +40,10 @@ def object_classes(lens: Lens) -> dict[int, str]:
                 implied[subject.value].add(term.domain)
             if term.range is not None and isinstance(object, NamedNode):
                 implied[object.value].add(term.range)
-    found = {}
+    by_object = {}
     for node in told.keys() | implied.keys():
         classes = (told.get(node) or implied[node]) - {TG + "Thing"}
         if node.startswith(_OBJECT) and classes:
             best = max(classes, key=lambda iri: (lens.ontology.depth(iri), iri))
-            found[int(node.removeprefix(_OBJECT))] = best.removeprefix(TG)
-    return found
+            by_object[int(node.removeprefix(_OBJECT))] = best.removeprefix(TG)
+    return by_object

@@ -164,9 +164,9 @@ class Ontology:
         """Yield a term and all its superclasses or superproperties, each once."""
         seen, open_ = {iri}, [iri]
         while open_:
-            one = open_.pop()
-            yield one
-            term = self.classes.get(one) or self.properties.get(one)
+            current = open_.pop()
+            yield current
+            term = self.classes.get(current) or self.properties.get(current)
             new = set(term.above) - seen if term else set()
             seen |= new
             open_ += sorted(new)
@@ -181,37 +181,37 @@ class Ontology:
 
     def below(self, iri: str) -> list[str]:
         """Return a term and all terms below it."""
-        return [one for one, above in self._above.items() if iri in above]
+        return [term for term, above in self._above.items() if iri in above]
 
     def object_role(self, iri: str) -> str | None:
         """Return the role of the object of a class's verbs; None: it is not a class of events."""
         level = [iri]
         while level:
             for one in level:
-                found = self.classes[one].object_role if one in self.classes else None
-                if found is not None:
-                    return found
+                role = self.classes[one].object_role if one in self.classes else None
+                if role is not None:
+                    return role
             level = [up for one in level if one in self.classes for up in self.classes[one].above]
         return None
 
     def role(self, event: str, preposition: str) -> str | None:
         """Return the role that a preposition names at a class of events, by the nearest domain."""
-        found = [
-            (len(self._above.get(one.domain, ())), one.iri)
-            for one in self.properties.values()
-            if one.domain and preposition in one.prepositions and self.is_a(event, one.domain)
+        candidates = [
+            (len(self._above.get(term.domain, ())), term.iri)
+            for term in self.properties.values()
+            if term.domain and preposition in term.prepositions and self.is_a(event, term.domain)
         ]
-        return max(found)[1] if found else None
+        return max(candidates)[1] if candidates else None
 
     def event_of(self, relation: str) -> tuple[str, str] | None:
         """Return class of events and role of a relation: ("Buy", "seller") of "bought from"."""
         parts = base_words(relation).split()
         for stop in range(len(parts), 0, -1):
-            verb, rest = " ".join(parts[:stop]), " ".join(parts[stop:])
-            events = [one for one in self.class_words.get(verb, ()) if self.object_role(one)]
+            verb, preposition = " ".join(parts[:stop]), " ".join(parts[stop:])
+            events = [iri for iri in self.class_words.get(verb, ()) if self.object_role(iri)]
             if events:
-                event = max(events, key=lambda one: (len(self._above[one]), one))
-                role = self.role(event, rest) if rest else self.object_role(event)
+                event = max(events, key=lambda iri: (len(self._above[iri]), iri))
+                role = self.role(event, preposition) if preposition else self.object_role(event)
                 return None if role is None else (event, role)
         return None
 
@@ -277,10 +277,10 @@ def build(sources: Sequence[Source]) -> Ontology:
     properties = {
         i: _property(i, described[i], types[i]) for i, kinds in types.items() if kinds & _PROPERTIES
     }
-    for one in list(properties.values()):  # add the other direction of an inverse
-        if one.inverse in properties and properties[one.inverse].inverse is None:
-            other = described[one.inverse] | {OWL + "inverseOf": [one.iri]}
-            properties[one.inverse] = _property(one.inverse, other, types[one.inverse])
+    for term in list(properties.values()):  # add the other direction of an inverse
+        if term.inverse in properties and properties[term.inverse].inverse is None:
+            other = described[term.inverse] | {OWL + "inverseOf": [term.iri]}
+            properties[term.inverse] = _property(term.inverse, other, types[term.inverse])
     _check(sources, classes, properties)
     quads = [quad for source in sources for quad in source.quads]
     return Ontology(classes, properties, quads)
@@ -335,19 +335,19 @@ def _check(
     Raises:
         UserError: a check fails; the message names file, line, column and term.
     """
-    for one in properties.values():
-        for name, iri in (("domain", one.domain), ("range", one.range)):
+    for term in properties.values():
+        for name, iri in (("domain", term.domain), ("range", term.range)):
             if iri is not None and iri not in classes and not iri.startswith(XSD):
-                raise _error(sources, one.iri, f"{name} {short(iri)} is not a class here")
-        if one.inverse is not None and one.inverse not in properties:
-            raise _error(sources, one.iri, f"inverse {short(one.inverse)} is not a property here")
-        if one.pattern is not None:
-            _check_pattern(sources, one)
+                raise _error(sources, term.iri, f"{name} {short(iri)} is not a class here")
+        if term.inverse is not None and term.inverse not in properties:
+            raise _error(sources, term.iri, f"inverse {short(term.inverse)} is not a property here")
+        if term.pattern is not None:
+            _check_pattern(sources, term)
     for kind in classes.values():
         if kind.object_role is not None and kind.object_role not in properties:
             role = short(kind.object_role)
             raise _error(sources, kind.iri, f"objectRole {role} is not a property here")
-    ups = {iri: one.above for iri, one in properties.items()}
+    ups = {iri: term.above for iri, term in properties.items()}
     ups |= {iri: kind.above for iri, kind in classes.items()}
     for iri in ups:
         _check_above(sources, iri, ups, "subClassOf" if iri in classes else "subPropertyOf")

@@ -84,9 +84,9 @@ def plain_question(question: str, as_of: str | None = None, at_moment: bool = Fa
     text = _absolute(text, as_of, at_moment)
     text = _unfronted(_topical(text))
     if not ASKS.match(text):
-        if found := _IN_PLACE.search(text):
-            rest = f"{text[: found.start()].rstrip()} {text[found.end() :].lstrip()}"
-            text = f"{found[1]} {rest}".strip()  # "I read how many books"
+        if match := _IN_PLACE.search(text):
+            rest = f"{text[: match.start()].rstrip()} {text[match.end() :].lstrip()}"
+            text = f"{match[1]} {rest}".strip()  # "I read how many books"
         else:
             text = _completed(text, is_asked)
     return re.sub(r"^is it true that ", "did ", text, flags=re.IGNORECASE)
@@ -97,17 +97,17 @@ def _topical(text: str) -> str:
 
     "My trip to Rome, when was that?" becomes "when was my trip to Rome".
     """
-    found = _TOPIC.fullmatch(text)
-    if found is None or ASKS.match(text):
+    match = _TOPIC.fullmatch(text)
+    if match is None or ASKS.match(text):
         return text
-    topic, ask = found["topic"], found["ask"]
+    topic, ask = match["topic"], match["ask"]
     topic = re.sub(r", (?!and |or |.*, )", " and ", topic)
     dates = find_dates(topic, None)
     if dates and dates[0].start == 0 and dates[-1].stop == len(topic):
         return text
     if group := _GROUP.fullmatch(topic):  # "of all my books, which was the last one"
-        one = re.sub(r"s$", "", group[1])
-        return re.sub(r"\b(?:ones?)\b", one, ask, flags=re.IGNORECASE)
+        noun = re.sub(r"s$", "", group[1])
+        return re.sub(r"\b(?:ones?)\b", noun, ask, flags=re.IGNORECASE)
     is_named = topic[:1].isupper() and topic.split()[0].lower() not in _POSSESSIVES
     topic = topic if is_named else topic[:1].lower() + topic[1:]
     for pronoun, place in _TOPICAL:
@@ -126,8 +126,8 @@ def _topical(text: str) -> str:
 
 def _completed(text: str, is_asked: bool) -> str:
     """Complete a phrase without a verb to a question: "what is the date of my move"."""
-    if found := re.match(r"(?:any|ever) ", text, re.IGNORECASE):
-        is_ever = found[0].lower() == "ever "
+    if match := re.match(r"(?:any|ever) ", text, re.IGNORECASE):
+        is_ever = match[0].lower() == "ever "
         return f"did I ever {text[5:]}" if is_ever else f"is there any {text[4:]}"
     if is_asked and re.search(r"\w (?:before|after) \w", text):
         return f"was {text}"
@@ -148,8 +148,8 @@ def _unfronted(text: str) -> str:
             is_span = len(dates) > 1 and dates[1].start == dates[0].stop + 1
             stop = dates[is_span].stop  # "from 2016 to 2018"
             text = f"{text[stop:].lstrip(' ,')} {_lowered(text[:stop])}"
-        elif found := _FRONTED.fullmatch(text):
-            text = f"{found[2]} {_lowered(found[1])}"
+        elif match := _FRONTED.fullmatch(text):
+            text = f"{match[2]} {_lowered(match[1])}"
         else:
             break
     return text

@@ -76,14 +76,14 @@ class PlanMaker:
         """
         shown = form.clauses
         clauses, options = self._framed(
-            [f"{form.frame} to {one}" if form.frame else one for one in shown]
+            [f"{form.frame} to {clause}" if form.frame else clause for clause in shown]
         )
         reasons: list[NoPlan] = []
         num_found = 0
         for ranked in islice(product(*options), MAX_READINGS):
             terms = [term for _, term in ranked]
             try:
-                found = self._selected(clauses, terms)
+                chosen = self._selected(clauses, terms)
             except NoPlan as reason:
                 reasons.append(reason)
                 continue
@@ -92,7 +92,7 @@ class PlanMaker:
             yield (
                 rank,
                 tuple(
-                    replace(one, text=text.strip()) for one, text in zip(found, shown, strict=True)
+                    replace(one, text=text.strip()) for one, text in zip(chosen, shown, strict=True)
                 ),
             )
         if not num_found:
@@ -135,17 +135,17 @@ class PlanMaker:
 
     def _selected(self, clauses: Sequence[str], terms: Sequence[Term]) -> tuple[Selection, ...]:
         """Return the selections of clauses in one reading."""
-        found: list[Selection] = []
+        chosen: list[Selection] = []
         for clause, term in zip(clauses, terms, strict=True):
-            found.append(self._selection(clause, term, found[0].subject if found else None))
-        first = found[0]
+            chosen.append(self._selection(clause, term, chosen[0].subject if chosen else None))
+        first = chosen[0]
         if first.subject is None and first.value is None:
             said = {word.lower() for word in WORD.findall(clauses[0])}
             is_told = first.is_event or self.operation in MEASURED or "where" in said
             if PRONOUNS & said or not is_told:
                 raise NoPlan("the question names no object of the graph")
-            found[0] = replace(first, subject=self.speaker())  # "how many flights were there"
-        return tuple(found)
+            chosen[0] = replace(first, subject=self.speaker())  # "how many flights were there"
+        return tuple(chosen)
 
     def _selection(self, clause: str, term: Term, before: int | None) -> Selection:
         """Return the selection of a clause.
@@ -218,14 +218,14 @@ class PlanMaker:
         plain = SAYS_NOTHING | self._nouns(clause) | {w.lower() for w in date_words(clause)}
         if self.operation in MEASURED:
             plain |= SAYS_AMOUNT
-        for one in readings(self.ontology, words, self.operation, False):
-            for other in one:  # "money went on shopping"
+        for terms in readings(self.ontology, words, self.operation, False):
+            for other in terms:  # "money went on shopping"
                 if other.iri != term.iri and self.ontology.is_a(term.iri, other.iri):
                     linked |= set(other.places)
         for place, word in enumerate(words):
             if place in linked or word.lower() in plain:
                 continue
-            if any(self.ontology.is_a(term.iri, one.iri) for one in self._named(word)):
+            if any(self.ontology.is_a(term.iri, label.iri) for label in self._named(word)):
                 continue  # "pay per purchase"
             if term.is_event and "pay" in word_forms(word) and not self._refiner.numbers(term.iri):
                 continue  # "how many visits have I paid"
@@ -257,7 +257,7 @@ class PlanMaker:
             NoPlan: several objects have one name.
         """
         dates, nouns = date_words(clause), self._nouns(clause)
-        found: list[LinkedName] = []
+        names: list[LinkedName] = []
         for size in range(min(MAX_NAME_WORDS, len(words)), 0, -1):
             for first in range(len(words) - size + 1):
                 places = set(range(first, first + size))
@@ -273,8 +273,8 @@ class PlanMaker:
                     raise NoPlan(f"{len(nodes)} objects have one name: {listed}")
                 if nodes:
                     taken |= places
-                    found.append(LinkedName(first, first + size, nodes[0]))
-        return sorted(found, key=lambda name: name.first)
+                    names.append(LinkedName(first, first + size, nodes[0]))
+        return sorted(names, key=lambda name: name.first)
 
     def _nouns(self, clause: str) -> set[str]:
         """Return the nouns that name the class of the answer: "books" of "how many books"."""
@@ -289,25 +289,25 @@ class PlanMaker:
             or word in PREPOSITIONS
             or word in PRONOUNS
             or word in ("first", "last", "time", "times", "the", "a", "did", "make", "home")
-            or (not text[:1].isupper() and any(not one.is_asked for one in self._named(text)))
+            or (not text[:1].isupper() and any(not label.is_asked for label in self._named(text)))
         )
 
     def _objects(self, text: str) -> list[int]:
         if re.fullmatch(r"#\d{1,18}", text):
             sql = "SELECT id FROM nodes WHERE id = ? AND type = 0"
             return [node for (node,) in self.store.db.execute(sql, (int(text[1:]),))]
-        found = self.store.objects(text)
-        if not found and text.islower() and text.endswith("s"):
-            found = self.store.objects(text.removesuffix("s"))
-        return found
+        objects = self.store.objects(text)
+        if not objects and text.islower() and text.endswith("s"):
+            objects = self.store.objects(text.removesuffix("s"))
+        return objects
 
     def speaker(self) -> int:
         """Return the object of "I"; see ``speaker_of``."""
         speaker = speaker_of(self.store.db)
-        found = [] if speaker is None else self.store.objects(speaker)
-        if len(found) != 1:
+        objects = [] if speaker is None else self.store.objects(speaker)
+        if len(objects) != 1:
             raise NoPlan("the graph has no single speaker")
-        return found[0]
+        return objects[0]
 
     def refined(self, plan: Plan, text: str) -> Plan:
         """Return the plan completed by the rest of the question; see ``PlanRefiner.refined``."""

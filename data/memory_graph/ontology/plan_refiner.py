@@ -30,19 +30,19 @@ class PlanRefiner:
             NoPlan: the question asks for something that is not computed.
         """
         plan = replace(plan, wants_date=WHEN.match(text) is not None)
-        one = plan.selections[0]
+        selection = plan.selections[0]
         if plan.operation == "most" and plan.wants_date:
             raise NoPlan("the time with the most events is not computed")
-        if plan.operation == "duration" and one.is_event:
+        if plan.operation == "duration" and selection.is_event:
             raise NoPlan("events have no duration here")
-        if plan.operation == "since" and not one.is_event and self._has_dates(one.term):
+        if plan.operation == "since" and not selection.is_event and self._has_dates(selection.term):
             plan = replace(plan, operation="value")
-        if plan.operation == "sum" and not one.is_event and self._numbers_of(one):
+        if plan.operation == "sum" and not selection.is_event and self._numbers_of(selection):
             plan = replace(plan, operation="value")
         plan = self._summing(plan, text)
         if plan.operation in ("value", "list", "most", "first", "latest") and not plan.wants_date:
-            self._check_asked(one, text)
-        if plan.operation == "value" and one.is_event:
+            self._check_asked(selection, text)
+        if plan.operation == "value" and selection.is_event:
             plan = replace(plan, operation="list")
         if plan.operation in MEASURED:
             return self._measuring(plan, text)
@@ -52,7 +52,7 @@ class PlanRefiner:
         if plan.operation in ("count", "rate"):
             return self._counting(plan, noun or "times")
         if noun and not plan.wants_date and plan.operation in ("latest", "first", "list", "most"):
-            self._check_kind(one, noun)
+            self._check_kind(selection, noun)
         return plan
 
     def _summing(self, plan: Plan, text: str) -> Plan:
@@ -71,21 +71,23 @@ class PlanRefiner:
 
     def _measuring(self, plan: Plan, text: str) -> Plan:
         """Return the plan with the properties whose numbers the question asks for."""
-        one = plan.selections[0]
-        total = TOTAL.match(text) if plan.operation == "sum" and one.is_event else None
-        if total is not None and not self.numbers(one.term):
+        selection = plan.selections[0]
+        total = TOTAL.match(text) if plan.operation == "sum" and selection.is_event else None
+        if total is not None and not self.numbers(selection.term):
             return self._counting(replace(plan, operation="count"), total[1])
         noun = self._noun(text)
-        names = one.is_event and plan.operation in ("min", "max") and not one.fills
+        names = selection.is_event and plan.operation in ("min", "max") and not selection.fills
         names = names and any(pattern.search(text) for pattern in ASKS_NAME)
         if names and noun is not None:
-            self._check_kind(one, noun)
-        measures = self._numbers_of(one)
-        if one.is_event and re.match(r"who(?:m|se)?\b", text, re.IGNORECASE):
+            self._check_kind(selection, noun)
+        measures = self._numbers_of(selection)
+        if selection.is_event and re.match(r"who(?:m|se)?\b", text, re.IGNORECASE):
             raise NoPlan("such an event has no person at its other end")
         if not measures:
             raise NoPlan("the events or things of the question have no amounts")
-        return replace(plan, selections=(replace(one, measures=measures),), wants_name=bool(names))
+        return replace(
+            plan, selections=(replace(selection, measures=measures),), wants_name=bool(names)
+        )
 
     def _numbers_of(self, one: Selection) -> tuple[str, ...]:
         """Return the properties of a selection whose values are numbers; for events, roles."""
@@ -114,12 +116,12 @@ class PlanRefiner:
 
     def _is_counted(self, plan: Plan, text: str) -> bool:
         """Return whether a question is a plural noun of events with a time: "flights in 2023"."""
-        found = re.match(r"what is (?:my |the )?([a-z]+s)(?: (?:in|on|to|with|from|since) .+)?$",
+        match = re.match(r"what is (?:my |the )?([a-z]+s)(?: (?:in|on|to|with|from|since) .+)?$",
                          text, re.IGNORECASE)  # fmt: skip
-        one = plan.selections[0]
-        is_noun = found is not None and not self.kinds(found[1])
-        is_list = plan.operation == "list" and one.is_event
-        return is_list and is_noun and not self.numbers(one.term)
+        selection = plan.selections[0]
+        is_noun = match is not None and not self.kinds(match[1])
+        is_list = plan.operation == "list" and selection.is_event
+        return is_list and is_noun and not self.numbers(selection.term)
 
     def _is_spending(self, one: Selection) -> bool:
         """Return whether the object of a class's events is an amount."""
@@ -156,11 +158,11 @@ class PlanRefiner:
 
     def _counting(self, plan: Plan, noun: str) -> Plan:
         """Return the plan of "how many NOUN"; things of a class are counted by distinct names."""
-        one = plan.selections[0]
+        selection = plan.selections[0]
         kinds = self.kinds(noun)
         if not kinds or kinds == [TG + "Thing"]:
-            return replace(plan, distinct=not one.is_event)
-        self._check_kind(one, noun)
+            return replace(plan, distinct=not selection.is_event)
+        self._check_kind(selection, noun)
         return replace(plan, distinct=True)
 
     def _check_kind(self, one: Selection, noun: str) -> None:

@@ -56,11 +56,11 @@ def push(
         UserError: a URL is invalid, or the server refuses or does not reply; the message contains
             nothing of the memory. Graphs that were replaced before the error stay replaced.
     """
-    for one in filter(None, (url, update_url)):
-        check_url(one)
+    for endpoint in filter(None, (url, update_url)):
+        check_url(endpoint)
     update = update_url or re.sub(r"/query/?$", "/update", url)
     revision, quads = exported(store, ontology, base)
-    known = _graphs(url, base, timeout)
+    stored = _graphs(url, base, timeout)
     record = NamedNode(base + RECORD)
     stamp = Quad(record, NamedNode(TG + "revision"), Literal(revision), record)
     graphs: dict[str, list[Quad]] = defaultdict(list)
@@ -68,10 +68,10 @@ def push(
         graph = record if isinstance(quad.graph_name, DefaultGraph) else quad.graph_name
         assert isinstance(graph, NamedNode)
         graphs[graph.value].append(Quad(quad.subject, quad.predicate, quad.object, graph))
-    removed = sorted(known - graphs.keys())
+    removed = sorted(stored - graphs.keys())
     _send(update, f"DROP SILENT GRAPH {record}", timeout)  # no complete revision until the end
-    for part in _parts(sorted(known), 500):
-        _send(update, " ; ".join(f"DROP SILENT GRAPH <{one}>" for one in part), timeout)
+    for batch in _parts(sorted(stored), 500):
+        _send(update, " ; ".join(f"DROP SILENT GRAPH <{name}>" for name in batch), timeout)
     ordered = [quad for name in sorted(graphs) for quad in graphs[name]]
     for chunk in _parts([*ordered, stamp], QUADS_PER_REQUEST):
         _send(update, _insertion(chunk), timeout)
@@ -117,11 +117,11 @@ def _insertion(quads: Sequence[Quad]) -> str:
 def _graphs(url: str, base: str, timeout: float) -> set[str]:
     start = json.dumps(base, ensure_ascii=False)
     query = f"SELECT DISTINCT ?g {{ GRAPH ?g {{ ?s ?p ?o }} FILTER(STRSTARTS(STR(?g), {start})) }}"
-    found = {row["g"]["value"] for row in _ask(url, query, timeout)}
+    graphs = {row["g"]["value"] for row in _ask(url, query, timeout)}
     mine = re.compile(
         re.escape(base) + rf"(?:f\d+|{RECORD})"
     )  # another base may begin with this one
-    return {graph for graph in found if mine.fullmatch(graph)}
+    return {graph for graph in graphs if mine.fullmatch(graph)}
 
 
 def _ask(url: str, query: str, timeout: float) -> list[dict[str, dict[str, str]]]:

@@ -217,7 +217,7 @@ def forms_of(text: str) -> list[Form]:
     check_said(text)
     if not ASKS.match(text):
         raise NoPlan("the question is of no known form")
-    found = []
+    forms = []
     for pattern, operation in _FORMS:
         match = re.fullmatch(pattern, text, re.IGNORECASE)
         if match is None:
@@ -228,21 +228,21 @@ def forms_of(text: str) -> list[Form]:
             parted = r",(?: and\b)?|\band\b" if operation == "order" else ","
             first = [part.strip() for part in re.split(parted, parts["a"]) if part.strip()]
             *more, last = re.split(parted, parts["b"]) if operation == "order" else [parts["b"]]
-            clauses = (*first, *(one.strip() for one in more if one.strip()), last.strip())
+            clauses = (*first, *(clause.strip() for clause in more if clause.strip()), last.strip())
         unit = parts.get("unit") or _named_unit(text)
         frame = parts.get("frame") or ""
         if (parts.get("how") or "").lower() in ("after", "follow"):
             operation = "after"
-        found.append(Form(operation, text, clauses, unit and unit.lower(), frame))
-    if not found:
+        forms.append(Form(operation, text, clauses, unit and unit.lower(), frame))
+    if not forms:
         raise NoPlan("the question is of no known form")
-    return found
+    return forms
 
 
 def _named_unit(text: str) -> str | None:
     """Return the unit of time of "in days" or "days between"."""
-    found = _IN_UNITS.search(text)
-    return found and (found[1] or found[2]).lower()
+    match = _IN_UNITS.search(text)
+    return match and (match[1] or match[2]).lower()
 
 
 def check_cues(form: Form) -> None:

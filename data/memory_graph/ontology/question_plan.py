@@ -57,12 +57,12 @@ def _as_stored(text: str, store: Store) -> str:
     object is not changed.
     """
 
-    def lowered(found: re.Match[str]) -> str:
-        word, one = found[0], found[0].lower().removesuffix("s")
-        return word.lower() if not store.objects(word) and store.objects(one) else word
+    def lowered(match: re.Match[str]) -> str:
+        word, singular = match[0], match[0].lower().removesuffix("s")
+        return word.lower() if not store.objects(word) and store.objects(singular) else word
 
-    def parted(found: re.Match[str]) -> str:
-        return found[0] if store.objects(found[0]) else found[0].replace("-", " ")
+    def parted(match: re.Match[str]) -> str:
+        return match[0] if store.objects(match[0]) else match[0].replace("-", " ")
 
     text = re.sub(r"\b[A-Z][a-z]+s\b", lowered, text)
     return re.sub(r"\b[a-z]+-[a-z]+\b", parted, text)
@@ -83,12 +83,12 @@ def _plans(maker: PlanMaker, form: Form, at_moment: Window | None) -> list[Plan]
             continue
         if plan.operation == "value" and not selections[0].is_event:
             plan = replace(plan, window=at_moment)
-        if all(replace(one, rank=rank) != plan for one in plans):
+        if all(replace(other, rank=rank) != plan for other in plans):
             plans.append(plan)
     if not plans:
         raise reasons[0]
-    if maker.operation in EVENTS_FIRST and any(one.selections[0].is_event for one in plans):
-        plans = [one for one in plans if all(each.is_event for each in one.selections)] or plans
+    if maker.operation in EVENTS_FIRST and any(plan.selections[0].is_event for plan in plans):
+        plans = [plan for plan in plans if all(each.is_event for each in plan.selections)] or plans
     return sorted(plans, key=lambda plan: plan.rank)
 
 

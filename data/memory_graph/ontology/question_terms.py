@@ -60,16 +60,16 @@ class Term:
 
 def labels_of(ontology: Ontology) -> dict[str, list[Label]]:
     """Return the labels of an ontology by their first word."""
-    found = ontology.labels
-    if not found:
+    labels = ontology.labels
+    if not labels:
         terms: list[Class | Property] = [*ontology.properties.values()]
-        terms += [one for one in ontology.classes.values() if ontology.object_role(one.iri)]
+        terms += [kind for kind in ontology.classes.values() if ontology.object_role(kind.iri)]
         for term in terms:
             for is_asked, texts in ((False, term.words), (True, _asked(term))):
                 for text in texts:
-                    for one in _labels(text, term, is_asked):
-                        found.setdefault(one.words[0], []).append(_of_event(ontology, one))
-    return found
+                    for label in _labels(text, term, is_asked):
+                        labels.setdefault(label.words[0], []).append(_of_event(ontology, label))
+    return labels
 
 
 def _of_event(ontology: Ontology, label: Label) -> Label:
@@ -141,13 +141,13 @@ def readings(
             )
             gap = places[-1] - places[0] + 1 - len(places)
             ranked[label.is_asked, lacks, *size, gap].add(term)
-    found: list[list[Term]] = []
+    groups: list[list[Term]] = []
     seen: set[tuple[str, tuple[int, ...]]] = set()
     for rank in sorted(ranked):
-        fresh = {one for one in ranked[rank] if (one.iri, one.places) not in seen}
-        seen |= {(one.iri, one.places) for one in fresh}
-        found.append(_deepest(ontology, fresh))
-    return [one for one in found if one]
+        fresh = {term for term in ranked[rank] if (term.iri, term.places) not in seen}
+        seen |= {(term.iri, term.places) for term in fresh}
+        groups.append(_deepest(ontology, fresh))
+    return [group for group in groups if group]
 
 
 def _deepest(ontology: Ontology, terms: set[Term]) -> list[Term]:
@@ -156,8 +156,8 @@ def _deepest(ontology: Ontology, terms: set[Term]) -> list[Term]:
     def is_above(one: Term, other: Term) -> bool:
         return other.iri != one.iri and ontology.is_a(other.iri, one.iri)
 
-    lowest = [one for one in terms if not any(is_above(one, other) for other in terms)]
-    return sorted(lowest, key=lambda one: (one.first, one.iri))
+    lowest = [term for term in terms if not any(is_above(term, other) for other in terms)]
+    return sorted(lowest, key=lambda term: (term.first, term.iri))
 
 
 def _places(words: Sequence[str], forms: Sequence[frozenset[str]], first: int) -> tuple[int, ...]:
@@ -165,10 +165,10 @@ def _places(words: Sequence[str], forms: Sequence[frozenset[str]], first: int) -
     places = [first]
     for word in words[1:]:
         start = places[-1] + 1
-        found = [p for p in range(start, min(start + MAX_GAP + 1, len(forms))) if word in forms[p]]
-        if not found:
+        hits = [p for p in range(start, min(start + MAX_GAP + 1, len(forms))) if word in forms[p]]
+        if not hits:
             return ()
-        places.append(found[0])
+        places.append(hits[0])
     return tuple(places)
 
 
@@ -189,7 +189,7 @@ def _with_ending(
 def is_place(ontology: Ontology, iri: str) -> bool:
     """Return whether the values of a property are places or organisations."""
     kind = ontology.properties[iri].range or ""
-    return any(ontology.is_a(kind, f"urn:turngraph:{one}") for one in ("Place", "Organization"))
+    return any(ontology.is_a(kind, f"urn:turngraph:{name}") for name in ("Place", "Organization"))
 
 
 def superlatives(text: str, ontology: Ontology) -> str:
@@ -201,10 +201,10 @@ def superlatives(text: str, ontology: Ontology) -> str:
         for adjectives, most, least in (
             (term.high, "highest", "lowest"), (term.low, "lowest", "highest")
         ):  # fmt: skip
-            for one in adjectives:
-                text = re.sub(rf"\b(?:most {one}|{_superlative(one)})\b", f"{most} {one}", text,
+            for word in adjectives:
+                text = re.sub(rf"\b(?:most {word}|{_superlative(word)})\b", f"{most} {word}", text,
                               flags=re.IGNORECASE)  # fmt: skip
-                text = re.sub(rf"\bleast {one}\b", f"{least} {one}", text, flags=re.IGNORECASE)
+                text = re.sub(rf"\bleast {word}\b", f"{least} {word}", text, flags=re.IGNORECASE)
     return text
 
 

@@ -72,7 +72,7 @@ def check_query(query: str) -> None:
         UserError: it has UPDATE, SERVICE, FROM with another graph's IRI, or an undeclared prefix;
             the message has line and column.
     """
-    plain = _MASKED.sub(lambda found: " " * len(found[0]), query)
+    plain = _MASKED.sub(lambda match: " " * len(match[0]), query)
     for word in re.finditer(r"[A-Za-z]+", plain):
         if word[0].upper() == "SERVICE":
             raise UserError(
@@ -85,9 +85,9 @@ def check_query(query: str) -> None:
     for token in _MASKED.finditer(query):
         prefix = re.match(r"(\w*):", token[0])
         if prefix and prefix[1] not in declared:
-            known = ", ".join(PREFIXES)
+            predeclared = ", ".join(PREFIXES)
             place = _place(query, token.start())
-            raise UserError(f"{place}: unknown prefix {prefix[0]} (predeclared: {known})")
+            raise UserError(f"{place}: unknown prefix {prefix[0]} (predeclared: {predeclared})")
     for named in _FROM.finditer(query):
         if plain[named.start()].isspace():  # inside a string or a comment
             continue
@@ -184,24 +184,24 @@ def answer_request(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
         rdf = lens.snapshot(moment_of(asked["as_of"]))
     yield {"ready": True}
     try:
-        found = rdf.query(asked["query"], prefixes=PREFIXES)
+        result = rdf.query(asked["query"], prefixes=PREFIXES)
     except SyntaxError as error:
         yield {"error": syntax_message(str(error))}
         return
     reply: dict[str, Any] = {"columns": [], "rows": [], "answer": None, "triples": ""}
-    if isinstance(found, QuerySolutions):
-        read = json.loads(found.serialize(format=QueryResultsFormat.JSON) or b"{}")
+    if isinstance(result, QuerySolutions):
+        read = json.loads(result.serialize(format=QueryResultsFormat.JSON) or b"{}")
         reply |= {"columns": read["head"]["vars"], "rows": read["results"]["bindings"]}
-    elif isinstance(found, QueryBoolean):
-        reply["answer"] = bool(found)
+    elif isinstance(result, QueryBoolean):
+        reply["answer"] = bool(result)
     else:
-        reply["triples"] = (serialize(found, format=RdfFormat.N_TRIPLES) or b"").decode()
+        reply["triples"] = (serialize(result, format=RdfFormat.N_TRIPLES) or b"").decode()
     yield reply | {"revision": revision}
 
 
 def syntax_message(message: str) -> str:
     """Return a parser's message with line and column in front."""
-    found = _SYNTAX.fullmatch(message)
-    if found is None:
+    match = _SYNTAX.fullmatch(message)
+    if match is None:
         return f"query: not SPARQL: {message}"
-    return f"query:{found[1]}:{found[2]}: not SPARQL: {' '.join(found[3].split())}"
+    return f"query:{match[1]}:{match[2]}: not SPARQL: {' '.join(match[3].split())}"

@@ -77,8 +77,8 @@ def _rebased(quads: Iterable[Quad], base: str) -> Iterator[Quad]:
     """Yield quads with another beginning of the IRIs of facts, objects, events and episodes."""
 
     def moved(term: object) -> NamedNode | None:
-        found = _DATA.fullmatch(term.value) if isinstance(term, NamedNode) else None
-        return None if found is None else NamedNode(base + found[1])
+        match = _DATA.fullmatch(term.value) if isinstance(term, NamedNode) else None
+        return None if match is None else NamedNode(base + match[1])
 
     for quad in quads:
         yield Quad(
@@ -116,8 +116,8 @@ def _provenance(store: Store) -> Iterator[Quad]:
         FROM episodes e JOIN nodes n ON n.id = e.node"""
     for node, *values, properties in db.execute(sql):
         episode = NamedNode(f"{TG}ep{node}")
-        kept = properties if isinstance(properties, str) else json.dumps(properties)
-        values.append(None if kept == "{}" else kept)
+        text = properties if isinstance(properties, str) else json.dumps(properties)
+        values.append(None if text == "{}" else text)
         names = (SPEAKER, SOURCE, TEXT, WHEN, PROPERTIES)
         for name, value in zip(names, values, strict=True):
             if value is not None:

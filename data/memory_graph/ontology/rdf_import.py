@@ -93,12 +93,12 @@ class _About:
 
     @classmethod
     def of(cls, source: Source) -> _About:
-        found = cls(source)
+        about = cls(source)
         for quad in source.quads:
             if isinstance(quad.object, NamedNode | Literal):
-                values = found.values.setdefault(_name(quad.subject), {})
+                values = about.values.setdefault(_name(quad.subject), {})
                 values.setdefault(quad.predicate.value, []).append(quad.object.value)
-        return found
+        return about
 
     def all(self, subject: str, term: NamedNode) -> list[str]:
         """Return the values of a property."""
@@ -110,19 +110,19 @@ class _About:
 
     def needed(self, subject: str, term: NamedNode) -> str:
         """Return the value of a required property."""
-        found = self.one(subject, term)
-        if found is None:
+        value = self.one(subject, term)
+        if value is None:
             raise self.error(subject, f"{term.value.rpartition(':')[2]} is missing")
-        return found
+        return value
 
     def time(self, subject: str, term: NamedNode) -> str | None:
         """Return a time in ISO form."""
-        found = self.one(subject, term)
+        value = self.one(subject, term)
         try:
-            return None if found is None else parse_time(found)
+            return None if value is None else parse_time(value)
         except UserError:
             name = term.value.rpartition(":")[2]
-            raise self.error(subject, f"{name} {found!r} is not a time") from None
+            raise self.error(subject, f"{name} {value!r} is not a time") from None
 
     def error(self, subject: str, message: str) -> UserError:
         """Return an error that names file, line and column of a term."""
@@ -165,7 +165,7 @@ def _exported(about: _About, extractor: GivenExtractor) -> Iterator[Episode]:
             _properties(about, iri),
         )
         triplets = tuple(_triplet(about, fact, iri, old[fact]) for fact in told[iri])
-        stated = tuple(_thesis(about, one, iri, old[one]) for one in theses[iri])
+        stated = tuple(_thesis(about, thesis, iri, old[thesis]) for thesis in theses[iri])
         yield extractor.hold(episode, Extraction(triplets, stated))
 
 
@@ -178,7 +178,7 @@ def _properties(about: _About, episode: str) -> dict[str, str]:
         read = json.loads(about.one(episode, PROPERTIES) or "{}")
     except ValueError:
         read = None
-    if not isinstance(read, dict) or not all(isinstance(one, str) for one in read.values()):
+    if not isinstance(read, dict) or not all(isinstance(value, str) for value in read.values()):
         raise about.error(episode, "properties must be a JSON object of texts")
     return read
 
@@ -240,10 +240,10 @@ def _span(about: _About, fact: str, episode: str) -> Span | None:
 
 def _replaced(about: _About, old: Sequence[str]) -> tuple[Replaced, ...]:
     return tuple(
-        Replaced(text=about.needed(one, STATEMENT))
-        if about.one(one, STATEMENT) is not None
-        else Replaced(*_ends(about, one))
-        for one in old
+        Replaced(text=about.needed(subject, STATEMENT))
+        if about.one(subject, STATEMENT) is not None
+        else Replaced(*_ends(about, subject))
+        for subject in old
     )
 
 

@@ -139,15 +139,15 @@ def some(items: Sequence[Item]) -> Sequence[Item]:
 
 def quantity(item: Item) -> int:
     """Return the number of things of an item: 3 of "three books", 2 of "London twice"."""
-    if found := _TIMES.fullmatch(item.name):
-        return {"once": 1, "twice": 2}.get(found[2]) or _number(found[3])
+    if match := _TIMES.fullmatch(item.name):
+        return {"once": 1, "twice": 2}.get(match[2]) or _number(match[3])
     return leading(item.name)
 
 
 def leading(name: str) -> int:
     """Return the number with which a name begins: 3 of "three books"; else 1."""
-    found = _LEADING.fullmatch(name)
-    return _number(found[1]) if found else 1
+    match = _LEADING.fullmatch(name)
+    return _number(match[1]) if match else 1
 
 
 def _number(text: str) -> int:

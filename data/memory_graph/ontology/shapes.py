@@ -43,22 +43,22 @@ def shape_report(lens: Lens, moment: int) -> list[Violation]:
 
     A thing without a type counts as a member of every class.
     """
-    held = [one for one in lens.facts.values() if one.holds(moment) and not one.hypothesis]
+    held = [fact for fact in lens.facts.values() if fact.holds(moment) and not fact.hypothesis]
     types: dict[str, set[str]] = defaultdict(set)
     values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for one in held:
-        for quad in (*one.own, *one.shared):
+    for fact in held:
+        for quad in (*fact.own, *fact.shared):
             if quad.predicate == TYPE:
                 types[_name(quad.subject)].add(_name(quad.object))
-        for quad in _triples(one):
+        for quad in _triples(fact):
             values[_name(quad.subject), quad.predicate.value].add(str(quad.object))
-    found = dict.fromkeys(
-        Violation(one.key, _name(quad.subject), quad.predicate.value, kind)
-        for one in held
-        for quad in _triples(one)
+    violations = dict.fromkeys(
+        Violation(fact.key, _name(quad.subject), quad.predicate.value, kind)
+        for fact in held
+        for quad in _triples(fact)
         for kind in _broken(lens.ontology, quad, types, values)
     )
-    return sorted(found, key=lambda one: (one.key, one.property, one.kind, one.subject))
+    return sorted(violations, key=lambda one: (one.key, one.property, one.kind, one.subject))
 
 
 def _name(term: object) -> str:
@@ -96,13 +96,13 @@ def _broken(
 
 
 def _may_be(ontology: Ontology, types: set[str] | None, wanted: str) -> bool:
-    return not types or any(ontology.is_a(one, wanted) for one in types)
+    return not types or any(ontology.is_a(kind, wanted) for kind in types)
 
 
 def datatypes(datatype: str) -> list[str]:
     """Return the datatypes that are allowed for a datatype: for dates, also partial ones."""
     kind = datatype.removeprefix(XSD)
-    return [XSD + one for one in sorted(_DATE_TYPES)] if kind in _DATE_TYPES else [datatype]
+    return [XSD + name for name in sorted(_DATE_TYPES)] if kind in _DATE_TYPES else [datatype]
 
 
 def shacl(ontology: Ontology) -> str:
@@ -120,7 +120,7 @@ def _shapes(iri: str, term: Property) -> Iterator[str]:
         yield f"\n[] a sh:NodeShape ; sh:targetSubjectsOf <{iri}> ;"
         yield f"  sh:or ( [ sh:class <{term.domain}> ] {untyped} ) ."
     if term.datatype is not None:
-        fits = " ".join(f"[ sh:datatype <{one}> ]" for one in datatypes(term.datatype))
+        fits = " ".join(f"[ sh:datatype <{allowed}> ]" for allowed in datatypes(term.datatype))
         parts.append(f"sh:or ( {fits} )")
     elif term.range is not None:
         parts.append(f"sh:or ( [ sh:class <{term.range}> ] {untyped} )")

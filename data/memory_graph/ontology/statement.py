@@ -17,7 +17,7 @@ def statement(question: str, found: Computed) -> str:
         question: the question.
         found: the computed answer; at most ``MAX_NAMED`` of its facts are named.
     """
-    named = [" ".join(filter(None, [one.name, one.fact.valid_from])) for one in found.items]
+    named = [" ".join(filter(None, [item.name, item.fact.valid_from])) for item in found.items]
     shown = ", ".join(named[:MAX_NAMED])
     if len(named) > MAX_NAMED:
         shown = f"first {MAX_NAMED} of {len(named)}: {shown}"
@@ -34,11 +34,11 @@ def computed_evidence(question: str, found: Computed) -> list[Evidence]:
     facts = tuple({fact.key: fact for item in found.items for fact in item.facts}.values())
     passages = evidence_of(facts)
     text = statement(question, found)
-    known = {entity.label: entity for passage in passages for entity in passage.entities}
+    by_label = {entity.label: entity for passage in passages for entity in passage.entities}
     names = dict.fromkeys([found.answer, *found.answer.split(", ")])
-    answers = [known.get(name) or Entity(alias(name) or name, name) for name in names]
-    entities = {one.id: one for one in answers}
+    answers = [by_label.get(name) or Entity(alias(name) or name, name) for name in names]
+    entities = {entity.id: entity for entity in answers}
     for item in found.items[:MAX_NAMED]:
-        if (entity := known.get(item.name)) is not None:
+        if (entity := by_label.get(item.name)) is not None:
             entities.setdefault(entity.id, entity)
     return [Evidence(COMPUTED_ID, text, "memory", tuple(entities.values())), *passages]

@@ -51,11 +51,11 @@ class Source:
         return self._find(rf"(?<=[\"']){re.escape(value)}(?=[\"'])")
 
     def _find(self, pattern: str) -> tuple[int, int] | None:
-        found = re.search(pattern, self.text, re.MULTILINE)
-        if found is None:
+        match = re.search(pattern, self.text, re.MULTILINE)
+        if match is None:
             return None
-        before = self.text[: found.start()]
-        return before.count("\n") + 1, found.start() - before.rfind("\n")
+        before = self.text[: match.start()]
+        return before.count("\n") + 1, match.start() - before.rfind("\n")
 
 
 def read_turtle(path: str | Path, format: RdfFormat = RdfFormat.TURTLE) -> Source:

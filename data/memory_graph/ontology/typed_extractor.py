@@ -44,10 +44,10 @@ class TypedExtractor:
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
         """Return, for every update, the keys of the known facts that the new statement replaces."""
-        found = self.inner.replaced(updates)
+        replaced = self.inner.replaced(updates)
         return [
             tuple(dict.fromkeys((*keys, *self._superseded(update))))
-            for keys, update in zip(found, updates, strict=True)
+            for keys, update in zip(replaced, updates, strict=True)
         ]
 
     def _superseded(self, update: Update) -> list[int]:
@@ -75,14 +75,14 @@ class TypedExtractor:
 
     def _functional(self, relation: str, value: str) -> Property | None:
         """Return the functional property of a relation; None: it has none, or several ones."""
-        found = [self.ontology.properties[iri]
+        terms = [self.ontology.properties[iri]
                  for iri in self.ontology.property_words.get(base_words(relation), ())]  # fmt: skip
-        if len(found) > 1:
-            found = [
-                term for term in found
+        if len(terms) > 1:
+            terms = [
+                term for term in terms
                 if term.datatype is None or read_literal(value, term.datatype) is not None
             ]  # fmt: skip
-        return found[0] if len(found) == 1 and found[0].functional else None
+        return terms[0] if len(terms) == 1 and terms[0].functional else None
 
     def entities(self, question: str) -> list[str]:
         """Return the names that a question mentions, in order."""
@@ -99,18 +99,18 @@ def relations_of(ontology: Ontology) -> tuple[str, ...]:
     These are one surface word of each property (``as_relation``), and the verb of each class of
     events, alone and with each preposition that names a role of the class.
     """
-    found = [as_relation(term) for term in ontology.properties.values()]
+    relations = [as_relation(term) for term in ontology.properties.values()]
     for iri, kind in ontology.classes.items():
         role = ontology.object_role(iri)
         if role is None:
             continue
-        found.append(as_relation(kind))
+        relations.append(as_relation(kind))
         verb = as_relation(kind, is_alone=False)
         for term in ontology.properties.values():
             for word in term.prepositions:
                 if verb and ontology.role(iri, word) == term.iri:
-                    found.append(f"{verb} {word}")
-    return tuple(sorted({relation for relation in found if relation is not None}))
+                    relations.append(f"{verb} {word}")
+    return tuple(sorted({relation for relation in relations if relation is not None}))
 
 
 def classes_of(ontology: Ontology) -> tuple[str, ...]:
