@@ -311,8 +311,13 @@ def evaluate(run: Run, stop: StopRequest) -> None:
     is_compared = run.config.training.eval_every is not None
     values = hits | ({"loss": tune_loss(run, after_batch)} if is_compared else {})
     calibration = calibrate(records)
-    known = None if calibration is None else calibration.to_json()
-    done.metrics = {"step": done.step, "questions": len(records), **values, "confidence": known}
+    confidence = None if calibration is None else calibration.to_json()
+    done.metrics = {
+        "step": done.step,
+        "questions": len(records),
+        **values,
+        "confidence": confidence,
+    }
     run.log({f"tune_{name}": value for name, value in values.items()})
     logger.info("step %d, tune: %s", done.step, tune_line(records, values.get("loss")))
     if done.best is None or evaluation_key(done.metrics) >= evaluation_key(done.best):

@@ -100,8 +100,8 @@ def load_base_model(
         model.set_attn_implementation(attn_implementation)
     except (ImportError, ValueError) as error:
         raise _no_attention(attn_implementation, _first_line(error)) from error
-    if (found := model.config._attn_implementation) != attn_implementation:
-        raise _no_attention(attn_implementation, f"the model falls back to {found}")
+    if (used := model.config._attn_implementation) != attn_implementation:
+        raise _no_attention(attn_implementation, f"the model falls back to {used}")
     model.eval()
     return model
 
@@ -227,7 +227,7 @@ def decoder_layers(lm: PreTrainedModel) -> list[nn.Module]:
         UserError: none are found.
     """
     kinds = set(lm._no_split_modules or ())
-    layers = [part for part in lm.get_decoder().modules() if type(part).__name__ in kinds]
+    layers = [module for module in lm.get_decoder().modules() if type(module).__name__ in kinds]
     if not layers:
         raise UserError(f"config field model.base_model: no decoder layers found among {kinds}")
     return layers
@@ -265,7 +265,9 @@ def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
     """
     kinds = nn.Linear, Conv1D  # GPT-2's linear layers are Conv1D
     read = {*base.get_decoder().modules(), base.get_output_embeddings()}
-    layers = {name: part in read for name, part in base.named_modules() if isinstance(part, kinds)}
+    layers = {
+        name: module in read for name, module in base.named_modules() if isinstance(module, kinds)
+    }
     linear = [name for name, is_read in layers.items() if is_read]
     endings = {name.rpartition(".")[2] for name in linear}
     for name in config.target_modules:

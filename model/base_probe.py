@@ -92,35 +92,35 @@ def _first_layers(lm: PreTrainedModel) -> Iterator[None]:
     kinds = list(getattr(config, "layer_types", None) or [])
     num = max([MIN_LAYERS, *(kinds.index(kind) + 1 for kind in set(kinds))])
     whole = config.num_hidden_layers
-    found = [
-        (part, name, stack)
-        for part in decoder.modules()
-        for name, stack in part.named_children()
+    stacks = [
+        (module, name, stack)
+        for module in decoder.modules()
+        for name, stack in module.named_children()
         if isinstance(stack, nn.ModuleList) and len(stack) == whole > num
     ]
-    if len(found) != 1:  # the stack of layers is not found: run all of them
+    if len(stacks) != 1:  # the stack of layers is not found: run all of them
         yield
         return
-    ((part, name, stack),) = found
-    setattr(part, name, stack[:num])
+    ((module, name, stack),) = stacks
+    setattr(module, name, stack[:num])
     try:
         yield
     finally:
-        setattr(part, name, stack)
+        setattr(module, name, stack)
 
 
 @contextmanager
 def _plain_attention(lm: PreTrainedModel) -> Iterator[None]:
     """Use eager attention in place of one that needs a GPU or is compiled."""
-    own = lm.config._attn_implementation
-    if own in PLAIN_ATTENTION:
+    implementation = lm.config._attn_implementation
+    if implementation in PLAIN_ATTENTION:
         yield
         return
     lm.set_attn_implementation("eager")
     try:
         yield
     finally:
-        lm.set_attn_implementation(own)
+        lm.set_attn_implementation(implementation)
 
 
 def _alone(lm: PreTrainedModel, ids: Tensor, last: int) -> Tensor:
@@ -151,8 +151,8 @@ def _embeddings(lm: PreTrainedModel, ids: Tensor) -> Tensor:
     expected = lm(input_ids=ids, position_ids=positions, use_cache=False).logits[:, -1].float()
     embeddings = embedding_table(lm)(ids)
     for _ in range(2):  # some models scale them in place
-        found = _last_logits(lm, ids, embeddings, 1)[:, -1]
-    return _change(found, expected)
+        logits = _last_logits(lm, ids, embeddings, 1)[:, -1]
+    return _change(logits, expected)
 
 
 def _later_token(lm: PreTrainedModel, ids: Tensor) -> Tensor:
@@ -198,13 +198,13 @@ def _cache(lm: PreTrainedModel, ids: Tensor) -> Tensor:
     inputs = {"inputs_embeds": embedding_table(lm)(padded)}
     for step in range(4):
         logits = rows.logits(inputs)
-        own = rows.indices.tolist()
-        changes.append(_change(logits, torch.stack([expected[row][step] for row in own])))
-        live = torch.tensor([row == 1 or step < 1 for row in own], device=ids.device)
-        kept = [row for row, lives in zip(own, live.tolist(), strict=True) if lives]
+        indices = rows.indices.tolist()
+        changes.append(_change(logits, torch.stack([expected[row][step] for row in indices])))
+        live = torch.tensor([row == 1 or step < 1 for row in indices], device=ids.device)
+        live_rows = [row for row, lives in zip(indices, live.tolist(), strict=True) if lives]
         rows.keep(live)
         if step < 3:
-            inputs = {"input_ids": steps[kept, step : step + 1]}
+            inputs = {"input_ids": steps[live_rows, step : step + 1]}
     return torch.stack(changes).max()
 
 
@@ -212,7 +212,7 @@ def _given_answers(lm: PreTrainedModel, ids: Tensor) -> Tensor:
     padded, mask, positions = _prompts(ids)
     answers = ids.flip(0)[:, :3].repeat_interleave(2, 0)  # two of each prompt
     answers[1, 2], answers[3, 1:] = -100, -100
-    found = answer_logprobs(
+    logprobs = answer_logprobs(
         lm,
         embedding_table(lm)(padded),
         mask,
@@ -226,4 +226,4 @@ def _given_answers(lm: PreTrainedModel, ids: Tensor) -> Tensor:
         answer = answer[answer >= 0]
         logits = _alone(lm, torch.cat([prompt, answer])[None], len(answer) + 1)[0, :-1]
         expected.append(logits.log_softmax(-1).gather(1, answer[:, None]).sum())
-    return ((found - torch.stack(expected)) / torch.stack(expected)).abs().max()
+    return ((logprobs - torch.stack(expected)) / torch.stack(expected)).abs().max()

@@ -195,8 +195,8 @@ def replace_folder(new: Path, folder: Path) -> None:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Return file name -> SHA-256 of all files in a folder but its manifest and its model card."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    names = sorted(str(path.relative_to(folder)) for path in found)
+    files = (path for path in folder.rglob("*") if path.is_file())
+    names = sorted(str(path.relative_to(folder)) for path in files)
     return {name: file_hash(folder / name) for name in names if name not in (MANIFEST, CARD)}
 
 
@@ -276,12 +276,12 @@ def commit() -> str | None:
         tracked = subprocess.run([*git, "ls-files", "--error-unmatch", __file__], **_CAPTURED)
         if tracked.returncode:
             return None
-        found = subprocess.run(
+        described = subprocess.run(
             [*git, "describe", "--always", "--dirty=+", "--abbrev=40"], **_CAPTURED
         )
     except OSError:  # git is not installed: the manifest has null
         return None
-    return found.stdout.strip() or None
+    return described.stdout.strip() or None
 
 
 def check_manifest(folder: Path) -> dict[str, Any]:
@@ -413,11 +413,11 @@ def check_base(model: EvidenceModel, folder: Path) -> None:
         UserError: it was trained on another one.
     """
     manifest = read_json_object(folder / MANIFEST)
-    found, trained_on = model.base_fingerprint, manifest["base_model_fingerprint"]
-    if not same_base(found, trained_on):
+    fingerprint, trained_on = model.base_fingerprint, manifest["base_model_fingerprint"]
+    if not same_base(fingerprint, trained_on):
         raise UserError(
             f"{folder}: trained on another base model than {model.config.base_model!r} "
-            f"(fingerprint {trained_on[:12]}, this one has {found[:12]})"
+            f"(fingerprint {trained_on[:12]}, this one has {fingerprint[:12]})"
         )
 
 
@@ -428,7 +428,7 @@ def load_weights(model: EvidenceModel, folder: Path) -> None:
     Raises:
         UserError: a file has other tensors than the model, or values that are not finite.
     """
-    for path, own in _expected(model, folder).items():
-        state = read_tensors(path, own)
-        for name, tensor in own.items():
+    for path, tensors in _expected(model, folder).items():
+        state = read_tensors(path, tensors)
+        for name, tensor in tensors.items():
             tensor.copy_(placed_like(state[name], tensor))

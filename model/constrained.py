@@ -105,8 +105,8 @@ class ConstrainedLM:
         shown = len(batches) > 1
         for first in track(batches, "language model", "batches", shown=shown, delay=2, leave=False):
             rows = order[first : first + self.batch_size]
-            found = self._batch([texts[row] for row in rows], grammar, close_at)
-            for row, reply in zip(rows, found, strict=True):
+            batch_replies = self._batch([texts[row] for row in rows], grammar, close_at)
+            for row, reply in zip(rows, batch_replies, strict=True):
                 replies[row] = reply
         return replies
 

@@ -59,11 +59,11 @@ class PygConvolution(nn.Module):
         name = config.conv
         class_ = _class_of(name)
         taken = inspect.signature(class_.__init__).parameters
-        given: dict[str, Any] = {"in_channels": width, "out_channels": width}
-        given |= {"heads": config.heads, "concat": False, "dropout": config.dropout}
+        arguments: dict[str, Any] = {"in_channels": width, "out_channels": width}
+        arguments |= {"heads": config.heads, "concat": False, "dropout": config.dropout}
         if name == "GINConv":
             linear = nn.Linear(width, width), nn.Linear(width, width)
-            given["nn"] = nn.Sequential(linear[0], nn.ELU(), linear[1])
+            arguments["nn"] = nn.Sequential(linear[0], nn.ELU(), linear[1])
         self.edge_features: nn.Embedding | None = None
         if config.edge_types:
             if "edge_dim" not in taken:
@@ -71,9 +71,9 @@ class PygConvolution(nn.Module):
                     f"config field model.encoder.edge_types: true given, {name} takes no edge "
                     "features"
                 )
-            given["edge_dim"] = width
+            arguments["edge_dim"] = width
             self.edge_features = nn.Embedding(len(EDGE_TYPES), width)
-        settings = {key: value for key, value in given.items() if key in taken}
+        settings = {key: value for key, value in arguments.items() if key in taken}
         required = {
             key
             for key, parameter in taken.items()

@@ -185,9 +185,9 @@ class EvidenceModel(nn.Module):
 
     def end_ids(self, end_id: int) -> list[int]:
         """Return the tokens that end an answer: ``end_id`` first, then the base model's own."""
-        known = self.causal_lm.generation_config.eos_token_id
-        known = {known} if isinstance(known, int) else set(known or ())
-        return [end_id, *sorted(known - {end_id})]
+        eos_ids = self.causal_lm.generation_config.eos_token_id
+        eos_ids = {eos_ids} if isinstance(eos_ids, int) else set(eos_ids or ())
+        return [end_id, *sorted(eos_ids - {end_id})]
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Return trainable parameters by learning rate: ``lora``, ``encoder``, ``residual_gate``.

@@ -339,7 +339,7 @@ def answer_logprobs(
     )
     first: Tensor = output.logits[:, -1].float().log_softmax(-1)  # [B, V]
     owners = torch.repeat_interleave(num_answers)  # [P]
-    found = first[owners, answer_ids[:, 0]]
+    logprobs = first[owners, answer_ids[:, 0]]
     mask = functional.pad(attention_mask.long(), (0, answer_ids.shape[1] - 1), value=1)
     # the copy of the cache takes no more memory than the cache itself or a few of its rows
     few = min(PROPOSALS_AT_ONCE, TOKENS_AT_ONCE // embeddings.shape[1])
@@ -366,8 +366,8 @@ def answer_logprobs(
             past_key_values=rows_of(cache, rows),
             use_cache=True,
         ).logits  # [rows, length - 1, V]
-        found[part] += _logprobs(logits, ids[:, 1:length])
-    return found
+        logprobs[part] += _logprobs(logits, ids[:, 1:length])
+    return logprobs
 
 
 def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:

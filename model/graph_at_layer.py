@@ -55,16 +55,16 @@ class GraphAtLayer(nn.Module):
         It is the mean of what both heads say: the mentions that end at the node, and the spans that
         begin or end there.
         """
-        found = scores.mentions.new_zeros(num_nodes)
-        found = found.index_add(0, candidates.nodes, scores.mentions.exp() / 2)
-        return found + scores.span_ends.mean(0) / 2
+        of_mentions = scores.mentions.new_zeros(num_nodes)
+        of_mentions = of_mentions.index_add(0, candidates.nodes, scores.mentions.exp() / 2)
+        return of_mentions + scores.span_ends.mean(0) / 2
 
     def added(self, states: Tensor, scores: NodeScores, probabilities: Tensor) -> Tensor:
         """Return what is added to the states of nodes, [N, D]."""
         size = states.detach().to(self.mark.dtype).pow(2).mean(1, keepdim=True).sqrt()
         change = self.residual_gate * self.up(scores.states) + probabilities[:, None] * self.mark
-        found: Tensor = (size * change).to(states.dtype)
-        return found
+        added: Tensor = (size * change).to(states.dtype)
+        return added
 
     def saved_state(self) -> dict[str, Tensor]:
         """Return the tensors to save."""

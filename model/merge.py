@@ -44,8 +44,8 @@ def merged_lm(model: TextLM | Reader, dtype: torch.dtype, end_id: int) -> PreTra
 
 def _end_ids(lm: PreTrainedModel, end_id: int) -> list[int]:
     """Return the token that ends a turn, and the base model's own end tokens."""
-    known = lm.generation_config.eos_token_id
-    return sorted({end_id, *([known] if isinstance(known, int) else known or [])})
+    eos_ids = lm.generation_config.eos_token_id
+    return sorted({end_id, *([eos_ids] if isinstance(eos_ids, int) else eos_ids or [])})
 
 
 def _untie_adapted_head(lm: PeftModel) -> None:

@@ -67,8 +67,8 @@ class NodeScores(NamedTuple):
         """
         assert self.spans is not None, "no span head"
         steps = places[1] - places[0]
-        found = self.spans[places[0], steps.clamp(max=LONGEST_SPAN - 1)]
-        return found.masked_fill(steps >= LONGEST_SPAN, -torch.inf)
+        logprobs = self.spans[places[0], steps.clamp(max=LONGEST_SPAN - 1)]
+        return logprobs.masked_fill(steps >= LONGEST_SPAN, -torch.inf)
 
     @property
     def span_ends(self) -> Tensor:

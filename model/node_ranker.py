@@ -49,10 +49,10 @@ class NodeRanker(EvidenceModel):
         """
         assert batch.candidates is not None, "built without mentions"
         features = self.features(batch) if features is None else features
-        found: NodeScores = self.scorer(
+        scores: NodeScores = self.scorer(
             features, batch.edge_index, batch.edge_types, batch.candidates
         )
-        return found
+        return scores
 
     def forward(self, batch: BatchLike) -> Loss:
         """Compute the cross-entropy of the gold candidates, a sum over the examples."""

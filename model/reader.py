@@ -109,10 +109,10 @@ class Reader(EvidenceModel):
 
     def _scores(self, batch: BatchLike, features: Tensor) -> NodeScores:
         assert batch.candidates is not None, "built without mentions"
-        found: NodeScores = self.graph.scorer(
+        scores: NodeScores = self.graph.scorer(
             features, batch.edge_index, batch.edge_types, batch.candidates
         )
-        return found
+        return scores
 
     def rows(self, batch: BatchLike, read: Read, padded_left: bool) -> tuple[Above, Tensor]:
         """Choose the passages that the layers above L read; return the rows of these layers.

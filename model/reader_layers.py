@@ -86,23 +86,23 @@ def attend(
         [1, T, heads, C], and no weights.
     """
     if segments is None:
-        found: tuple[Tensor, None] = sdpa_attention_forward(
+        attended: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-        return found
+        return attended
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))  # [T, heads, C]
     prefixes = segments.prefixes
     first_keys, first_values = (part[prefixes].transpose(1, 2) for part in (k, v))  # [B, K, P, C]
     compute = partial(functional.scaled_dot_product_attention, dropout_p=dropout, scale=scaling)
     num_keys, repeats = k.shape[1], q.shape[1] // k.shape[1]
-    own = compute(
+    of_prefixes = compute(
         q[prefixes].transpose(1, 2),
         first_keys,
         first_values,
         is_causal=True,
         enable_gqa=repeats > 1,
     )
-    outputs = [own.transpose(1, 2).flatten(0, 1)]  # [B P, heads, C]
+    outputs = [of_prefixes.transpose(1, 2).flatten(0, 1)]  # [B P, heads, C]
     assert masks is not None, "segments come with masks"
     if not masks:
         masks += [added_mask(group.mask, repeats, q.dtype) for group in segments.segments]
@@ -263,8 +263,8 @@ class ReaderLayers:
         """Compute next-token logits from normed states."""
         head = self.lm.get_output_embeddings()
         assert head is not None, "no head"
-        found: Tensor = head(states)
-        return found
+        logits: Tensor = head(states)
+        return logits
 
 
 def check_family(lm: PreTrainedModel) -> None:
@@ -363,7 +363,7 @@ def causal_mask(seen: Tensor, num_new: int) -> Tensor:
         num_new: number of new tokens.
     """
     length = seen.shape[1]
-    own = torch.arange(length - num_new, length, device=seen.device)[:, None]  # [new, 1]
+    positions = torch.arange(length - num_new, length, device=seen.device)[:, None]  # [new, 1]
     columns = torch.arange(length, device=seen.device)
-    mask = (columns <= own) & seen[:, None]
-    return (mask | (columns == own))[:, None]  # a token sees itself, so that no row is empty
+    mask = (columns <= positions) & seen[:, None]
+    return (mask | (columns == positions))[:, None]  # a token sees itself, so that no row is empty

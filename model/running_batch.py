@@ -243,8 +243,8 @@ class RunningBatch:
 
     def _append(self, rows: list[Row], logits: Tensor) -> None:
         """Append the likeliest token to each row."""
-        found = [values.tolist() for values in likeliest(logits)]
-        for row, id_, logprob, margin in zip(rows, *found, strict=True):
+        columns = [values.tolist() for values in likeliest(logits)]
+        for row, id_, logprob, margin in zip(rows, *columns, strict=True):
             row.ids.append(id_)
             row.logprob += logprob
             row.margin = min(row.margin, margin)

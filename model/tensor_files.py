@@ -31,7 +31,7 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor]) -> None:
         with safe_open(path, "pt") as file:
             names = set(file.keys())
             slices = {name: file.get_slice(name) for name in names & expected.keys()}
-            found = {name: (tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
+            headers = {name: (tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
     except SafetensorError as error:
         raise UserError(f"{path}: damaged: {error}") from None
     if names != expected.keys():
@@ -42,11 +42,11 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor]) -> None:
         )
     for name, tensor in expected.items():
         shape, kind = tuple(tensor.shape), TYPES[tensor.dtype]
-        is_number = tensor.numel() == 1 and found[name] == ((), kind)  # older files have scalars
-        if found[name] != (shape, kind) and not is_number:
+        is_number = tensor.numel() == 1 and headers[name] == ((), kind)  # older files have scalars
+        if headers[name] != (shape, kind) and not is_number:
             raise UserError(
-                f"{path}, tensor {name}: it has shape {list(found[name][0])} and type "
-                f"{found[name][1]}, the config makes it {list(shape)} and {kind}"
+                f"{path}, tensor {name}: it has shape {list(headers[name][0])} and type "
+                f"{headers[name][1]}, the config makes it {list(shape)} and {kind}"
             )
 
 

@@ -87,12 +87,12 @@ def parse_gpus(text: str) -> Gpus:
     Raises:
         UserError: there is no such GPU, or nodes would not be full.
     """
-    found = re.fullmatch(r"(.+?)(?:x([1-9]\d{0,4}))?", text)
-    name, count = (found[1], int(found[2] or 1)) if found else (text, 1)
+    match = re.fullmatch(r"(.+?)(?:x([1-9]\d{0,4}))?", text)
+    name, count = (match[1], int(match[2] or 1)) if match else (text, 1)
     if name not in CHIPS:
-        known = ", ".join(CHIPS)
+        names = ", ".join(CHIPS)
         raise UserError(
-            f"option --for_gpu: {text!r} given, must be one of {known}, or as in h100x8"
+            f"option --for_gpu: {text!r} given, must be one of {names}, or as in h100x8"
         )
     if count > GPUS_PER_NODE and count % GPUS_PER_NODE:
         must = f"must be up to {GPUS_PER_NODE}, or a multiple of it: full nodes"
@@ -159,11 +159,11 @@ def exchange_bytes(cost: Cost, gpus: Gpus, sharded: bool, batches: int, recomput
         batches: number of batches of one GPU in a step.
         recomputed: whether layers are computed again in the backward pass.
     """
-    part, gradients = (gpus.num_gpus - 1) / gpus.num_gpus, 4 * cost.trained
+    share, gradients = (gpus.num_gpus - 1) / gpus.num_gpus, 4 * cost.trained
     if not sharded:
-        return part * 2 * gradients
+        return share * 2 * gradients
     gathers = 3 if recomputed else 2
-    return batches * part * (gathers * (cost.frozen + 4 * cost.trained) + gradients)
+    return batches * share * (gathers * (cost.frozen + 4 * cost.trained) + gradients)
 
 
 def example_sizes(config: Config) -> tuple[Sizes, Sizes]:
@@ -220,7 +220,7 @@ def cluster_lines(config: Config, text: str) -> list[str]:
             f"memory        {kind}, at the longest batch: {parts}",
             f"              in all {_gb(total)} of {_gb(room)} that can be used: {fits}; largest "
             f"batch {plural(one.largest, 'example')}",
-            f"time          {kind}: {one.tokens_per_second:.0f} tokens/s, {one.seconds:.2f} s a "
+            f"time          {kind}: {one.tokens_per_second:.0f} tokens/s, {planned.seconds:.2f} s a "
             f"step, {_hours(steps * one.seconds)} for {plural(steps, 'step')} of {known}",
         ]
     share = f"time is for {ASSUMED_SHARE:.0%} of the GPU's {gpus.chip.flops / 1e12:.0f} TFLOP/s"

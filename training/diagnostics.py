@@ -37,13 +37,13 @@ def memory_lines(model: EvidenceModel, optimizer: Optimizer, before: int) -> lis
         "gradients": _bytes(trained),
         "optimizer": _bytes([t for t in state if isinstance(t, Tensor)]),
     }
-    rest = peak - sum(parts.values())
+    other = peak - sum(parts.values())
     fits = "fits" if peak <= total else "does not fit"
     return [
         f"parameters    {sum(p.numel() for p in trained)} trainable, "
         f"{sum(p.numel() for p in frozen)} frozen",
         "memory        " + ", ".join(f"{n} {_gib(b)}" for n, b in parts.items()),
-        f"              activations and other {_gib(rest)} (peak before the first step: "
+        f"              activations and other {_gib(other)} (peak before the first step: "
         f"{_gib(before)})",
         f"              peak {_gib(peak)} of {_gib(total)}: {fits}",
     ]

@@ -51,8 +51,8 @@ def tune_line(records: Sequence[Json], loss: float | None) -> str:
     values = np.array([[float(record[name]) for name in names] for record in records])
     estimates = bootstrap(values, [record["conversation"] for record in records])
     parts = [
-        f"{label} {one.mean:.3f} (95 % interval {one.low:.3f} to {one.high:.3f})"
-        for label, one in zip(names.values(), estimates, strict=True)
+        f"{label} {estimate.mean:.3f} (95 % interval {estimate.low:.3f} to {estimate.high:.3f})"
+        for label, estimate in zip(names.values(), estimates, strict=True)
     ]
     parts += [] if loss is None else [f"loss {loss:.3f}"]
     return f"{', '.join(parts)}, {plural(len(records), 'question')}"

@@ -34,8 +34,8 @@ def check_ours(output: Path) -> None:
 
 def our_checkpoints(output: Path, name: str) -> list[Path]:
     """Return the checkpoints of a name such as ``step_*``, oldest first; other folders stay."""
-    found = (path for path in output.glob(name) if not path.is_symlink())
-    return sorted(path for path in found if (path / MANIFEST).is_file())
+    folders = (path for path in output.glob(name) if not path.is_symlink())
+    return sorted(path for path in folders if (path / MANIFEST).is_file())
 
 
 def undo_killed_save(output: Path) -> None:
@@ -79,7 +79,7 @@ def newest_checkpoint(output: Path) -> Path | None:
         UserError: all are damaged. A run that started at step 0 would replace what is left of
             them.
     """
-    found, damage = list[tuple[int, bool, Path]](), list[str]()
+    intact, damage = list[tuple[int, bool, Path]](), list[str]()
     for name in ("last", "step_*"):
         for folder in our_checkpoints(output, name):
             try:
@@ -89,13 +89,13 @@ def newest_checkpoint(output: Path) -> Path | None:
                 damage.append(str(error))
                 continue
             if progress is not None:
-                found.append((progress["step"], name == "last", folder))
-    if damage and not found:
+                intact.append((progress["step"], name == "last", folder))
+    if damage and not intact:
         raise UserError(
             f"{'; '.join(damage)}. No checkpoint to resume from is intact, and nothing has been "
             "changed: --fresh starts over; --training.start_from CHECKPOINT with another "
             f"training.output starts from the weights of one, such as {output / 'best'}"
         )
-    for one in damage:
-        logger.warning("damaged checkpoint skipped, another one is resumed: %s", one)
-    return max(found)[2] if found else None
+    for message in damage:
+        logger.warning("damaged checkpoint skipped, another one is resumed: %s", message)
+    return max(intact)[2] if intact else None

@@ -97,12 +97,12 @@ class Run:
         Raises:
             UserError: the checkpoint has another config or other data, or is damaged.
         """
-        found: list[Any] = [None]
+        resumable: list[Any] = [None]
         if self.accelerator.is_main_process:
-            found = [find_resumable(self.output, self.config, data, anyway)]
-        broadcast_object_list(found)
-        if found[0] is not None:
-            folder, self.progress = found[0]
+            resumable = [find_resumable(self.output, self.config, data, anyway)]
+        broadcast_object_list(resumable)
+        if resumable[0] is not None:
+            folder, self.progress = resumable[0]
             if self.optimizer is not None:
                 load_resumable(folder, self.progress, self.model, self.optimizer, self.accelerator)
         elif (start := self.config.training.start_from) is not None:

@@ -102,8 +102,8 @@ def write_trainer_state(
     save_file(optimizer, target / OPTIMIZER)
     states = {
         f"{rank}/{name}": state
-        for rank, one in enumerate(random_by_process)
-        for name, state in one.items()
+        for rank, process_states in enumerate(random_by_process)
+        for name, state in process_states.items()
     }
     save_file(states, target / RANDOM)
     (target / PROGRESS).write_text(json.dumps(progress, indent=1), encoding="utf-8")
@@ -131,8 +131,8 @@ def load_random(folder: Path, rank: int) -> None:
         UserError: the file is damaged.
     """
     path, prefix = folder / FOLDER / RANDOM, f"{rank}/"
-    found = _tensors(path).items()
-    if states := {n.removeprefix(prefix): state for n, state in found if n.startswith(prefix)}:
+    tensors = _tensors(path).items()
+    if states := {n.removeprefix(prefix): state for n, state in tensors if n.startswith(prefix)}:
         try:
             set_random_states(states)
         except (KeyError, OverflowError, RuntimeError, TypeError, ValueError):
