@@ -220,7 +220,7 @@ def cluster_lines(config: Config, text: str) -> list[str]:
             f"memory        {kind}, at the longest batch: {parts}",
             f"              in all {_gb(total)} of {_gb(room)} that can be used: {fits}; largest "
             f"batch {plural(one.largest, 'example')}",
-            f"time          {kind}: {one.tokens_per_second:.0f} tokens/s, {planned.seconds:.2f} s a "
+            f"time          {kind}: {one.tokens_per_second:.0f} tokens/s, {one.seconds:.2f} s a "
             f"step, {_hours(steps * one.seconds)} for {plural(steps, 'step')} of {known}",
         ]
     share = f"time is for {ASSUMED_SHARE:.0%} of the GPU's {gpus.chip.flops / 1e12:.0f} TFLOP/s"
