@@ -65,14 +65,14 @@ def find_answers(step: Searched, closeness: Closeness) -> Digest:
     """
     best: dict[str, _Answer] = {}
     kind = None
-    for found in step.found:
-        asked = _asked(found)
+    for recall in step.found:
+        asked = _asked(recall)
         if asked.kind == "whether":
             continue
         kind = asked.kind or kind
-        for answer in _names(asked, found.facts[:NUM_FACTS]):
-            known = best.get(alias(answer.name))
-            if known is None or known.score < answer.score:
+        for answer in _names(asked, recall.facts[:NUM_FACTS]):
+            earlier = best.get(alias(answer.name))
+            if earlier is None or earlier.score < answer.score:
                 best[alias(answer.name)] = answer
     answers = list(best.values())
     if not answers:
@@ -85,9 +85,9 @@ def find_answers(step: Searched, closeness: Closeness) -> Digest:
     return Digest(names, keys, guessed=True)
 
 
-def _asked(found: Found) -> _Step:
-    kind, anchors = wanted_kind(found.clue.query)
-    return _Step(alias(found.clue.query), tuple(alias(name) for name in anchors), kind)
+def _asked(recall: Found) -> _Step:
+    kind, anchors = wanted_kind(recall.clue.query)
+    return _Step(alias(recall.clue.query), tuple(alias(name) for name in anchors), kind)
 
 
 def _names(asked: _Step, facts: Sequence[Fact]) -> list[_Answer]:

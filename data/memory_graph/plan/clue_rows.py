@@ -57,7 +57,7 @@ def rows(text: str, rank: int, names: Sequence[tuple[Matched, ...]], most: int) 
     """
 
     def row(choice: tuple[int, ...]) -> tuple[Row, tuple[int, ...]]:
-        chosen = [found[i] for found, i in zip(names, choice, strict=True)]
+        chosen = [matches[i] for matches, i in zip(names, choice, strict=True)]
         return Row(
             rank + sum(choice),
             tuple(one_line(each.label) for each in chosen),
@@ -67,14 +67,14 @@ def rows(text: str, rank: int, names: Sequence[tuple[Matched, ...]], most: int) 
         ), choice
 
     first = (0,) * len(names)
-    queue, known = [row(first)], {first}
+    queue, queued = [row(first)], {first}
     for _ in range(most):
         if not queue:
             return
         best, choice = heapq.heappop(queue)
         yield best
-        for place, found in enumerate(names):
+        for place, matches in enumerate(names):
             further = (*choice[:place], choice[place] + 1, *choice[place + 1 :])
-            if further[place] < len(found) and further not in known:
-                known.add(further)
+            if further[place] < len(matches) and further not in queued:
+                queued.add(further)
                 heapq.heappush(queue, row(further))

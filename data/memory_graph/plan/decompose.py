@@ -165,10 +165,10 @@ def _innermost(words: Sequence[Token]) -> Phrase | None:
     sport is jousting".
     """
     anchors = [i for i, token in enumerate(words) if _is_anchor(token)]
-    found = [phrase for i in anchors for phrase in _phrases(words, i)]
-    if not found and not any(token.kind == "hole" for token in words):
-        found = [phrase for i in range(len(words)) for phrase in _relative_clauses(words, i)]
-    return min(found, key=lambda p: (p.stop - p.start, -p.start), default=None)
+    phrases = [phrase for i in anchors for phrase in _phrases(words, i)]
+    if not phrases and not any(token.kind == "hole" for token in words):
+        phrases = [phrase for i in range(len(words)) for phrase in _relative_clauses(words, i)]
+    return min(phrases, key=lambda p: (p.stop - p.start, -p.start), default=None)
 
 
 def _phrases(words: Sequence[Token], index: int) -> Iterator[Phrase]:

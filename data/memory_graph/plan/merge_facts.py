@@ -30,8 +30,8 @@ def merged(steps: Sequence[Sequence[Found]], settings: PlanSettings) -> tuple[Fa
     """
     weights: dict[int, float] = defaultdict(float)
     facts: dict[int, Fact] = {}
-    for found in steps:
-        for each, share in zip(found, _shares(found), strict=True):
+    for step in steps:
+        for each, share in zip(step, _shares(step), strict=True):
             ranked = each.facts if settings.over == "facts" else each.episodes
             highest = max((fact.score for fact in ranked), default=0.0)
             for rank, fact in enumerate(ranked):
@@ -48,11 +48,11 @@ def _value(fact: Fact, highest: float, rank: int, settings: PlanSettings) -> flo
     return math.sqrt(max(fact.score, 0.0) / (highest or 1.0))
 
 
-def _shares(found: Sequence[Found]) -> np.ndarray:
+def _shares(step: Sequence[Found]) -> np.ndarray:
     """Return the share of each clue query in its step's weight; 0 for queries without facts."""
-    fruitful = np.array([bool(each.facts or each.episodes) for each in found], dtype=bool)
+    fruitful = np.array([bool(each.facts or each.episodes) for each in step], dtype=bool)
     if not fruitful.any():
-        return np.zeros(len(found))
-    best = np.array([max((f.score for f in each.facts), default=0.0) for each in found])
+        return np.zeros(len(step))
+    best = np.array([max((f.score for f in each.facts), default=0.0) for each in step])
     shares = np.exp((best - best[fruitful].max()) / TEMPERATURE) * fruitful
     return np.asarray(shares / shares.sum())

@@ -109,43 +109,43 @@ class ModelPlanner:
         chosen = [self._rows(step, objects) for step in steps]
         values = self.replies.some(
             stages.clue_prompt(step, row.text, row.labels) if row.is_foreign else None
-            for step, found in zip(steps, chosen, strict=True)
-            for row in found
+            for step, best in zip(steps, chosen, strict=True)
+            for row in best
         )
         reworded = iter("" if value is None else read_text(value["question"]) for value in values)
-        return [tuple(row.clue(next(reworded) or row.text) for row in found) for found in chosen]
+        return [tuple(row.clue(next(reworded) or row.text) for row in best) for best in chosen]
 
     def _rows(self, step: Ready, objects: Iterator[list[tuple[Matched, ...]]]) -> list[Row]:
         """Return the best ``max_clues`` rows of all texts of a step."""
         most = self.limits.max_clues
-        found = [
+        all_rows = [
             row for i, text in enumerate(step.texts) for row in rows(text, i, next(objects), most)
         ]
-        return sorted(found)[:most]
+        return sorted(all_rows)[:most]
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
         """Return the answer of each step, joined from the answers to its clue queries."""
-        clues = [(step, found, self.closest([found])) for step in steps for found in step.found]
+        clues = [(step, recall, self.closest([recall])) for step in steps for recall in step.found]
         values = self.replies.some(
-            stages.summarise_prompt(step.ready, found.clue.query, facts) if facts else None
-            for step, found, facts in clues
+            stages.summarise_prompt(step.ready, recall.clue.query, facts) if facts else None
+            for step, recall, facts in clues
         )
         answers = iter(
             self.answered(value, facts) for (_, _, facts), value in zip(clues, values, strict=True)
         )
         findings = [
-            [(found.clue.query, each) for found in step.found if (each := next(answers)).answer]
+            [(recall.clue.query, each) for recall in step.found if (each := next(answers)).answer]
             for step in steps
         ]
         values = self.replies.some(
-            stages.join_prompt(step.ready, [(query, each.answer) for query, each in found])
-            if len({each.answer for _, each in found}) > 1
+            stages.join_prompt(step.ready, [(query, each.answer) for query, each in pairs])
+            if len({each.answer for _, each in pairs}) > 1
             else None
-            for step, found in zip(steps, findings, strict=True)
+            for step, pairs in zip(steps, findings, strict=True)
         )
         return [
-            _joined([each for _, each in found], value)
-            for found, value in zip(findings, values, strict=True)
+            _joined([each for _, each in pairs], value)
+            for pairs, value in zip(findings, values, strict=True)
         ]
 
     def closest(self, found: Sequence[Found]) -> list[Fact]:

@@ -115,17 +115,17 @@ class ModelReplies:
         if not prompts:
             return []
         keys = [self._key(prompt) for prompt in prompts]
-        found = {} if self.cache is None else self.cache.find(keys)
-        todo = {k: prompt for k, prompt in zip(keys, prompts, strict=True) if k not in found}
+        values = {} if self.cache is None else self.cache.find(keys)
+        todo = {k: prompt for k, prompt in zip(keys, prompts, strict=True) if k not in values}
         for _ in range(self.retries + 1):
             if not todo:
                 break
-            found |= self._ask(todo)
-            todo = {key: prompt for key, prompt in todo.items() if key not in found}
+            values |= self._ask(todo)
+            todo = {key: prompt for key, prompt in todo.items() if key not in values}
         for prompt in todo.values():
             tries = f"{self.retries + 1} attempts" if self.retries else "the only attempt"
             raise UserError(f"{prompt.subject}: no complete reply of the schema after {tries}")
-        return [found[key] for key in keys]
+        return [values[key] for key in keys]
 
     def some(self, prompts: Iterable[Prompt | None]) -> list[Any | None]:
         """Return the values of replies as ``__call__`` does, and None in place of each None."""
@@ -140,15 +140,15 @@ class ModelReplies:
             raise BudgetSpent(f"calls of the question: {used} of {self.max_calls} are used")
         self._calls += len(prompts)
         replies = self.ask(list(prompts.values()))
-        found, whole = {}, {}
+        values, whole = {}, {}
         for (key, prompt), reply in zip(prompts.items(), replies, strict=True):
             if reply.value is not None and misfit(reply.value, prompt.schema) is None:
-                found[key] = reply.value
+                values[key] = reply.value
                 if reply.is_complete:
                     whole[key] = reply.value
         if self.cache is not None:
             self.cache.keep(whole)
-        return found
+        return values
 
     def _key(self, prompt: Prompt) -> str:
         """Return a prompt's key: a hash, so that keys do not repeat remembered texts."""

@@ -67,8 +67,8 @@ class RecallCache:
         with recall.store.reading():
             self._show(record_state(recall.db))
             keys = [_key(clue, as_of, settings) for clue in clues]
-            known = {key: self._entries[key] for key in keys if self._holds(key, second)}
-            missing = {key: clue for key, clue in zip(keys, clues, strict=True) if key not in known}
+            held = {key: self._entries[key] for key in keys if self._holds(key, second)}
+            missing = {key: clue for key, clue in zip(keys, clues, strict=True) if key not in held}
             recall.embed_ahead(clue.query for clue in missing.values())
             fresh = {}
             for key, clue in missing.items():
@@ -78,9 +78,9 @@ class RecallCache:
                     since, until = second, recall.holds_until(second)
                 fresh[key] = _Entry(since, until, facts, episodes)
         self._keep(fresh)
-        entries = known | fresh
+        entries = held | fresh
         return [
-            Found(clue, entries[key].facts, entries[key].episodes, key in known)
+            Found(clue, entries[key].facts, entries[key].episodes, key in held)
             for key, clue in zip(keys, clues, strict=True)
         ]
 
@@ -109,10 +109,10 @@ def _recalled(
     recall: Recall, clue: Clue, as_of: str | None, settings: PlanSettings
 ) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
     """Return the facts of a clue and, if settings.over is "episodes", the episodes."""
-    wanted = replace(settings.recall, num_facts=settings.num_facts)
+    recall_settings = replace(settings.recall, num_facts=settings.num_facts)
     if settings.over == "facts":
-        return recall.ask(clue.query, as_of, wanted, start=clue.start).facts, ()
+        return recall.ask(clue.query, as_of, recall_settings, start=clue.start).facts, ()
     episodes, facts = recall.read_episodes(
-        clue.query, as_of, wanted, start=clue.start, num_read=NUM_READ
+        clue.query, as_of, recall_settings, start=clue.start, num_read=NUM_READ
     )
     return facts, episodes

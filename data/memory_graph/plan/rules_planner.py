@@ -60,7 +60,7 @@ class RulesPlanner:
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
         """Return the answer of the last step, unless it is a guess of the rules."""
         last = [each.done[-1] if each.done else None for each in progress]
-        return [None if one is None or one.guessed else one.answer for one in last]
+        return [None if trace is None or trace.guessed else trace.answer for trace in last]
 
     def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
         """Return None for each question: the reader of the facts compares."""
@@ -76,8 +76,8 @@ def rules_clues(
     matched = iter(match([name for names in named for name in names]))
     clues = {}
     for text, names in zip(texts, named, strict=True):
-        objects = [found for _ in names for found in next(matched)]
-        start = tuple(dict.fromkeys(found.entity for found in objects if found.is_exact))
+        objects = [linked for _ in names for linked in next(matched)]
+        start = tuple(dict.fromkeys(linked.entity for linked in objects if linked.is_exact))
         clues[text] = Clue(text, start or None)
     return [
         tuple(Clue(text) if text == step.progress.root else clues[text] for text in step.texts)

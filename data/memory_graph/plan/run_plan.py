@@ -196,12 +196,12 @@ class _Run:
         with self._timed("recall"):
             wave = [clue for each in clues for clue in each]
             wave += [Clue(live[0].root)] if not self.recalls else []
-            found = iter(self.cache.search(self.recall, wave, self.as_of, self.settings))
+            recalled = iter(self.cache.search(self.recall, wave, self.as_of, self.settings))
             searched = [
-                Searched(step, tuple(next(found) for _ in each))
+                Searched(step, tuple(next(recalled) for _ in each))
                 for step, each in zip(ready, clues, strict=True)
             ]
-            for each in found:
+            for each in recalled:
                 self.whole = (each,)
                 self.hits += each.hit
             self.recalls += len(wave)
@@ -228,14 +228,14 @@ class _Run:
         if spent is not None:
             raise spent
 
-    def _finish(self, sub: _Sub, trace: StepTrace, found: Sequence[Found]) -> None:
+    def _finish(self, sub: _Sub, trace: StepTrace, recalled: Sequence[Found]) -> None:
         """Add a finished step to its sub-question, and stop it if the step brings nothing new."""
         known = {fact.key for each in sub.done for fact in each.facts}
         is_new = not known.issuperset(fact.key for fact in trace.facts)
         is_new |= trace.answer is not None and trace.answer not in [t.answer for t in sub.done]
         repeats = bool(sub.done and trace.facts and not is_new)
         sub.done.append(trace)
-        sub.found.append(found)
+        sub.found.append(recalled)
         self.hits += trace.hits
         if repeats:
             sub.stopped = "nothing new"

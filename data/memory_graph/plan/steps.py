@@ -247,11 +247,11 @@ def fill(text: str, answers: Mapping[int, Sequence[str]], most: int) -> tuple[st
         most: maximum number of texts, and of answers that fill one reference.
     """
     choices = {number: answers.get(number, ())[:most] or ("",) for number in references(text)}
-    rows = _by_rank([len(found) for found in choices.values()])
+    rows = _by_rank([len(options) for options in choices.values()])
     texts: dict[str, None] = {}
     for row in islice(rows, MAX_ROWS):
         chosen = zip(choices.items(), row, strict=True)
-        texts[_filled(text, {number: found[rank] for (number, found), rank in chosen})] = None
+        texts[_filled(text, {number: options[rank] for (number, options), rank in chosen})] = None
         if len(texts) == most:
             break
     return tuple(texts)

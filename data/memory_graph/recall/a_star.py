@@ -57,8 +57,8 @@ class Routes:
     @property
     def triplets(self) -> np.ndarray:
         """Triplets of all routes, each once, in their order; int64."""
-        found = dict.fromkeys(t for route in self.routes for t in route.triplets)
-        return np.fromiter(found, np.int64)
+        triplets = dict.fromkeys(t for route in self.routes for t in route.triplets)
+        return np.fromiter(triplets, np.int64)
 
 
 def a_star(view: View, settings: AStar | None = None) -> Routes:
@@ -71,8 +71,8 @@ def a_star(view: View, settings: AStar | None = None) -> Routes:
     settings = settings or AStar()
     pairs = list(combinations(view.question_nodes.tolist(), 2))
     searches = [_Search(view, start, goal, settings) for start, goal in pairs]
-    found = [nodes for search in searches if (nodes := search.run())]
-    routes = tuple(Route(nodes, _triplets(view, nodes)) for nodes in found)
+    paths = [nodes for search in searches if (nodes := search.run())]
+    routes = tuple(Route(nodes, _triplets(view, nodes)) for nodes in paths)
     return Routes(routes, len(pairs), sum(search.num_expanded for search in searches))
 
 

@@ -82,9 +82,9 @@ class Adjacency:
         self.db, self.folder, self.writable = db, folder, writable
         self._state = State()
         self._hubs = HubCache()
-        found = read_arrays(folder, NAME)
-        if found is not None and found[1].keys() >= NAMES:
-            manifest, arrays = found
+        stored = read_arrays(folder, NAME)
+        if stored is not None and stored[1].keys() >= NAMES:
+            manifest, arrays = stored
             nodes = {name: arrays[f"node_{name}"] for name in NODE_COLUMNS}
             edges = {name: arrays[f"edge_{name}"] for name in EDGE_COLUMNS}
             if fit_together(nodes, edges, arrays):
@@ -262,10 +262,10 @@ class Adjacency:
             nodes: int64, each once.
             moment: restrictions of the walk.
         """
-        found = self._allowed(self._settled(nodes), moment)
+        rows = self._allowed(self._settled(nodes), moment)
         if self._in_delta[nodes].any():
-            found = _merged(found, self._allowed(self._loose(nodes), moment, first_excluded=GONE))
-        triplets, owners, others = found
+            rows = _merged(rows, self._allowed(self._loose(nodes), moment, first_excluded=GONE))
+        triplets, owners, others = rows
         return triplets, nodes[owners], others
 
     def hub(self, node: int, moment: Moment) -> Hub:
@@ -407,7 +407,7 @@ def _merged(rows: Rows, few: Rows) -> Rows:
 
 def _among(values: np.ndarray, few: tuple[int, ...]) -> np.ndarray:
     """Return whether each value is one of a few; faster than ``np.isin`` for a handful."""
-    found = np.zeros(len(values), dtype=bool)
+    is_among = np.zeros(len(values), dtype=bool)
     for value in few:
-        found |= values == value
-    return found
+        is_among |= values == value
+    return is_among

@@ -92,8 +92,8 @@ class Beams:
     @property
     def triplets(self) -> np.ndarray:
         """Triplets of all paths, each once, in their order; int64."""
-        found = dict.fromkeys(t for path in self.paths for t in path.triplets)
-        return np.fromiter(found, np.int64)
+        triplets = dict.fromkeys(t for path in self.paths for t in path.triplets)
+        return np.fromiter(triplets, np.int64)
 
 
 def beam_search(view: View, settings: BeamSearch | None = None) -> Beams:
@@ -104,16 +104,16 @@ def beam_search(view: View, settings: BeamSearch | None = None) -> Beams:
         settings: depth and width; None: the defaults.
     """
     settings = settings or BeamSearch()
-    known = _Neighbourhoods(view)
-    searches = [_Search(known, start, settings) for start in view.question_nodes.tolist()]
+    neighbourhoods = _Neighbourhoods(view)
+    searches = [_Search(neighbourhoods, start, settings) for start in view.question_nodes.tolist()]
     for _ in range(settings.max_depth):
         # one look-up for all searches: one look-up each takes twice as long
-        known.of([path.nodes[-1] for search in searches for path in search.live])
+        neighbourhoods.of([path.nodes[-1] for search in searches for path in search.live])
         for search in searches:
             search.deepen()
-    found = [search.finish() for search in searches]
-    paths = tuple(path for kept, _ in found for path in kept)
-    return Beams(paths, sum((counts for _, counts in found), PathCounts()))
+    results = [search.finish() for search in searches]
+    paths = tuple(path for kept, _ in results for path in kept)
+    return Beams(paths, sum((counts for _, counts in results), PathCounts()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,8 +181,8 @@ def read_arrays(folder: Path, name: str) -> tuple[Manifest, dict[str, np.ndarray
     for _ in range(ATTEMPTS):
         folders = _folders(folder, name)
         for path in folders:
-            if (found := _read_folder(path)) is not None:
-                return found
+            if (contents := _read_folder(path)) is not None:
+                return contents
         if _folders(folder, name) == folders:
             break  # else another process has just replaced them
     return None
@@ -190,8 +190,8 @@ def read_arrays(folder: Path, name: str) -> tuple[Manifest, dict[str, np.ndarray
 
 def _folders(folder: Path, name: str) -> list[Path]:
     """Return the folders of a name, the newest revision first."""
-    found = [path for path in folder.glob(f"{name}-*") if REVISION.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+    folders = [path for path in folder.glob(f"{name}-*") if REVISION.fullmatch(path.name)]
+    return sorted(folders, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
 
 
 def _read_folder(path: Path) -> tuple[Manifest, dict[str, np.ndarray]] | None:

@@ -112,8 +112,8 @@ class Endings:
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
     """Return 1 / (1 + exp(-x))."""
-    found: np.ndarray = 1 / (1 + np.exp(-np.clip(values, -50, 50)))
-    return found
+    probabilities: np.ndarray = 1 / (1 + np.exp(-np.clip(values, -50, 50)))
+    return probabilities
 
 
 def pair_features(said: Sequence[Said], vectors: np.ndarray, read: np.ndarray) -> np.ndarray:
@@ -130,8 +130,8 @@ def pair_features(said: Sequence[Said], vectors: np.ndarray, read: np.ndarray) -
     meets = np.minimum(states[:, None], ends[None])
     replaced = np.isin(ASPECTS, REPLACED)
     value, thing = meets[:, :, replaced].max(axis=2), meets[:, :, ~replaced].max(axis=2)
-    names = _indicators([one.names for one in said])
-    content = _indicators([one.content for one in said])
+    names = _indicators([sentence.names for sentence in said])
+    content = _indicators([sentence.content for sentence in said])
     named = np.minimum(names @ names.T, 1)
     shared = content @ content.T / np.maximum(content.sum(axis=1, keepdims=True), 1)
     worded = shared > 0
@@ -151,10 +151,10 @@ def pair_features(said: Sequence[Said], vectors: np.ndarray, read: np.ndarray) -
 def _indicators(sets: Sequence[frozenset[str]]) -> np.ndarray:
     """Return which words each set has, float32 [n, words of all]."""
     columns = {word: column for column, word in enumerate(frozenset().union(*sets))}
-    found = np.zeros((len(sets), len(columns)), np.float32)
-    for row, words_of in zip(found, sets, strict=True):
+    indicators = np.zeros((len(sets), len(columns)), np.float32)
+    for row, words_of in zip(indicators, sets, strict=True):
         row[[columns[word] for word in words_of]] = 1
-    return found
+    return indicators
 
 
 @cache
@@ -162,14 +162,14 @@ def shipped() -> Endings:
     """Return the classifiers that come with the package."""
     from safetensors.numpy import load_file
 
-    found = load_file(FILE)
+    arrays = load_file(FILE)
     return Endings(
-        found["heads"],
-        found["head_bias"],
-        found["pair"],
-        float(found["pair_bias"]),
-        float(found["threshold"]),
-        found["probe"],
+        arrays["heads"],
+        arrays["head_bias"],
+        arrays["pair"],
+        float(arrays["pair_bias"]),
+        float(arrays["threshold"]),
+        arrays["probe"],
     )
 
 
@@ -188,23 +188,23 @@ def mark_ended(
         probe: vector of ``vectors.PROBE`` by the encoder of ``matrix``.
     """
     compared = [one for one in theses if not one.hypothesis and one.provenance][:MAX_COMPARED]
-    compared = [one for one in compared if one.provenance[0].said is not None]
+    compared = [thesis for thesis in compared if thesis.provenance[0].said is not None]
     if len(compared) < 2 or not is_same(probe, shipped().probe):
         return tuple(facts)
-    vectors = matrix.vectors(np.array([one.key for one in compared], dtype=np.int64))
-    known = np.asarray(vectors.any(axis=1), dtype=bool)
-    compared = [one for one, is_known in zip(compared, known, strict=True) if is_known]
+    vectors = matrix.vectors(np.array([thesis.key for thesis in compared], dtype=np.int64))
+    has_vector = np.asarray(vectors.any(axis=1), dtype=bool)
+    compared = [thesis for thesis, is_known in zip(compared, has_vector, strict=True) if is_known]
     if len(compared) < 2:
         return tuple(facts)
-    by_key = {one.key: one for one in compared}
-    ended = {key: by_key[new] for key, new in _ended(compared, vectors[known]).items()}
-    given = {fact.key for fact in facts}
+    by_key = {thesis.key: thesis for thesis in compared}
+    ended = {key: by_key[new] for key, new in _ended(compared, vectors[has_vector]).items()}
+    keys = {fact.key for fact in facts}
     of_episode: dict[int, list[Fact]] = defaultdict(list)
     by_place: dict[tuple[int, Span], Fact] = {}
-    for one in theses:
-        for place in one.provenance:
-            of_episode[2 * place.episode].append(one)
-            by_place[place.episode, place.span] = one
+    for thesis in theses:
+        for place in thesis.provenance:
+            of_episode[2 * place.episode].append(thesis)
+            by_place[place.episode, place.span] = thesis
 
     def mark(fact: Fact) -> Fact:
         if fact.type == "episodic":
@@ -213,11 +213,11 @@ def mark_ended(
             own = [by_place.get((place.episode, place.span)) for place in fact.provenance]
         else:
             own = [fact]
-        new = [ended.get(one.key) if one is not None else None for one in own]
+        new = [ended.get(thesis.key) if thesis is not None else None for thesis in own]
         if not new or new[0] is None or None in new:
             return fact
         shown = 2 * new[0].provenance[0].episode  # if the thesis is not among the facts
-        is_whole = new[0].key not in given and shown in given
+        is_whole = new[0].key not in keys and shown in keys
         return replace(fact, may_have_ended=shown if is_whole else new[0].key)
 
     return tuple(map(mark, facts))
@@ -226,13 +226,13 @@ def mark_ended(
 def _ended(theses: Sequence[Fact], vectors: np.ndarray) -> dict[int, int]:
     """Map the key of each thesis that may have ended to that of the newer thesis that ends it."""
     said = [
-        said_of(one.text, one.provenance[0].speaker, (name for _, name in one.entities))
-        for one in theses
+        said_of(thesis.text, thesis.provenance[0].speaker, (name for _, name in thesis.entities))
+        for thesis in theses
     ]
-    times = np.array([start(one.provenance[0].said or "") for one in theses])
+    times = np.array([start(thesis.provenance[0].said or "") for thesis in theses])
     likely = shipped().judge(said, vectors)
     likely[times[:, None] >= times[None, :]] = 0
-    likely[[one.valid_to is not None for one in theses]] = 0
+    likely[[thesis.valid_to is not None for thesis in theses]] = 0
     return {
         old.key: theses[int(row.argmax())].key
         for old, row in zip(theses, likely, strict=True)
@@ -243,10 +243,10 @@ def _ended(theses: Sequence[Fact], vectors: np.ndarray) -> dict[int, int]:
 def newer_first(facts: Sequence[Fact]) -> tuple[Fact, ...]:
     """Return facts in order, but move a fact that may have ended another directly before it."""
     by_key = {fact.key: fact for fact in facts}
-    found: dict[int, Fact] = {}
+    ordered: dict[int, Fact] = {}
     for fact in facts:
         chain = [fact]
         while (newer := chain[-1].may_have_ended) in by_key:  # each one is newer than the last
             chain.append(by_key[newer])
-        found |= {one.key: one for one in reversed(chain) if one.key not in found}
-    return tuple(found.values())
+        ordered |= {one.key: one for one in reversed(chain) if one.key not in ordered}
+    return tuple(ordered.values())

@@ -110,14 +110,14 @@ def facts_of_hits(
     stated: dict[int, list[int]] = defaultdict(list)
     for chunk, fact in db.execute(_STATED, (ids,)):
         stated[chunk].append(fact)
-    found: list[int] = []
+    fact_keys: list[int] = []
     for node, _ in hits:
         if node >= count:
-            found += [quote.fact for quote in index.themes[node - count].quotes]
+            fact_keys += [quote.fact for quote in index.themes[node - count].quotes]
             continue
         keys = np.array(stated[int(index.chunks[node])] or [2 * index.episodes[node]], np.int64)
-        found += keys[np.argsort(-rounded(view.closeness(keys)), kind="stable")].tolist()
-    each = np.array(list(dict.fromkeys(found)), np.int64)
+        fact_keys += keys[np.argsort(-rounded(view.closeness(keys)), kind="stable")].tolist()
+    each = np.array(list(dict.fromkeys(fact_keys)), np.int64)
     return view.holding(each)[: settings.top_k]
 
 
@@ -142,7 +142,7 @@ def _closest(
     rows = rows[view.which_hold(rows[:, 1])]
     near = rounded(view.closeness(rows[:, 1]))
     rows, near = rows[near >= settings.min_similarity], near[near >= settings.min_similarity]
-    found: dict[int, tuple[int, Fact]] = {}
+    chosen: dict[int, tuple[int, Fact]] = {}
     left = settings.max_words
     best = _ranked(view, rows[:, 1], near)[:MAX_COMPARED]
     facts = store.facts(rows[best, 1].tolist())
@@ -150,24 +150,24 @@ def _closest(
     best, facts = best[order], [facts[i] for i in order.tolist()]
     for row, fact in zip(best.tolist(), facts, strict=True):
         chunk, key, episode, first, last = rows[row].tolist()
-        if key in found:
+        if key in chosen:
             continue
-        if len(found) == settings.max_facts:
+        if len(chosen) == settings.max_facts:
             break
         size = len(fact.text.split())
-        if found and size > left:
+        if chosen and size > left:
             continue
         left -= size
         places = [p for p in fact.provenance if p.episode == episode]
         place = replace(places[0], span=(first, last))
         text = fact.text[first:last] if fact.type == "episodic" else fact.text
         fact = replace(fact, text=text, provenance=(place,), score=float(near[row]))
-        found[key] = int(np.searchsorted(index.chunks, chunk)), fact
-    theses = [key for key, (_, fact) in found.items() if fact.type == "thesis"]
+        chosen[key] = int(np.searchsorted(index.chunks, chunk)), fact
+    theses = [key for key, (_, fact) in chosen.items() if fact.type == "thesis"]
     ended, ends = view.ended_parts(theses), view.thesis_ends(theses)
     return [
         (chunk, with_end(fact, ended.get(key), ends.get(key)))
-        for key, (chunk, fact) in found.items()
+        for key, (chunk, fact) in chosen.items()
     ]
 
 
@@ -207,5 +207,5 @@ def _by_speaker(
 def named_speakers(question: str, speakers: Iterable[str]) -> set[str]:
     """Return the speakers whose name shares a word with the question, not written in lower case."""
     spelled = [word for word in question.split() if not word.islower()]
-    asked = {word for one in spelled for word in words(one)} - STOPWORDS
+    asked = {word for spelling in spelled for word in words(spelling)} - STOPWORDS
     return {speaker for speaker in set(speakers) if asked.intersection(words(speaker))}

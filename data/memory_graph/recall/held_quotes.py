@@ -70,18 +70,18 @@ def held_quotes(
     current = [q for q in current if q.fact not in ended or not ended[q.fact].is_whole]
     current.sort(key=lambda quote: quote.fact in ended)
     ends = thesis_ends(store.db, theses)
-    found: list[Fact] = []
+    quoted: list[Fact] = []
     left = max_words
     for quote in current:
         size = len(_words(facts[quote], quote).split())
-        if found and size > left:
+        if quoted and size > left:
             continue
         left -= size
         fact = _as_quoted(facts[quote], quote)
-        found.append(with_end(fact, ended.get(fact.key), ends.get(fact.key)))
+        quoted.append(with_end(fact, ended.get(fact.key), ends.get(fact.key)))
         if left <= 0:
             break
-    return tuple(found)
+    return tuple(quoted)
 
 
 def _as_quoted(fact: Fact, quote: QuoteRow) -> Fact:

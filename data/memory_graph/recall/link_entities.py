@@ -77,7 +77,7 @@ def link_entities(
         top_k: maximum number of namesakes, and number of candidates for a name that is no alias.
         min_similarity: smallest cosine of a name to that of the object it is linked to.
     """
-    found: dict[QuestionEntity, None] = {}
+    entities: dict[QuestionEntity, None] = {}
     for name, vector in zip(names, vectors, strict=True):
         exact = exact_objects(db, name)
         if len(exact) > top_k:
@@ -85,8 +85,8 @@ def link_entities(
         if not exact:
             near = candidates(db, name, vector, matrix, top_k)
             exact = [c.node for c in near if c.similarity >= min_similarity][:1]
-        found.update(dict.fromkeys(QuestionEntity(name, node) for node in exact))
-    return tuple(found)
+        entities.update(dict.fromkeys(QuestionEntity(name, node) for node in exact))
+    return tuple(entities)
 
 
 def match_names(
@@ -108,7 +108,7 @@ def match_names(
     exact = [exact_objects(db, name) for name in names]
     unsure = [name for name, nodes in zip(names, exact, strict=True) if not nodes]
     vectors = dict(zip(unsure, embed(unsure), strict=True)) if unsure else {}
-    found = []
+    matches = []
     for name, sure in zip(names, exact, strict=True):
         nodes = list(sure)
         if name in vectors:
@@ -116,8 +116,8 @@ def match_names(
             nodes += [c.node for c in near if c.similarity >= min_similarity]
         nodes = list(dict.fromkeys(nodes))[:top_k]
         labels = node_texts(db, nodes)
-        found.append(tuple(Matched(QuestionEntity(name, n), labels[n], n in sure) for n in nodes))
-    return found
+        matches.append(tuple(Matched(QuestionEntity(name, n), labels[n], n in sure) for n in nodes))
+    return matches
 
 
 def exact_objects(db: Database, name: str) -> list[int]:
@@ -156,11 +156,11 @@ def candidates(
     nodes = np.array(list(scores), dtype=np.int64)
     rows = matrix.rows(nodes)
     similarity = np.where(rows < 0, 0, matrix.dot(np.maximum(rows, 0), query))
-    found = [
+    scored = [
         Candidate(node, score, float(cosine))
         for (node, score), cosine in zip(scores.items(), similarity, strict=True)
     ]
-    return sorted(found, key=lambda c: (-c.score, -c.similarity, c.node))[:top_k]
+    return sorted(scored, key=lambda c: (-c.score, -c.similarity, c.node))[:top_k]
 
 
 def _known(db: Database, nodes: list[int]) -> list[int]:

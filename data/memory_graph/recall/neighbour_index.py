@@ -118,8 +118,8 @@ class NeighbourIndex:
             index.load(str(self.path))
         starts = range(self.num_rows, len(rows), BATCH)
         for begin in track(starts, "index of vectors", "batches", delay=2):
-            part = rows[begin : begin + BATCH]
-            index.add(np.arange(begin, begin + len(part)), part, threads=1)
+            batch = rows[begin : begin + BATCH]
+            index.add(np.arange(begin, begin + len(batch)), batch, threads=1)
         name = f"index-{self.generation}-{len(rows)}"
         partial = self.folder / f".{name}.partial"
         index.save(str(partial))
@@ -146,16 +146,16 @@ class NeighbourIndex:
 def _newest(folder: Path, generation: int) -> tuple[int, Path | None]:
     """Return the number of rows and the path of a generation's largest index."""
     paths = folder.glob(f"index-{generation}-*")
-    found = {int(p.name.split("-")[2]): p for p in paths if NAME.fullmatch(p.name)}
-    most = max(found, default=0)
-    return most, found.get(most)
+    by_size = {int(p.name.split("-")[2]): p for p in paths if NAME.fullmatch(p.name)}
+    most = max(by_size, default=0)
+    return most, by_size.get(most)
 
 
 def _checksum(path: Path, num_rows: int, width: int) -> str:
     """Return the CRC-32 of the bytes behind the rows; only the rows are changed in place."""
-    found = 0
+    checksum = 0
     with path.open("rb") as file:
         file.seek(HEADER.size + num_rows * width)
         while part := file.read(PART):
-            found = zlib.crc32(part, found)
-    return f"{found:08x}"
+            checksum = zlib.crc32(part, checksum)
+    return f"{checksum:08x}"

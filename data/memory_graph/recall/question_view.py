@@ -263,9 +263,9 @@ class QuestionView:
             is_text = keys % 2 == 0
             are_episodes = is_text.copy()
             are_episodes[is_text] = self.node_types[keys[is_text] // 2] == EPISODIC
-            found: np.ndarray = keys[are_episodes == episodes][:k]
-            if len(found) == k or len(keys) < wanted:
-                return found
+            nearest: np.ndarray = keys[are_episodes == episodes][:k]
+            if len(nearest) == k or len(keys) < wanted:
+                return nearest
             wanted *= 4
 
     def by_themes(self, settings: Eigen) -> np.ndarray:
@@ -290,8 +290,8 @@ class QuestionView:
     def adjacent(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return pairs of an episode and the episode directly before or after it in its source."""
         rows = self._db.execute(ADJACENT, (json.dumps(episodes.tolist()),))
-        found = [(one, other) for one, *others in rows for other in others if other is not None]
-        pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+        ids = [(one, other) for one, *others in rows for other in others if other is not None]
+        pairs = np.array(ids, dtype=np.int64).reshape(-1, 2)
         pairs = pairs[self._adjacency.facts_allowed(2 * pairs[:, 1], self._moment)]
         return pairs[:, 0], pairs[:, 1]
 
@@ -312,13 +312,13 @@ class CosineCache:
     def of(self, keys: np.ndarray) -> np.ndarray:
         """Return the cosine of each fact, float32; 0 for one without a vector."""
         rows = self.matrix.rows(keys)
-        found: np.ndarray = self._cosines[rows]
-        unknown = np.flatnonzero(found == 0)
+        cosines: np.ndarray = self._cosines[rows]
+        unknown = np.flatnonzero(cosines == 0)
         unknown = unknown[rows[unknown] >= 0]
         if len(unknown):
             new = rows[unknown]
-            found[unknown] = self._cosines[new] = self.matrix.dot(new, self.query)
-        return found
+            cosines[unknown] = self._cosines[new] = self.matrix.dot(new, self.query)
+        return cosines
 
     def of_hub(self, keys: np.ndarray) -> np.ndarray:
         """Return approximate cosines of a hub's facts; those of the ``EXACT`` closest are exact.
@@ -329,10 +329,12 @@ class CosineCache:
         if len(rows) < MIN_HUB_ROWS:
             return self.of(keys)
         positions, missing = copies.positions(rows)
-        found = copies.dot(self.query)[positions] if len(copies.rows) else np.empty(len(rows), "f4")
-        found[missing] = self.of(keys[missing])
+        cosines = (
+            copies.dot(self.query)[positions] if len(copies.rows) else np.empty(len(rows), "f4")
+        )
+        cosines[missing] = self.of(keys[missing])
         if min(len(missing), MAX_HUB_ROWS) > max(len(copies.rows), MIN_HUB_ROWS):
             self.matrix.copy_hub(rows[missing])  # for later questions
-        near = least(-found, EXACT)
-        found[near] = self.of(keys[near])
-        return found
+        near = least(-cosines, EXACT)
+        cosines[near] = self.of(keys[near])
+        return cosines

@@ -226,12 +226,12 @@ class Recall:
                 for fact, score in zip(episodes, near, strict=True)
                 if view.entities or score >= least
             ]
-            found = self._with_ends(fuse_facts(facts, episodes))
+            fused = self._with_ends(fuse_facts(facts, episodes))
             clock.lap("episodes")
         return Recollection(
             question=question,
             entities=view.entities,
-            facts=found[: settings.num_facts],
+            facts=fused[: settings.num_facts],
             revision=self.adjacency.revision,
             milliseconds=clock.milliseconds,
             by_similarity=not view.entities,
@@ -348,12 +348,12 @@ class Recall:
         with self._view(question, as_of, RecallSettings()) as (view, clock):
             self._themes.refresh()
             clock.lap("themes")
-            found = find_themes(self.store, self._themes, view, settings)
-            marked = {fact.key: fact for fact in self._marked(found.facts)}
-            of_themes = [newer_first([marked[key] for key in one.facts]) for one in found.themes]
+            closest = find_themes(self.store, self._themes, view, settings)
+            marked = {fact.key: fact for fact in self._marked(closest.facts)}
+            of_themes = [newer_first([marked[key] for key in one.facts]) for one in closest.themes]
             themes = tuple(
                 replace(theme, facts=tuple(fact.key for fact in facts))
-                for theme, facts in zip(found.themes, of_themes, strict=True)
+                for theme, facts in zip(closest.themes, of_themes, strict=True)
             )
             clock.lap("search")
         if not self._themes.themes:
@@ -403,8 +403,8 @@ class Recall:
             self.vectors.refresh()
             nodes = [next(iter(exact_objects(self.db, name)), -1) for name in names]
             rows = self.vectors.names.rows(np.array(nodes, dtype=np.int64))
-            found = self.vectors.names.dot(np.maximum(rows, 0), vector.astype(np.float16))
-        cosines = np.array(found, dtype=np.float32)
+            products = self.vectors.names.dot(np.maximum(rows, 0), vector.astype(np.float16))
+        cosines = np.array(products, dtype=np.float32)
         unknown = np.flatnonzero(rows < 0)
         if len(unknown):
             cosines[unknown] = self._vectors_of([names[i] for i in unknown.tolist()]) @ vector
@@ -552,7 +552,7 @@ def fuse_facts(facts: Sequence[Fact], episodes: Sequence[Fact]) -> tuple[Fact, .
             of_episodes.setdefault(place.episode, fact)
     whole = {fact.key >> 1: fact for fact in episodes}
     nodes = np.array(sorted({*of_episodes, *whole}))
-    rankings = [np.searchsorted(nodes, list(one)) for one in (of_episodes, whole)]
+    rankings = [np.searchsorted(nodes, list(ranked)) for ranked in (of_episodes, whole)]
     order = nodes[fuse(rankings, len(nodes))].tolist() if len(nodes) else []
     first = [of_episodes.get(node) or whole[node] for node in order]
     return tuple({fact.key: fact for fact in (*first, *facts)}.values())

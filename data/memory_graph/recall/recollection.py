@@ -133,7 +133,7 @@ def each_once(facts: Sequence[Fact]) -> list[Fact]:
     said = {
         (p.episode, p.span) for fact in facts if fact.type != "episodic" for p in fact.provenance
     }
-    found: dict[int, Fact] = {}
+    by_key: dict[int, Fact] = {}
     for fact in facts:
         places = [(place.episode, place.span, fact.hypothesis) for place in fact.provenance]
         if fact.type == "episodic":
@@ -144,5 +144,5 @@ def each_once(facts: Sequence[Fact]) -> list[Fact]:
         elif fact.type == "simple":
             better = next((theses[place] for place in places if place in theses), fact)
             fact = replace(better, score=fact.score)
-        found.setdefault(fact.key, fact)
-    return list(found.values())
+        by_key.setdefault(fact.key, fact)
+    return list(by_key.values())

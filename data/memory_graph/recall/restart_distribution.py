@@ -53,7 +53,7 @@ def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
     facts = view.nearest_of(num_facts, episodes=False)
     cosines = np.maximum(view.closeness(facts), 0)
     highest = max(float(cosines.max(initial=0)), 1e-9)
-    found: dict[int, list[float]] = defaultdict(list)
+    shares: dict[int, list[float]] = defaultdict(list)
     for key, cosine in zip(facts.tolist(), cosines.tolist(), strict=True):
         if key % 2:
             objects = view.ends(np.array([key // 2]))[0]
@@ -61,8 +61,8 @@ def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
             _, others = view.around(key // 2)
             objects = others[view.node_types[others] == OBJECT]
         for node in np.unique(objects).tolist():
-            found[node].append(cosine / highest)
-    return {node: sum(each) / len(each) for node, each in found.items()}
+            shares[node].append(cosine / highest)
+    return {node: sum(each) / len(each) for node, each in shares.items()}
 
 
 def _num_episodes(view: View, objects: np.ndarray) -> np.ndarray:

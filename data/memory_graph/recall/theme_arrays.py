@@ -74,9 +74,9 @@ class ThemeArrays:
         rows = np.searchsorted(self.themes, themes)
         rows[rows == len(self.themes)] = 0
         known = self.themes[rows] == themes if len(self.themes) else np.zeros(len(themes), bool)
-        found = np.zeros((len(themes), self.theme_vectors.shape[1]), np.float32)
-        found[known] = self.theme_vectors[rows[known]]
-        return found, known
+        vectors = np.zeros((len(themes), self.theme_vectors.shape[1]), np.float32)
+        vectors[known] = self.theme_vectors[rows[known]]
+        return vectors, known
 
 
 def arrays_of(columns: Mapping[str, np.ndarray]) -> ThemeArrays:
@@ -100,10 +100,10 @@ NONE = arrays_of(
 
 def read_theme_arrays(db: Database, folder: Path) -> ThemeArrays:
     """Return the arrays of this record; ``NONE`` if none can be read."""
-    found = read_arrays(folder, THEMES)
-    if found is None or found[1].keys() < {*COLUMNS, "theme_vectors"}:
+    stored = read_arrays(folder, THEMES)
+    if stored is None or stored[1].keys() < {*COLUMNS, "theme_vectors"}:
         return NONE
-    manifest, arrays = found
+    manifest, arrays = stored
     if not shows(db, State.of(manifest)):
         return NONE
     return arrays_of(arrays)
@@ -171,11 +171,11 @@ def graphs_of(
     sql = """SELECT DISTINCT e.source FROM json_each(?) k JOIN chunks c ON c.id = k.value
         JOIN episodes e ON e.node = c.episode"""
     sources = {source for (source,) in db.execute(sql, (json.dumps(chunks.tolist()),))}
-    found: dict[str | None, tuple[np.ndarray, Neighbours | None]] = {}
+    graphs: dict[str | None, tuple[np.ndarray, Neighbours | None]] = {}
     for source in sources.difference(known):
         rows = chunks_of(db, source)
         ids = np.array([row.id for row in rows], np.int64)
-        found[source] = ids, None
+        graphs[source] = ids, None
         if MIN_CHUNKS <= len(ids) <= MAX_EXACT:
             episodes = np.array([row.episode for row in rows], np.int64)
             own = unit_vectors(chunk_vectors(facts, questions, ids, episodes), "chunk")
@@ -185,8 +185,8 @@ def graphs_of(
             asked = questions.vectors(np.array([2 * id_ for id_, _ in kept], np.int64))
             both = own_and_asked(own, asked if kept else None, owners if kept else None)
             near = min(NUM_NEIGHBOURS, max(len(ids) // 8, MIN_NEIGHBOURS))
-            found[source] = ids, nearest_neighbours(own, both, near)
-    return found
+            graphs[source] = ids, nearest_neighbours(own, both, near)
+    return graphs
 
 
 def chunk_vectors(
@@ -199,11 +199,11 @@ def chunk_vectors(
         chunks: [n] int64 ids.
         episodes: [n] int64 node ids of their episodes.
     """
-    found = facts.vectors(2 * episodes)
+    vectors = facts.vectors(2 * episodes)
     rows = questions.rows(2 * chunks + 1)
     if (rows >= 0).any():
-        found[rows >= 0] = questions.gather(rows[rows >= 0])
-    return found
+        vectors[rows >= 0] = questions.gather(rows[rows >= 0])
+    return vectors
 
 
 def put_summaries(

@@ -165,21 +165,21 @@ class ThemeIndex:
     def _means(self) -> np.ndarray:
         """Return each theme's vector: its summary's, else the weighted mean of its members'."""
         ids = np.array([theme.id for theme in self.themes], dtype=np.int64)
-        found, known = self._arrays.vectors_of(ids)
+        means, known = self._arrays.vectors_of(ids)
         width = self._facts.width
-        if found.shape[1] != width:
-            found, known = np.zeros((len(ids), width), np.float32), np.zeros(len(ids), bool)
+        if means.shape[1] != width:
+            means, known = np.zeros((len(ids), width), np.float32), np.zeros(len(ids), bool)
         levels = np.array([theme.level for theme in self.themes])
         for level in (1, 2):
             new = np.flatnonzero(~known & (levels == level)).tolist()
             for i in new:
                 nodes = self.members[i]
                 below = nodes - len(self.chunks)
-                own = self._chunk_vectors(nodes) if level == 1 else found[below]
+                own = self._chunk_vectors(nodes) if level == 1 else means[below]
                 mean = self._weights[i] @ own
-                found[i] = mean / (np.linalg.norm(mean) or 1.0)
-            put_summaries(found, self.themes, new, self.vectors.embed)
-        return found
+                means[i] = mean / (np.linalg.norm(mean) or 1.0)
+            put_summaries(means, self.themes, new, self.vectors.embed)
+        return means
 
     def _chunk_vectors(self, numbers: np.ndarray) -> np.ndarray:
         return chunk_vectors(
@@ -192,8 +192,8 @@ class ThemeIndex:
 
     def chunk_at(self, episode: int, start: int) -> int:
         """Return the index of the chunk that contains a character of an episode; -1: none."""
-        own = self._of_episode(episode).tolist()
-        inside = [i for i in own if self.begins[i] <= start < self.ends[i]]
+        chunks = self._of_episode(episode).tolist()
+        inside = [i for i in chunks if self.begins[i] <= start < self.ends[i]]
         return inside[0] if inside else -1
 
     def _of_episode(self, episode: int) -> np.ndarray:
@@ -258,14 +258,14 @@ class ThemeIndex:
         text[parts >= 0] = rounded(self.vectors.questions.dot(parts[parts >= 0], query))
         asked = np.full(len(self.chunks), -1.0)
         rows = self.vectors.questions.rows(2 * self._questions)
-        found = rounded(self.vectors.questions.dot(rows[rows >= 0], query))
-        np.maximum.at(asked, self._owners[rows >= 0], found)
+        cosines = rounded(self.vectors.questions.dot(rows[rows >= 0], query))
+        np.maximum.at(asked, self._owners[rows >= 0], cosines)
         return text, asked
 
     def _by_words(self, view: QuestionView) -> np.ndarray:
         episodes, _ = view.nearest_by_words(RANKED, EPISODIC)
-        found = [self._of_episode(episode) for episode in episodes.tolist()]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+        chunks = [self._of_episode(episode) for episode in episodes.tolist()]
+        return np.concatenate([np.zeros(0, np.int64), *chunks])
 
     def chunks_of(self, theme: int) -> np.ndarray:
         """Return the indices of a theme's chunks, heaviest first; for level 2, those below it."""
@@ -296,7 +296,7 @@ def best_themes(
         else:
             for theme in index.themes_of(node):
                 sums[theme] += score
-    found = largest(sums, numbers, RANKED)
-    rankings = [largest(cosines, numbers, RANKED), found[sums[found] > 0]]
+    ranked = largest(sums, numbers, RANKED)
+    rankings = [largest(cosines, numbers, RANKED), ranked[sums[ranked] > 0]]
     best: list[int] = fuse(rankings, len(cosines))[:num_themes].tolist()
     return best

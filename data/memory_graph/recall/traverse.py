@@ -57,9 +57,9 @@ def _run(algorithm: str, view: View, settings: Traversal) -> tuple[np.ndarray, d
         beams = beam_search(view, settings.beam_search)
         return view.fact_keys(beams.triplets), asdict(beams.counts)
     if algorithm == "A*":
-        found = a_star(view, settings.a_star)
-        counts = {"pairs": found.num_pairs, "joined": len(found.routes)}
-        return view.fact_keys(found.triplets), counts | {"expanded": found.num_expanded}
+        paths = a_star(view, settings.a_star)
+        counts = {"pairs": paths.num_pairs, "joined": len(paths.routes)}
+        return view.fact_keys(paths.triplets), counts | {"expanded": paths.num_expanded}
     if algorithm == "WaterCircles":
         circles = water_circles(view, settings.water_circles)
         return circles.facts, {"held_back": circles.held_back}

@@ -44,5 +44,5 @@ class UnreadEpisodes:
         keys = view.holding(self._keys)
         similarity = view.closeness(keys)
         best = largest(similarity, keys, NUM_UNREAD)
-        found: np.ndarray = keys[best[similarity[best] >= min_similarity]]
-        return found
+        similar: np.ndarray = keys[best[similarity[best] >= min_similarity]]
+        return similar

@@ -319,10 +319,10 @@ class VectorMatrix:
         self.reload()
         generation = self.manifest["generation"]
         for path in self.folder.glob("*-*"):
-            kind, found = path.name.split("-")[:2]
+            kind, of_generation = path.name.split("-")[:2]
             # a process that was killed while writing an index leaves a second or a partial one
             second = kind.endswith("index") and path != self.neighbours.path
-            if found != str(generation) or second:
+            if of_generation != str(generation) or second:
                 path.unlink(missing_ok=True)
 
     def gather(self, rows: np.ndarray) -> np.ndarray:

@@ -69,8 +69,8 @@ def removed_keys(db: Database, name: str, since: int) -> np.ndarray:
     """Return the keys of a matrix whose texts were removed from the record after a revision."""
     keys = TEXTS[name].keys
     rows = db.execute("SELECT kind, id FROM removed WHERE revision > ?", (since,)).fetchall()
-    found = [keys[kind][0] * id_ + keys[kind][1] for kind, id_ in rows if kind in keys]
-    return np.array(found, dtype=np.int64)
+    removed = [keys[kind][0] * id_ + keys[kind][1] for kind, id_ in rows if kind in keys]
+    return np.array(removed, dtype=np.int64)
 
 
 class Vectors:
@@ -177,9 +177,9 @@ class Vectors:
     def _embed(self, matrix: VectorMatrix, texts: Iterable[tuple[int, str]], since: State) -> int:
         """Compute the vectors of new and changed texts; return the number of them."""
         new = (
-            (Row(key, found), text)
+            (Row(key, new_hash), text)
             for key, text in texts
-            if (found := digest(text)) != matrix.hash_of(key)
+            if (new_hash := digest(text)) != matrix.hash_of(key)
         )
         num_new = 0
         with progress(None, f"vectors of {matrix.folder.name}", "texts", delay=2) as bar:
@@ -215,8 +215,8 @@ def is_same(probe: np.ndarray, other: np.ndarray) -> bool:
 
 def digest(text: str) -> int:
     """Return the hash of a text, a signed 64-bit number."""
-    found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(found, "little", signed=True)
+    hash_bytes = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(hash_bytes, "little", signed=True)
 
 
 def purge(db: Database, folder: Path, since: int, wait: float) -> None:

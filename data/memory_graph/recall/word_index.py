@@ -40,12 +40,12 @@ class WordIndex:
         """
         if phrase in self._phrases:
             return self._phrases[phrase]
-        found = self._words.facts(phrase) if phrase else np.empty(0, dtype=np.int64)
-        if len(found) >= MIN_KEPT:
+        keys = self._words.facts(phrase) if phrase else np.empty(0, dtype=np.int64)
+        if len(keys) >= MIN_KEPT:
             if len(self._phrases) == MAX_KEPT:
                 self._phrases.pop(next(iter(self._phrases)))
-            self._phrases[phrase] = found
-        return found
+            self._phrases[phrase] = keys
+        return keys
 
     def mention(self, phrase: str, keys: np.ndarray) -> np.ndarray:
         """Return whether each fact contains a phrase; bool [k]."""
@@ -54,9 +54,9 @@ class WordIndex:
         if size > len(self._table):
             self._table = np.zeros(size + size // 10, dtype=bool)
         self._table[facts] = True
-        found = np.asarray(self._table[keys])
+        mentioned = np.asarray(self._table[keys])
         self._table[facts] = False
-        return found
+        return mentioned
 
     def frequency(self, word: str) -> int:
         """Return the number of facts that contain a word."""
