@@ -1,5 +1,6 @@
 """SQA with its pages: a tiny made-up folder, and a handful of real pages."""
 
+import csv
 import json
 import logging
 import sys
@@ -13,7 +14,9 @@ from turngraph.data.jsonlines import read_conversations
 from turngraph.data.sources import sqa
 from turngraph.data.sources.sqa import main, read_questions, split_tables
 from turngraph.data.sources.sqa_page import SqaPageTask, align_columns, align_rows, read_sqa_page
+from turngraph.inference.questions import AnswerOptions, chosen_turns
 
+STUDIES = Path(__file__).parents[3] / "docs/study"
 HEADER = "id\tannotator\tposition\tquestion\ttable_file\tanswer_coordinates\tanswer_text\n"
 PAGE = """<p>Ann Müller was born in Oslo.</p>
 <table class="wikitable"><tr><th>Other</th></tr><tr><td>thing</td></tr></table>
@@ -134,6 +137,26 @@ def test_the_split_of_the_results_is_made_from_the_questions_alone(sqa_folder: P
         "tune": 60,
         "dev": 100,
     }
+
+
+def test_the_600_dev_questions_of_the_results_are_drawn_by_the_command(
+    sqa_folder: Path, tmp_path: Path
+) -> None:
+    """The tables' CSV files are enough: no page changes which questions are drawn."""
+    (tmp_path / "no_pages").mkdir()
+    options = ["--questions", str(sqa_folder / "train.tsv"), "--part", "dev", "--workers", "1"]
+    options += ["--tables", str(sqa_folder / "table_csv"), "--pages", str(tmp_path / "no_pages")]
+    main([*options, "--output", str(tmp_path / "dev.jsonl")])
+    conversations = read_conversations(tmp_path / "dev.jsonl")
+    chosen = chosen_turns(conversations, AnswerOptions(single_answers_only=True, max_questions=600))
+    drawn = {(conversations[c].id, conversations[c].turns[t].id) for c in chosen for t in chosen[c]}
+    files = sorted(STUDIES.glob("sqa_*/hits*.csv"))
+    assert "hits_2400.csv" in {path.name for path in files}
+    for path in files:
+        with path.open(encoding="utf-8") as file:
+            answered = {(row["conversation"], row["turn"]) for row in csv.DictReader(file)}
+        assert answered == drawn, path
+    assert len(drawn) == 600
 
 
 def test_a_page_without_the_gold_table_takes_its_csv_rows(folder, caplog):
