@@ -56,18 +56,18 @@ def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, End
         keys: keys of facts.
         second: second, counted from 1970, by which a part must have ended.
     """
-    found: dict[int, EndedPart] = {}
+    parts: dict[int, EndedPart] = {}
     lasting: set[int] = set()
     texts = [key for key in keys if key % 2 == 0]
     for key, end in db.execute(ENDED_IN, (json.dumps(texts),)):
         if end is None or start(end) > second:
             lasting.add(key)
         else:
-            last = max(end, found[key].time) if key in found else end
-            found[key] = EndedPart(last, is_whole=True)
-    for key in lasting & found.keys():
-        found[key] = EndedPart(found[key].time, is_whole=False)
-    return found
+            last = max(end, parts[key].time) if key in parts else end
+            parts[key] = EndedPart(last, is_whole=True)
+    for key in lasting & parts.keys():
+        parts[key] = EndedPart(parts[key].time, is_whole=False)
+    return parts
 
 
 def thesis_ends(db: Database, keys: Iterable[int]) -> dict[int, str]:
@@ -110,10 +110,10 @@ def held_between(db: Database, keys: Iterable[int]) -> dict[int, list[Interval]]
     Acme." holds until 2010, and again since it was said.
     """
     partly = {key for key, part in ended_parts(db, keys, LAST_SECOND).items() if not part.is_whole}
-    found: dict[int, list[Interval]] = {}
+    intervals: dict[int, list[Interval]] = {}
     for key, said, from_, to in db.execute(_PARTS, (json.dumps(sorted(partly)),)):
-        found.setdefault(key, []).append((begin_of(from_, said, to), to))
-    return found
+        intervals.setdefault(key, []).append((begin_of(from_, said, to), to))
+    return intervals
 
 
 def holds_between(interval: Interval, second: int) -> bool:

@@ -26,10 +26,10 @@ def fact_texts(db: Database, keys: Iterable[int]) -> dict[int, str]:
     keys = list(keys)
     edges = [key // 2 for key in keys if key % 2]
     nodes = [key // 2 for key in keys if key % 2 == 0]
-    found = dict(_many(db, f"{_NODE} id IN", nodes))
+    texts = dict(_many(db, f"{_NODE} id IN", nodes))
     for key, *parts in _many(db, f"{_SIMPLE} e.id IN", edges):
-        found[key] = simple_text(*parts)
-    return found
+        texts[key] = simple_text(*parts)
+    return texts
 
 
 def fact_text(db: Database, key: int) -> str:

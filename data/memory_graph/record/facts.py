@@ -60,13 +60,13 @@ def load_facts(db: Database, keys: Iterable[int]) -> list[Fact]:
     edges = json.dumps([key >> 1 for key in keys if key & 1])
     nodes = json.dumps([key >> 1 for key in keys if not key & 1])
     provenance = _provenance(db, keys)
-    found: dict[int, Fact] = {}
+    facts: dict[int, Fact] = {}
     for edge, source_id, source, relation, target_id, target, *holds in db.execute(
         _SIMPLE, (edges,)
     ):
         valid_from, valid_to, hypothesis = holds
         key = edge_key(edge)
-        found[key] = Fact(
+        facts[key] = Fact(
             key=key,
             type="simple",
             text=simple_text(valid_from, source, relation, target),
@@ -87,7 +87,7 @@ def load_facts(db: Database, keys: Iterable[int]) -> list[Fact]:
         key = node_key(node)
         if type == EPISODIC:
             provenance[key] = [Provenance(node, (0, len(text)), *episodes[node])]
-        found[key] = Fact(
+        facts[key] = Fact(
             key=key,
             type="thesis" if type == THESIS else "episodic",
             text=text,
@@ -97,15 +97,15 @@ def load_facts(db: Database, keys: Iterable[int]) -> list[Fact]:
             hypothesis=bool(hypothesis),
             provenance=tuple(provenance[key]),
         )
-    return [found[key] for key in keys]
+    return [facts[key] for key in keys]
 
 
 def _provenance(db: Database, keys: list[int]) -> dict[int, list[Provenance]]:
     """Return every span that states a triplet or a thesis, by fact key."""
-    found: dict[int, list[Provenance]] = defaultdict(list)
+    provenance: dict[int, list[Provenance]] = defaultdict(list)
     for fact, episode, start, stop, *rest in db.execute(_PROVENANCE, (json.dumps(keys),)):
-        found[fact].append(Provenance(episode, (start, stop), *rest))
-    return found
+        provenance[fact].append(Provenance(episode, (start, stop), *rest))
+    return provenance
 
 
 def plain_texts(db: Database, keys: Sequence[int]) -> Iterator[tuple[int, tuple[str, Ends | None]]]:

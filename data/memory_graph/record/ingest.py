@@ -75,11 +75,11 @@ def remember_many(
     counts: Counter[str] = Counter()
     seconds, cost = 0.0, Counter[str]()
     with shown_progress(None, "remember", "episodes", shown=progress, delay=1, leave=False) as bar:
-        for part in remember_batches(store, extractor, episodes, batch):
-            counts.update({name: getattr(part, name) for name in COUNTED})
-            seconds += part.seconds
-            cost.update(part.cost)
-            bar.update(part.episodes + part.skipped)
+        for remembered in remember_batches(store, extractor, episodes, batch):
+            counts.update({name: getattr(remembered, name) for name in COUNTED})
+            seconds += remembered.seconds
+            cost.update(remembered.cost)
+            bar.update(remembered.episodes + remembered.skipped)
     return Remembered(**counts, seconds=seconds, cost=dict(cost))
 
 
@@ -97,11 +97,11 @@ def remember_batches(
     numbered = enumerate(episodes)
     while part := list(islice(numbered, batch)):
         begun, spent = time.monotonic(), extractor.cost()
-        given = [clean_episode(episode, f"episode {index}") for index, episode in part]
-        new = _not_remembered(store, given)
-        found = _extract(extractor, new)
-        pending = list(zip(new, found, strict=True))
-        skipped = len(given) - len(new)
+        cleaned = [clean_episode(episode, f"episode {index}") for index, episode in part]
+        new = _not_remembered(store, cleaned)
+        extractions = _extract(extractor, new)
+        pending = list(zip(new, extractions, strict=True))
+        skipped = len(cleaned) - len(new)
         while pending or skipped:
             counts = Counter(skipped=skipped) + _write(store, extractor, pending)
             cost = Counter(extractor.cost())
@@ -143,12 +143,14 @@ def _is_known(store: Store, origin: str) -> bool:
 
 @_few_collections()
 def _extract(extractor: Extractor, episodes: Sequence[Episode]) -> list[Extraction]:
-    found = extractor.extract(episodes) if episodes else []
-    if len(found) != len(episodes):
-        raise ValueError(f"{extractor.name}: {len(found)} extractions for {len(episodes)} episodes")
+    extractions = extractor.extract(episodes) if episodes else []
+    if len(extractions) != len(episodes):
+        raise ValueError(
+            f"{extractor.name}: {len(extractions)} extractions for {len(episodes)} episodes"
+        )
     return [
         clean_extraction(extraction, len(episode.text), extractor.name)
-        for episode, extraction in zip(episodes, found, strict=True)
+        for episode, extraction in zip(episodes, extractions, strict=True)
     ]
 
 
@@ -164,7 +166,7 @@ def _write(
     with store.writing() as revision:
         begun = time.monotonic()
         writer = EpisodeWriter(store.db, extractor, revision, now())
-        writer.objects.look_up(name for _, found in pending for name in found.names())
+        writer.objects.look_up(name for _, extraction in pending for name in extraction.names())
         for episode, extraction in pending:
             # another process may have remembered the episode meanwhile
             if episode.origin is not None and _is_known(store, episode.origin):

@@ -40,15 +40,15 @@ def find_object(db: Database, entity: str | int) -> int:
         if abs(entity) >= 2**63 or db.execute(sql, (entity, OBJECT)).fetchone() is None:
             raise UserError(f"#{entity} is not an object of this memory graph")
         return entity
-    wanted = alias(well_formed(entity))
+    form = alias(well_formed(entity))
     sql = "SELECT DISTINCT node FROM aliases WHERE alias = ? ORDER BY node"
-    found: list[int] = [node for (node,) in db.execute(sql, (wanted,))]
-    if len(found) > 1:
-        listed = "; ".join(describe(db, node) for node in found)
-        raise UserError(f"{len(found)} objects are named {entity!r}: {listed}")
-    if not found:
-        raise UnknownNameError(f"no object is named {entity!r}{_near_names(db, wanted)}")
-    return found[0]
+    nodes: list[int] = [node for (node,) in db.execute(sql, (form,))]
+    if len(nodes) > 1:
+        listed = "; ".join(describe(db, node) for node in nodes)
+        raise UserError(f"{len(nodes)} objects are named {entity!r}: {listed}")
+    if not nodes:
+        raise UnknownNameError(f"no object is named {entity!r}{_near_names(db, form)}")
+    return nodes[0]
 
 
 def describe(db: Database, node: int) -> str:

@@ -62,14 +62,14 @@ class Objects:
         key = name, source
         if key not in self._found:
             form = alias(name)
-            known = self._known_spellings(form)
-            node = self._choose(known, source) if known else None
+            spellings = self._known_spellings(form)
+            node = self._choose(spellings, source) if spellings else None
             if node is None and is_short:
                 node = self._longer(form, source)
             node = self._new(name) if node is None else node
-            if (node, name) not in known:
-                known[node, name] = self.rows.alias(form, name, node)
-            self._found[key] = node, known[node, name]
+            if (node, name) not in spellings:
+                spellings[node, name] = self.rows.alias(form, name, node)
+            self._found[key] = node, spellings[node, name]
         return self._found[key]
 
     def find_local(self, name: str, episode: int) -> tuple[int, int]:
@@ -81,10 +81,10 @@ class Objects:
         """
         key = alias(name), episode
         if key not in self._local:
-            known = self._known_spellings(key[0])
+            spellings = self._known_spellings(key[0])
             node = self._new(name)
-            known[node, name] = self.rows.alias(key[0], name, node)
-            self._local[key] = node, known[node, name]
+            spellings[node, name] = self.rows.alias(key[0], name, node)
+            self._local[key] = node, spellings[node, name]
         return self._local[key]
 
     def _known_spellings(self, form: str) -> dict[tuple[int, str], int]:
@@ -96,18 +96,18 @@ class Objects:
     def _read_spellings(self, forms: Sequence[str]) -> None:
         self._spellings |= {form: {} for form in forms}
         for first in range(0, len(forms), NAMES_PER_QUERY):
-            part = forms[first : first + NAMES_PER_QUERY]
-            sql = _SPELLINGS.format(", ".join("?" * len(part)))
-            for node, alias_id, form, spelling, text in sorted(self.rows.db.execute(sql, part)):
+            batch = forms[first : first + NAMES_PER_QUERY]
+            sql = _SPELLINGS.format(", ".join("?" * len(batch)))
+            for node, alias_id, form, spelling, text in sorted(self.rows.db.execute(sql, batch)):
                 self._spellings[form][node, spelling] = alias_id
                 self._texts[node] = text
 
-    def _choose(self, known: dict[tuple[int, str], int], source: str | None) -> int:
-        last = dict.fromkeys((node for node, _ in known), 0)
+    def _choose(self, spellings: dict[tuple[int, str], int], source: str | None) -> int:
+        last = dict.fromkeys((node for node, _ in spellings), 0)
         if len(last) == 1:
             return next(iter(last))
         self.rows.flush()
-        for (node, _), alias_id in known.items():
+        for (node, _), alias_id in spellings.items():
             values = alias_id, RECENT_SIGHTINGS, source
             seen = self.rows.db.execute(_LAST_SEEN, values).fetchone()
             last[node] = max(last[node], seen[0] if seen else 0)
@@ -118,12 +118,12 @@ class Objects:
         self.rows.flush()
         near = self.rows.db.words.best_names(words(form), MAX_LONGER)
         rows = self.rows.db.execute(_SEEN_IN, (source, json.dumps(near)))
-        found = {
+        nodes = {
             node
             for node, longer in rows
             if longer.endswith(f" {form}") or longer.startswith(f"{form} ")
         }
-        return found.pop() if len(found) == 1 else None
+        return nodes.pop() if len(nodes) == 1 else None
 
     def _new(self, name: str) -> int:
         node = self.rows.node(OBJECT, name)

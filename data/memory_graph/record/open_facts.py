@@ -129,14 +129,14 @@ def around_thesis(
         moment: ISO time.
     """
     values = {"thesis": key >> 1, "moment": moment}
-    found: dict[int, None] = {}
+    theses: dict[int, None] = {}
     for fact in closed:
-        found |= dict.fromkeys(t for (t,) in db.execute(_PAIRED, values | {"fact": fact}))
+        theses |= dict.fromkeys(t for (t,) in db.execute(_PAIRED, values | {"fact": fact}))
     shared = Counter[int]()
     for node in entities:
         shared.update(node_key(t) for (t,) in db.execute(_THESES, values | {"node": node}))
-    found |= dict.fromkeys(sorted(shared, key=lambda thesis: (-shared[thesis], -thesis)))
-    yield from islice(found, MAX_KNOWN)
+    theses |= dict.fromkeys(sorted(shared, key=lambda thesis: (-shared[thesis], -thesis)))
+    yield from islice(theses, MAX_KNOWN)
 
 
 def named(db: Database, what: Replaced, before: tuple[int, int], moment: str) -> Iterator[int]:
@@ -162,8 +162,8 @@ def _edges_named(what: Replaced, values: dict[str, object]) -> tuple[str, dict[s
     conditions = ""
     for column, name in (("source", what.subject), ("target", what.object)):
         if name is not None:
-            given = f":{column}"
-            conditions += f" AND {column} IN (SELECT node FROM aliases WHERE alias = {given})"
+            placeholder = f":{column}"
+            conditions += f" AND {column} IN (SELECT node FROM aliases WHERE alias = {placeholder})"
             values[column] = alias(name)
     if what.relation is not None:
         conditions += " AND lower(relation) = :relation"  # lower folds ASCII only

@@ -57,10 +57,10 @@ def of_tenant(place: str | Path, tenant: str | None) -> str | Path:
         return place
     base, parameters = parse_query(str(place))
     values = dict(parameters)
-    known = values.get("tenant")
-    if tenant is not None and known not in (None, tenant):
+    named = values.get("tenant")
+    if tenant is not None and named not in (None, tenant):
         raise UserError(f"{shown(place)}: names another tenant than {tenant!r}")
-    found = known if tenant is None else tenant
-    if found is None or not found.strip():
+    owner = named if tenant is None else tenant
+    if owner is None or not owner.strip():
         raise UserError(f"{shown(place)}: needs a tenant, the graph's owner (?tenant=NAME)")
-    return f"{base}?{urlencode({**values, 'tenant': found}, quote_via=quote)}"
+    return f"{base}?{urlencode({**values, 'tenant': owner}, quote_via=quote)}"

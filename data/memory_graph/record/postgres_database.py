@@ -282,16 +282,16 @@ class PostgresDatabase:
             return self.connection.execute(sql, values or None)
         self.begin("plain")
         try:
-            found = self.connection.execute(sql, values or None)
+            cursor = self.connection.execute(sql, values or None)
             self.commit()
         finally:
             self.roll_back()
-        return found
+        return cursor
 
     def executemany(self, sql: str, parameters: Iterable[Values], /) -> Cursor[Any] | None:
         """Run a statement for each of many values, without waiting for each."""
         statement = translate(sql)
-        rows = [values_of(statement, given) for given in parameters]
+        rows = [values_of(statement, values) for values in parameters]
         if not rows:
             return None
         cursor = self.connection.cursor()
@@ -323,13 +323,13 @@ class PostgresDatabase:
 
     def version(self) -> int:
         """Return the schema version."""
-        [[found]] = self.execute("SELECT max(version) FROM versions")
-        return int(found)
+        [[version]] = self.execute("SELECT max(version) FROM versions")
+        return int(version)
 
     def last_ids(self) -> dict[str, int]:
         """Return the last id that was assigned in each table."""
-        found = dict(self.run("SELECT name, value FROM counters", []).fetchall())
-        self._last = {table: found[table] for table in WITH_IDS}
+        counters = dict(self.run("SELECT name, value FROM counters", []).fetchall())
+        self._last = {table: counters[table] for table in WITH_IDS}
         return dict(self._last)
 
     def set_last_ids(self, last: Mapping[str, int]) -> None:
@@ -356,8 +356,8 @@ class PostgresDatabase:
             return None if values is None else tuple(values[name] for name in columns[table])
 
         def changes() -> list[Recorded]:
-            found = self.run("SELECT name, before, after FROM changes ORDER BY place", [])
-            return [(name, row(name, before), row(name, after)) for name, before, after in found]
+            rows = self.run("SELECT name, before, after FROM changes ORDER BY place", [])
+            return [(name, row(name, before), row(name, after)) for name, before, after in rows]
 
         switch = "SELECT set_config('turngraph.recording', $1, true)"
         self.run(switch, ["on"])

@@ -282,16 +282,16 @@ def drop(db: Connection) -> None:
 
 def find_tenant(db: Connection, name: str) -> str | None:
     """Return the role of a tenant; None: no tenant has this name."""
-    found = _value(db, f"SELECT id FROM {SCHEMA}.tenants WHERE name = $1", name)
-    return None if found is None else f"{group_role(db)}_{found}"
+    tenant_id = _value(db, f"SELECT id FROM {SCHEMA}.tenants WHERE name = $1", name)
+    return None if tenant_id is None else f"{group_role(db)}_{tenant_id}"
 
 
 def find_current(db: Connection, name: str) -> str | None:
     """Return the role of a tenant; None if there is none, or the schema has another version."""
     sql = f"""SELECT g.role || '_' || t.id FROM {SCHEMA}.versions g, {SCHEMA}.tenants t
         WHERE t.name = $1 AND g.version = $2"""
-    found: str | None = _value(db, sql, name, VERSION)
-    return found
+    role: str | None = _value(db, sql, name, VERSION)
+    return role
 
 
 def make_tenant(db: Connection, name: str) -> str:

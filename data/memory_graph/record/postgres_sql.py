@@ -59,9 +59,9 @@ def translate(sql: str) -> Statement:
 
     def part(match: re.Match[str]) -> str:
         if match["list"]:
-            found = number(match["list"])
-            lists.add(found - 1)
-            return f"unnest(${found}::bigint[]) AS {match['as'] or 'k'}(value)"
+            position = number(match["list"])
+            lists.add(position - 1)
+            return f"unnest(${position}::bigint[]) AS {match['as'] or 'k'}(value)"
         if match["value"]:
             return f"${number(match['value'])}"
         if match["name"]:

@@ -228,18 +228,18 @@ def parse(url: str) -> tuple[str, dict[str, str]]:
     own = {name: value for name, value in values if name in ("tenant", "pool_size")}
     rest = urlencode([pair for pair in values if pair[0] not in own], quote_via=quote)
     try:
-        found = psycopg.conninfo.conninfo_to_dict(f"{base}?{rest}" if rest else base)
+        parameters = psycopg.conninfo.conninfo_to_dict(f"{base}?{rest}" if rest else base)
     except psycopg.Error:
         raise UserError(f"{shown(url)}: not a URL of PostgreSQL") from None
     if not own.get("pool_size", "1").isdecimal() or int(own.get("pool_size", "1")) < 1:
         raise UserError(f"{shown(url)}: pool_size {own['pool_size']!r} given, must be 1 or more")
-    return with_settings(found), own
+    return with_settings(parameters), own
 
 
 def _address(conninfo: str) -> str:
     """Return host, port and database."""
-    found: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(conninfo)
-    return "\0".join(str(found.get(name)) for name in ("host", "port", "dbname"))
+    parameters: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(conninfo)
+    return "\0".join(str(parameters.get(name)) for name in ("host", "port", "dbname"))
 
 
 @contextmanager

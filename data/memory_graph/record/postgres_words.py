@@ -61,23 +61,23 @@ class PostgresWords:
 
     def add(self, table: str, rows: Sequence[tuple[int, str]]) -> None:
         """Add rows."""
-        found = list(counted(rows))
-        columns: list[list[object]] = [list(column) for column in zip(*found, strict=True)]
-        if table == "fact_words" and found:
+        word_rows = list(counted(rows))
+        columns: list[list[object]] = [list(column) for column in zip(*word_rows, strict=True)]
+        if table == "fact_words" and word_rows:
             nodes = [row_id // 2 for row_id, _ in rows if row_id % 2 == 0]
             sql = "SELECT id, type FROM nodes WHERE id = ANY($1::bigint[])"
             types = dict(self.db.run(sql, [nodes]))
-            columns.append([0 if fact % 2 else types[fact // 2] for _, fact, *_ in found])
-        if found:
+            columns.append([0 if fact % 2 else types[fact // 2] for _, fact, *_ in word_rows])
+        if word_rows:
             self.db.run(_ADD[table], columns)
         self._count(table, len(rows), sum(len(text.split()) for _, text in rows))
 
     def remove(self, table: str, rows: Sequence[tuple[int, str]]) -> None:
         """Remove rows by their words."""
-        found = [(word, row_id) for word, row_id, *_ in counted(rows)]
+        pairs = [(word, row_id) for word, row_id, *_ in counted(rows)]
         sql = f"""DELETE FROM {table} f USING unnest($1::text[], $2::bigint[]) AS w(word, id)
             WHERE f.word = w.word AND f.{IDS[table]} = w.id"""
-        self.db.run(sql, [[word for word, _ in found], [row_id for _, row_id in found]])
+        self.db.run(sql, [[word for word, _ in pairs], [row_id for _, row_id in pairs]])
         self._count(table, -len(rows), -sum(len(text.split()) for _, text in rows))
 
     def _count(self, table: str, rows: int, words: int) -> None:
@@ -99,8 +99,8 @@ class PostgresWords:
         words = [_clipped(word) for word in phrase.split()]
         if len(words) == 1:
             sql = "SELECT array_agg(fact) FROM fact_words WHERE word = $1"
-            [[found]] = self.db.run(sql, words)
-            return np.array(found or [], dtype=np.int64)
+            [[facts]] = self.db.run(sql, words)
+            return np.array(facts or [], dtype=np.int64)
         different = list(set(words))
         keys = [key for (key,) in self.db.run(_WITH_ALL, [different, len(different)])]
         texts = indexed_texts(self.db, keys) if keys else ()
@@ -117,8 +117,8 @@ class PostgresWords:
         return self._sizes("fact_words")
 
     def _sizes(self, table: str) -> tuple[int, int]:
-        found = dict(self.db.execute("SELECT name, value FROM counters"))
-        return found[f"{table} rows"], found[f"{table} words"]
+        counters = dict(self.db.execute("SELECT name, value FROM counters"))
+        return counters[f"{table} rows"], counters[f"{table} words"]
 
     def best_nodes(self, words: Sequence[str], type: int, limit: int) -> list[tuple[int, float]]:
         """Return nodes of a type that contain any of the words, best first, with their BM25."""
@@ -138,15 +138,15 @@ class PostgresWords:
         self, table: str, words: Sequence[str]
     ) -> tuple[list[str], list[float], float] | None:
         """Return those words that are indexed, their idf, and the mean length of a text."""
-        wanted = [_clipped(word) for word in dict.fromkeys(words)]
+        clipped = [_clipped(word) for word in dict.fromkeys(words)]
         rows, total = self._sizes(table)
         sql = f"SELECT word, count(*) FROM {table} WHERE word = ANY($1::text[]) GROUP BY word"
-        found = dict(self.db.run(sql, [wanted])) if wanted and rows else {}
-        if not found:
+        counts = dict(self.db.run(sql, [clipped])) if clipped and rows else {}
+        if not counts:
             return None
         # as in FTS5, a word in more than half of the texts has hardly any weight
-        weights = [max(math.log((rows - n + 0.5) / (n + 0.5)), 1e-6) for n in found.values()]
-        return list(found), weights, total / rows
+        weights = [max(math.log((rows - n + 0.5) / (n + 0.5)), 1e-6) for n in counts.values()]
+        return list(counts), weights, total / rows
 
     def spelled(self, phrase: str, name: str) -> list[tuple[int, int]]:
         """Return id and type of the theses and episodes that contain a name in this spelling."""
@@ -159,13 +159,13 @@ class PostgresWords:
     def is_right(self, table: str) -> bool:
         """Return whether an index agrees with the texts of the record."""
         there = self.db.scan(f"SELECT word, {IDS[table]}, count, length FROM {table}")
-        found = sum(hash(tuple(row)) for row in there)
+        indexed = sum(hash(tuple(row)) for row in there)
         texts = ((row_id, index_words(text)) for row_id, text in self.db.scan(INDEXED[table]))
         rows = words = right = 0
         for row_id, text in texts:
             rows, words = rows + 1, words + len(text.split())
             right += sum(map(hash, counted([(row_id, text)])))
-        return found == right and self._sizes(table) == (rows, words)
+        return indexed == right and self._sizes(table) == (rows, words)
 
 
 def counted(rows: Sequence[tuple[int, str]]) -> Iterator[tuple[str, int, int, int]]:

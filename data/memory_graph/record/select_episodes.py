@@ -34,12 +34,12 @@ def episodes_of_entity(db: Database, node: int) -> list[int]:
     that another object has, too, is searched in no other episodes.
     """
     sql = f"SELECT target FROM edges WHERE source = ? AND type = {EPISODIC_EDGE}"
-    found = {target for (target,) in db.execute(sql, (node,))}
+    episodes = {target for (target,) in db.execute(sql, (node,))}
     names = own_names(db, node)
     for name in names:
-        found.update(_with_words(db, name))
-    found.update(_spoken_by(db, {alias(name) for name in names}))
-    return sorted(found)
+        episodes.update(_with_words(db, name))
+    episodes.update(_spoken_by(db, {alias(name) for name in names}))
+    return sorted(episodes)
 
 
 def own_names(db: Database, node: int) -> list[str]:
@@ -51,12 +51,12 @@ def _with_words(db: Database, name: str) -> Iterator[int]:
     phrase = index_words(name)
     if not phrase:
         return
-    for found, type in db.words.spelled(phrase, name):
+    for node, type in db.words.spelled(phrase, name):
         if type == EPISODIC:
-            yield found
+            yield node
         else:
             sql = "SELECT episode FROM provenance WHERE fact = ?"
-            yield from (episode for (episode,) in db.execute(sql, (2 * found,)))
+            yield from (episode for (episode,) in db.execute(sql, (2 * node,)))
 
 
 def _spoken_by(db: Database, names: set[str]) -> Iterator[int]:

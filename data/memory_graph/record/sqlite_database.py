@@ -185,10 +185,10 @@ class SqliteWords:
         )
         try:
             sql = 'SELECT doc, "offset", CAST(term AS BLOB) FROM temp.positions'
-            found = sum(map(hash, self.db.execute(sql)))
+            indexed = sum(map(hash, self.db.execute(sql)))
         finally:
             self.db.execute("DROP TABLE temp.positions")
-        return found == sum(map(hash, _positions(self.db.execute(INDEXED[table]))))
+        return indexed == sum(map(hash, _positions(self.db.execute(INDEXED[table]))))
 
 
 def _positions(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, bytes]]:

@@ -191,15 +191,15 @@ class Store:
             self.db.execute("ROLLBACK")
         if application != schema.APPLICATION_ID and (tables or application):
             raise Unavailable(f"{self.path}: not a memory graph: another program's database")
-        found = version if tables else None
-        if found not in (None, schema.SCHEMA_VERSION):
+        existing = version if tables else None
+        if existing not in (None, schema.SCHEMA_VERSION):
             raise Unavailable(
-                f"{self.path}: has schema version {found}, made by another version of this"
+                f"{self.path}: has schema version {existing}, made by another version of this"
                 f" program; this one reads {schema.SCHEMA_VERSION}"
             )
         if not self.read_only:
             self._use_wal()
-        if found is None:
+        if existing is None:
             self._make()
 
     def _use_wal(self) -> None:
@@ -251,10 +251,10 @@ class Store:
     @property
     def revision(self) -> int:
         """Number of the last visible write."""
-        found = read_meta(self.db, "revision")
-        if not isinstance(found, int):
+        revision = read_meta(self.db, "revision")
+        if not isinstance(revision, int):
             raise Damaged(f"{self}: {RECOVER}")
-        return found
+        return revision
 
     @contextmanager
     def writing(self) -> Iterator[int]:

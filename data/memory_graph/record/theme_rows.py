@@ -147,11 +147,11 @@ def maker_of_questions(db: Database) -> str | None:
 def makers_in_use(db: Database, likely: str) -> list[str]:
     """Return the makers of the questions in use; fast if all are by ``likely``."""
     sql = "SELECT DISTINCT maker FROM questions WHERE kept = 1 AND maker != ?"
-    found = [maker for (maker,) in db.execute(sql, (likely,))]
+    makers = [maker for (maker,) in db.execute(sql, (likely,))]
     sql = "SELECT 1 FROM questions WHERE kept = 1 AND maker = ? LIMIT 1"
     if db.execute(sql, (likely,)).fetchone():
-        found.append(likely)
-    return sorted(found)
+        makers.append(likely)
+    return sorted(makers)
 
 
 def is_grouped(db: Database) -> bool:
@@ -213,12 +213,12 @@ def questions_of(
     """
     sql = """SELECT q.chunk, q.id, q.text FROM json_each(?) k JOIN questions q ON q.chunk = k.value
         WHERE q.maker = ? ORDER BY q.chunk, q.id"""
-    found: dict[int, list[tuple[int, str]]] = {}
+    questions: dict[int, list[tuple[int, str]]] = {}
     for chunk, id_, text in db.execute(sql, (json.dumps([c.id for c in chunks]), maker)):
-        found.setdefault(chunk, [])
+        questions.setdefault(chunk, [])
         if text:
-            found[chunk].append((id_, text))
-    return found
+            questions[chunk].append((id_, text))
+    return questions
 
 
 def kept_questions(db: Database, chunks: Iterable[ChunkRow]) -> list[tuple[int, int]]:
@@ -255,9 +255,9 @@ def read_themes(
         level: level of the themes; None: both.
         with_places: whether to read members and quotations, which takes most of the time.
     """
-    wanted = "" if ids is None else "WHERE id IN (SELECT value FROM json_each(?))"
+    condition = "" if ids is None else "WHERE id IN (SELECT value FROM json_each(?))"
     values = [] if ids is None else [json.dumps(list(ids))]
-    sql = f"""SELECT id, level, source, eigenvalue, summary, maker FROM themes {wanted}
+    sql = f"""SELECT id, level, source, eigenvalue, summary, maker FROM themes {condition}
         ORDER BY level DESC, id"""
     rows = [row for row in db.execute(sql, values) if level in (None, row[1])]
     chosen = json.dumps([row[0] for row in rows] if with_places else [])
@@ -270,7 +270,7 @@ def read_themes(
     return [
         ThemeRow(
             id=id_,
-            level=found,
+            level=theme_level,
             source=source,
             eigenvalue=eigenvalue,
             members=tuple(members[id_]),
@@ -278,18 +278,18 @@ def read_themes(
             summary=summary,
             maker=maker,
         )
-        for id_, found, source, eigenvalue, summary, maker in rows
+        for id_, theme_level, source, eigenvalue, summary, maker in rows
     ]
 
 
 def quotes_of(db: Database, themes: Iterable[int]) -> dict[int, tuple[QuoteRow, ...]]:
     """Return the quotations of themes, best first, by theme id."""
-    found: dict[int, list[QuoteRow]] = defaultdict(list)
+    by_theme: dict[int, list[QuoteRow]] = defaultdict(list)
     sql = """SELECT theme, fact, episode, start, stop FROM json_each(?) k
         JOIN theme_quotes ON theme = k.value ORDER BY theme, position"""
     for theme, *quote in db.execute(sql, (json.dumps(list(themes)),)):
-        found[theme].append(QuoteRow(*quote))
-    return {theme: tuple(quotes) for theme, quotes in found.items()}
+        by_theme[theme].append(QuoteRow(*quote))
+    return {theme: tuple(quotes) for theme, quotes in by_theme.items()}
 
 
 def theme_ids(db: Database, level: int) -> list[int]:

@@ -70,30 +70,30 @@ def wide_mentions(
         names: names of the object.
         known: episodes to leave out, since they are known to mention it.
     """
-    wanted = _forms(names)
+    forms = _forms(names)
     left_out = set(known)
-    found: dict[int, dict[str, None]] = {}
-    for episode, text in db.execute(_TEXTS, (node,)) if wanted else ():
+    by_episode: dict[int, dict[str, None]] = {}
+    for episode, text in db.execute(_TEXTS, (node,)) if forms else ():
         if episode not in left_out:
-            for span in _spans(text, wanted):
-                found.setdefault(episode, {})[span] = None
+            for span in _spans(text, forms):
+                by_episode.setdefault(episode, {})[span] = None
     sql = "SELECT source FROM episodes WHERE node = ?"
     return [
         Mention(episode, db.execute(sql, (episode,)).fetchone()[0], tuple(spans)[:MAX_SPANS])
-        for episode, spans in sorted(found.items())
+        for episode, spans in sorted(by_episode.items())
     ]
 
 
 def _forms(names: Iterable[str]) -> tuple[str, ...]:
     """Return the reduced forms of names; also last word first, and initial with last word."""
-    found: dict[str, None] = {}
+    forms: dict[str, None] = {}
     for name in names:
         words = [word for part in fold(name).split() if (word := _reduced(part))]
-        found["".join(words)] = None
+        forms["".join(words)] = None
         if len(words) > 1:
-            found["".join([words[-1], *words[:-1]])] = None
-            found[words[0][0] + words[-1]] = None
-    return tuple(form for form in found if form)
+            forms["".join([words[-1], *words[:-1]])] = None
+            forms[words[0][0] + words[-1]] = None
+    return tuple(form for form in forms if form)
 
 
 def _reduced(text: str) -> str:

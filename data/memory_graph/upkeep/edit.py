@@ -105,11 +105,11 @@ def _move_aliases(db: Database, old: int, new: int) -> None:
         " WHERE a.id = ? AND b.node = ?"
     )
     for (alias_id,) in db.execute("SELECT id FROM aliases WHERE node = ?", (old,)).fetchall():
-        known = db.execute(same, (alias_id, new)).fetchone()
-        if known is None:
+        equal_alias = db.execute(same, (alias_id, new)).fetchone()
+        if equal_alias is None:
             db.execute("UPDATE aliases SET node = ? WHERE id = ?", (new, alias_id))
             continue
-        _move_rows(db, "sightings", "alias", alias_id, known[0], "episode")
+        _move_rows(db, "sightings", "alias", alias_id, equal_alias[0], "episode")
         db.execute("DELETE FROM aliases WHERE id = ?", (alias_id,))
 
 
@@ -195,15 +195,15 @@ def _split(store: Store, entity: str | int, name: str, episodes: set[int], facts
     db = store.db
     with store.writing() as revision:
         old = find_object(db, entity)
-        known = _statements(db, old)
-        moved = _chosen(db, old, known, episodes, facts)
+        statements = _statements(db, old)
+        moved = _chosen(db, old, statements, episodes, facts)
         with edit(db, revision, f"split #{old}", (key for key in moved if key & 1)):
             sql = "INSERT INTO nodes (type, revision, text) VALUES (?, ?, ?) RETURNING id"
             new = int(db.execute(sql, (OBJECT, revision, name)).fetchone()[0])
             _give_alias(db, new, name)
             for key, said_in in moved.items():
-                _give_fact(db, key, said_in, said_in == known[key], old, new)
-            left = {e for key in known for e in known[key] - moved.get(key, set())}
+                _give_fact(db, key, said_in, said_in == statements[key], old, new)
+            left = {e for key in statements for e in statements[key] - moved.get(key, set())}
             for episode in sorted(episodes.union(*moved.values())):
                 _give_mention(db, episode, episode in left, old, new)
             if not db.execute("SELECT 1 FROM edges WHERE ? IN (source, target)", (old,)).fetchone():
@@ -213,15 +213,15 @@ def _split(store: Store, entity: str | int, name: str, episodes: set[int], facts
 
 def _statements(db: Database, node: int) -> Statements:
     """Return the facts of an object with the episodes that state them."""
-    found: Statements = defaultdict(set)
+    statements: Statements = defaultdict(set)
     sql = (
         "SELECT p.fact, p.episode FROM edges e JOIN provenance p ON p.fact ="
         f" CASE e.type WHEN {SIMPLE} THEN 2 * e.id + 1 ELSE 2 * e.target END"
         f" WHERE e.type IN ({SIMPLE}, {HYPER}) AND (e.source = ?1 OR e.target = ?1)"
     )
     for key, episode in db.execute(sql, (node,)):
-        found[key].add(episode)
-    return dict(sorted(found.items()))
+        statements[key].add(episode)
+    return dict(sorted(statements.items()))
 
 
 def _chosen(

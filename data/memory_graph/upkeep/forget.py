@@ -112,25 +112,25 @@ def forget(
     if not isinstance(episode, int | None):
         episode = list(episode)  # a list, as a second attempt reads it again
     chosen = partial(_chosen, store, episode, entity, source, wide)
-    found = _erase(store, chosen, dry_run)
+    forgotten = _erase(store, chosen, dry_run)
     if not dry_run:
         finish(store)
-    return found
+    return forgotten
 
 
 @tried_again
 def _erase(
     store: Store, chosen: Callable[[], tuple[list[int], list[int]]], dry_run: bool
 ) -> Forgotten:
-    found = Forgotten()
+    forgotten = Forgotten()
     with suppress(_DryRun), store.writing() as revision:
         eraser = Eraser(store.db, revision)
         eraser.erase(*chosen())
-        found = Forgotten(**eraser.counts)
+        forgotten = Forgotten(**eraser.counts)
         if dry_run:
             raise _DryRun
         mark(store, revision)
-    return found
+    return forgotten
 
 
 def to_forget(
@@ -210,13 +210,13 @@ def _chosen(
 
 def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | None) -> list[int]:
     if source is not None:
-        found = episodes_of_source(store.db, well_formed(source))
-        if not found:
+        episodes = episodes_of_source(store.db, well_formed(source))
+        if not episodes:
             name = Path(source).name  # the source of a file
             is_known = name != source and episodes_of_source(store.db, well_formed(name))
             hint = f"; did you mean {name!r}?" if is_known else ""
             raise UserError(f"{store}: no episode has the source {source!r}{hint}")
-        return found
+        return episodes
     assert episode is not None, "one of the three is given"
     ids = [episode] if isinstance(episode, int) else list(dict.fromkeys(episode))
     for id_ in ids:

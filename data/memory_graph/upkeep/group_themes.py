@@ -95,10 +95,10 @@ def _means(
     store: Store, vectors: Vectors, themes: Sequence[ThemeRow], old: ThemeArrays
 ) -> np.ndarray:
     """Return each theme's vector: the stored one, else its summary's or its members' mean."""
-    found, known = old.vectors_of(np.array([theme.id for theme in themes], np.int64))
+    means, known = old.vectors_of(np.array([theme.id for theme in themes], np.int64))
     width = vectors.facts.width or len(vectors.probe)
-    if found.shape[1] != width:
-        found, known = np.zeros((len(themes), width), np.float32), np.zeros(len(themes), bool)
+    if means.shape[1] != width:
+        means, known = np.zeros((len(themes), width), np.float32), np.zeros(len(themes), bool)
     new = {themes[row].id: row for row in np.flatnonzero(~known).tolist()}
     read = theme_rows.read_themes(store.db, new)
     ids = {member for theme in read for member, _ in theme.members}
@@ -111,9 +111,9 @@ def _means(
         weights = np.array([weight for _, weight in theme.members])
         mean = weights @ own.astype(np.float64)
         size = float(np.linalg.norm(mean))
-        found[new[theme.id]] = mean / size if size > TINY else own[0]
-    put_summaries(found, themes, new.values(), vectors.embed)
-    return found
+        means[new[theme.id]] = mean / size if size > TINY else own[0]
+    put_summaries(means, themes, new.values(), vectors.embed)
+    return means
 
 
 def _quotes(store: Store, members: Sequence[Sequence[int]]) -> list[tuple[QuoteRow, ...]]:
@@ -122,11 +122,11 @@ def _quotes(store: Store, members: Sequence[Sequence[int]]) -> list[tuple[QuoteR
     with store.reading():
         quotes = theme_rows.quotes_of(store.db, [id_ for ids in heaviest for id_ in ids])
         texts = dict(zip(quotes, quoted_texts(store, quotes.values()), strict=True))
-    found = []
+    chosen = []
     for ids in heaviest:
         places = quotations_of_themes([texts.get(id_, []) for id_ in ids], QUOTED_WORDS)
-        found.append(tuple(quotes[ids[member]][position] for member, position in places))
-    return found
+        chosen.append(tuple(quotes[ids[member]][position] for member, position in places))
+    return chosen
 
 
 def _write_arrays(

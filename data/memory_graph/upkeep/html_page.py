@@ -153,8 +153,8 @@ def _nodes(db: Database, shown: str) -> Iterator[tuple[int, Json]]:
     sql = f"""SELECT id, type, text, said, valid_from, valid_to, hypothesis
         FROM nodes WHERE id IN {_SHOWN} ORDER BY id"""
     for id_, type_, text, *times in db.execute(sql, (shown,)):
-        rest = f"… ({len(text):,} characters)" if len(text) > MAX_TEXT else ""
-        yield id_, {"type": type_, "text": text[:MAX_TEXT] + rest} | _times(*times)
+        note = f"… ({len(text):,} characters)" if len(text) > MAX_TEXT else ""
+        yield id_, {"type": type_, "text": text[:MAX_TEXT] + note} | _times(*times)
 
 
 def _edges(db: Database, indices: dict[int, int], shown: str) -> Iterator[tuple[int, Json]]:
@@ -212,16 +212,16 @@ def _all_end(intervals: Sequence[Interval]) -> bool:
 def _union(intervals: Sequence[Interval]) -> list[int | None]:
     """Return begin and end of each interval in turn, in seconds since 1970, without overlaps."""
     first, last = -math.inf, math.inf
-    found: list[list[float]] = []
+    merged: list[list[float]] = []
     for begin, end in sorted(
         (first if begin is None else start(begin), last if end is None else start(end))
         for begin, end in intervals
     ):
-        if found and begin <= found[-1][1]:
-            found[-1][1] = max(found[-1][1], end)
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
         else:
-            found.append([begin, end])
-    return [int(second) if math.isfinite(second) else None for one in found for second in one]
+            merged.append([begin, end])
+    return [int(second) if math.isfinite(second) else None for one in merged for second in one]
 
 
 def _add_provenance(
@@ -238,8 +238,8 @@ def _add_provenance(
             text = db.execute("SELECT text FROM nodes WHERE id = ?", [episode]).fetchone()[0]
         quote = text[start_ : min(stop, start_ + MAX_QUOTE)]
         position = positions.setdefault(episode, len(positions))
-        own = quote == facts[key].get("text", "")[:MAX_QUOTE]
-        facts[key].setdefault("seen", []).append([position] if own else [position, quote])
+        is_own_text = quote == facts[key].get("text", "")[:MAX_QUOTE]
+        facts[key].setdefault("seen", []).append([position] if is_own_text else [position, quote])
     sql = f"SELECT node FROM episodes WHERE node IN {_SHOWN} ORDER BY node"
     for (node,) in db.execute(sql, (shown,)):
         facts[node_key(node)]["episode"] = positions.setdefault(node, len(positions))

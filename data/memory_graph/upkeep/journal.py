@@ -69,7 +69,7 @@ def edit(db: Database, revision: int, operation: str, keys: Iterable[int]) -> It
     index_facts(db, keys, remove=True)
     with db.recording(COLUMNS) as recorded:
         yield
-        changes = _net_changes(Change(*found) for found in recorded())
+        changes = _net_changes(Change(*row) for row in recorded())
     _update_dependents(db, changes, keys, revision)
     entry = json.dumps({"revision": revision, "changes": changes}, ensure_ascii=False)
     db.execute("INSERT INTO journal (operation, undo) VALUES (?, ?)", (operation, entry))

@@ -160,11 +160,11 @@ class _Run:
     def check_encoder(self) -> None:
         """Mark all themes as outdated if another encoder made them."""
         with self.store.reading():
-            known = read_meta(self.db, theme_rows.PROBE)
-        probe = np.array(known or [], dtype=np.float32)
+            stored = read_meta(self.db, theme_rows.PROBE)
+        probe = np.array(stored or [], dtype=np.float32)
         if is_same(probe, self.vectors.probe):
             return
-        if known is not None:
+        if stored is not None:
             logger.warning("%s: another encoder made the themes; all are made again", self.store)
         with self.store.writing():
             text = json.dumps([round(float(x), 6) for x in self.vectors.probe])
@@ -206,15 +206,15 @@ class _Run:
         with self.store.reading() as revision:
             self._say_how_long()
             self.vectors.refresh()
-            found = self._read(source, revision)
-            texts = theme_rows.chunk_texts(self.db, found.chunks)
-        ids = np.array([chunk.id for chunk in found.chunks], np.int64)
-        made, rows, kept = self._themes(source, found, texts, ids)
+            material = self._read(source, revision)
+            texts = theme_rows.chunk_texts(self.db, material.chunks)
+        ids = np.array([chunk.id for chunk in material.chunks], np.int64)
+        made, rows, kept = self._themes(source, material, texts, ids)
         with self.store.writing() as revision:
-            if self._read(source, revision).is_as(found):  # else the source stays outdated
-                write_themes.keep_questions(self.db, found.chunks, kept)
+            if self._read(source, revision).is_as(material):  # else the source stays outdated
+                write_themes.keep_questions(self.db, material.chunks, kept)
                 write_themes.replace_themes(self.db, 1, source, rows, revision)
-                write_themes.set_themed(self.db, source, found.revision, self.maker)
+                write_themes.set_themed(self.db, source, material.revision, self.maker)
         self.made[source] = ids, made.neighbours
         return True
 
@@ -239,17 +239,17 @@ class _Run:
         logger.info("%s without a vector: about %s", plural(count, "text"), minutes)
 
     def _themes(
-        self, source: str | None, found: _Source, texts: Sequence[str], ids: np.ndarray
+        self, source: str | None, material: _Source, texts: Sequence[str], ids: np.ndarray
     ) -> tuple[SourceThemes, list[ThemeRow], list[int]]:
         """Return the themes of a source, their rows, and the ids of the questions in use."""
-        episodes = np.array([chunk.episode for chunk in found.chunks], np.int64)
+        episodes = np.array([chunk.episode for chunk in material.chunks], np.int64)
         vectors = chunk_vectors(self.vectors.facts, self.vectors.questions, ids, episodes)
         self._check(vectors, episodes)
         kept = kept_questions(
-            found.questions, found.chunks, texts, vectors, self._question_vectors, self.maker
+            material.questions, material.chunks, texts, vectors, self._question_vectors, self.maker
         )
-        given = sum(map(len, found.questions.values()))
-        self.counts["did_not_find_its_chunk"] += given - len(kept)
+        num_questions = sum(map(len, material.questions.values()))
+        self.counts["did_not_find_its_chunk"] += num_questions - len(kept)
         owners = np.array([number for _, number in kept], np.int64)
         asked = self._question_vectors(np.array([id_ for id_, _ in kept], np.int64))
         self._check(asked, episodes[owners])
@@ -261,7 +261,7 @@ class _Run:
                 source,
                 ids[theme.members].tolist(),
                 theme_quotes(
-                    theme, found.chunks, texts, found.theses, self.vectors.facts, self.embed
+                    theme, material.chunks, texts, material.theses, self.vectors.facts, self.embed
                 ),
             )
             for theme in made.themes

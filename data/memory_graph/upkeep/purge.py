@@ -46,11 +46,11 @@ def mark(store: Store, revision: int) -> None:
 def marked(store: Store) -> int | None:
     """Return the first revision whose deleted rows are still in this machine's files, or None."""
     with store.clear_errors():
-        found: int | None = read_meta(store.db, "purge")
-        if store.is_file or found is None:
-            return found
+        revision: int | None = read_meta(store.db, "purge")
+        if store.is_file or revision is None:
+            return revision
         purged = _purged(store)
-    return None if found <= purged else purged + 1
+    return None if revision <= purged else purged + 1
 
 
 def _purged(store: Store) -> int:

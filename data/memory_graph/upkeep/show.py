@@ -63,14 +63,14 @@ def turns(store: Store) -> list[Turn]:
     """Return the turns of chats and conversations in the order in which they were remembered."""
     with store.reading():
         rows = store.db.execute(_TURNS).fetchall()
-    found: list[Turn] = []
+    all_turns: list[Turn] = []
     for node, properties, speaker, time, source, text in rows:
         episode = Episode(text, properties=json.loads(properties))
         if is_history(episode):
-            found.append(Turn(node, episode.properties[KIND], speaker, time, source, text))
+            all_turns.append(Turn(node, episode.properties[KIND], speaker, time, source, text))
         elif question_size(episode) is not None:  # else a user gave a property of this name
-            found.append(Turn(node, "turn", speaker, time, source, text))
-    return found
+            all_turns.append(Turn(node, "turn", speaker, time, source, text))
+    return all_turns
 
 
 @dataclass(frozen=True, slots=True)

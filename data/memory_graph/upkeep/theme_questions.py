@@ -116,14 +116,14 @@ def ask_lm(
         for begin in range(0, len(new), LM_BATCH):
             if stop():
                 return False
-            part = new[begin : begin + LM_BATCH]
-            made: dict[int, list[str]] = {row.id: [] for row in part}
+            batch = new[begin : begin + LM_BATCH]
+            made: dict[int, list[str]] = {row.id: [] for row in batch}
             asked = texts[begin : begin + LM_BATCH]
-            for one in questions_by_lm(asked, lm.generate, maker=lm.maker, counts=counts):
-                made[part[one.chunk].id].append(one.text)
+            for question in questions_by_lm(asked, lm.generate, maker=lm.maker, counts=counts):
+                made[batch[question.chunk].id].append(question.text)
             with store.writing() as revision:
                 put_questions(store.db, made, lm.maker, revision)
-            bar.update(len(part))
+            bar.update(len(batch))
     return True
 
 
@@ -152,9 +152,9 @@ def kept_questions(
     ]
     if maker == RULES or not every:
         return [(id_, number) for number, id_, _ in every]
-    found = vectors_of(np.array([id_ for _, id_, _ in every], np.int64))
+    embedded = vectors_of(np.array([id_ for _, id_, _ in every], np.int64))
     rows = {text: row for row, (_, _, text) in enumerate(every)}
     asked = [UtilityQuestion(number, text, maker, (0, 0)) for number, _, text in every]
-    best = keep_found(asked, texts, vectors, lambda some: found[[rows[text] for text in some]])
-    wanted = {(one.chunk, one.text) for one in best}
-    return [(id_, number) for number, id_, text in every if (number, text) in wanted]
+    best = keep_found(asked, texts, vectors, lambda some: embedded[[rows[text] for text in some]])
+    chosen = {(question.chunk, question.text) for question in best}
+    return [(id_, number) for number, id_, text in every if (number, text) in chosen]

@@ -71,14 +71,14 @@ def theme_quotes(
         ]
         rows += [_as_row(chunks[one.chunk], one) for one in others]
         sentences += others
-        found = np.asarray(embed([one.text for one in others]), np.float32)
-        vectors = np.concatenate([vectors, found.reshape(len(others), -1)])
+        embedded = np.asarray(embed([one.text for one in others]), np.float32)
+        vectors = np.concatenate([vectors, embedded.reshape(len(others), -1)])
     lengths = np.linalg.norm(vectors, axis=1)
     sound = np.flatnonzero(np.isfinite(lengths) & (lengths > 0)).tolist()
     chosen = quotations(
         theme, [sentences[i] for i in sound], vectors[sound], max_words=QUOTED_WORDS
     )
-    return tuple(rows[sound[one.index]] for one in chosen)
+    return tuple(rows[sound[quotation.index]] for quotation in chosen)
 
 
 def theme_row(
@@ -113,12 +113,12 @@ def _theses_in(
     within: dict[int, list[tuple[int, ChunkRow]]] = defaultdict(list)
     for number, chunk in chunks.items():
         within[chunk.episode].append((number, chunk))
-    found: dict[int, list[ThesisRow]] = defaultdict(list)
+    by_chunk: dict[int, list[ThesisRow]] = defaultdict(list)
     for thesis in theses:
         for number, chunk in within.get(thesis.episode, ()):
             if chunk.start <= thesis.start < chunk.stop and not thesis.hypothesis:
-                found[number].append(thesis)
-    return found
+                by_chunk[number].append(thesis)
+    return by_chunk
 
 
 def quoted_texts(store: Store, quotes: Iterable[Sequence[QuoteRow]]) -> list[list[str]]:
@@ -149,13 +149,13 @@ def summarised(
     assert lm.write is not None, "asked for summaries"
     with store.reading():
         current = [_without_ended(store, theme) for theme in themes]
-        known = {
+        old_summaries = {
             (row.members, _without_ended(store, row).quotes): row.summary
             for row in before
             if row.maker == lm.maker
         }
         quoted = quoted_texts(store, (theme.quotes for theme in current))
-    summaries = [known.get((theme.members, theme.quotes)) for theme in current]
+    summaries = [old_summaries.get((theme.members, theme.quotes)) for theme in current]
     new = [i for i, text in enumerate(summaries) if text is None and quoted[i]]
     for i, made in zip(
         new, summaries_by_lm([quoted[i] for i in new], lm.write, maker=lm.maker), strict=True

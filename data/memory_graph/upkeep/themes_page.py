@@ -154,10 +154,10 @@ class _Builder:
         sql = "SELECT id, episode, start, stop FROM chunks WHERE id = ?"
         row = ChunkRow(*self.db.execute(sql, (chunk,)).fetchone())
         [text] = theme_rows.chunk_texts(self.db, [row])
-        rest = f"… ({len(text):,} characters)" if len(text) > MAX_TEXT else ""
+        note = f"… ({len(text):,} characters)" if len(text) > MAX_TEXT else ""
         node = {
             "type": PASSAGE,
-            "text": text[:MAX_TEXT] + rest,
+            "text": text[:MAX_TEXT] + note,
             "episode": self._episode(row.episode),
             "members": 1,
             "quiet": 1,
@@ -187,11 +187,11 @@ class _Builder:
 
     def _quote(self, quote: QuoteRow, fact: Fact) -> Json:
         text = fact.text[quote.start : quote.stop] if fact.type == "episodic" else fact.text
-        found: Json = {"text": text, "episode": self._episode(quote.episode)}
+        entry: Json = {"text": text, "episode": self._episode(quote.episode)}
         for chunk, number in self._passages.get(quote.episode, ()):
             if chunk.start <= quote.start < chunk.stop:
-                found["node"] = number
+                entry["node"] = number
         said = min((p.said for p in fact.provenance if p.said), key=start, default=None)
         times = {"from": fact.valid_from, "to": fact.valid_to}
-        found |= {name: time for name, time in times.items() if time is not None}
-        return found | held(said, fact.valid_from, fact.valid_to)
+        entry |= {name: time for name, time in times.items() if time is not None}
+        return entry | held(said, fact.valid_from, fact.valid_to)
