@@ -78,13 +78,13 @@ def find_themes(
     chosen = _closest(store, index, view, list(whose), settings)
     themes, facts = [], []
     for theme in best:
-        own = sorted((fact for chunk, fact in chosen if whose[chunk] == theme), key=_when)
-        if not own:
+        theme_facts = sorted((fact for chunk, fact in chosen if whose[chunk] == theme), key=_when)
+        if not theme_facts:
             continue
-        facts += own
+        facts += theme_facts
         ids = index.chunks[index.chunks_of(theme)].tolist()
         shown = as_recalled(store, index.themes[theme], ids, view.second)
-        keys = tuple(fact.key for fact in own)
+        keys = tuple(fact.key for fact in theme_facts)
         themes.append(replace(shown, score=float(cosines[theme]), facts=keys))
     return FoundThemes(tuple(themes), tuple(facts))
 

@@ -508,7 +508,7 @@ class Recall:
         )
         ended = view.ended_parts(key for key, _ in best)
         if is_now:  # facts that hold completely come first, unless the question is about the past
-            best.sort(key=lambda found: found[0] in ended and not view.is_episode(found[0]))
+            best.sort(key=lambda pair: pair[0] in ended and not view.is_episode(pair[0]))
         facts = self.store.facts([key for key, _ in best])
         ends = view.thesis_ends(key for key, _ in best)
         return tuple(

@@ -175,8 +175,8 @@ class ThemeIndex:
             for i in new:
                 nodes = self.members[i]
                 below = nodes - len(self.chunks)
-                own = self._chunk_vectors(nodes) if level == 1 else means[below]
-                mean = self._weights[i] @ own
+                member_vectors = self._chunk_vectors(nodes) if level == 1 else means[below]
+                mean = self._weights[i] @ member_vectors
                 means[i] = mean / (np.linalg.norm(mean) or 1.0)
             put_summaries(means, self.themes, new, self.vectors.embed)
         return means
@@ -235,8 +235,8 @@ class ThemeIndex:
         query = view.vector.astype(np.float16)
         text, asked = self._cosines(query)
         themes = rounded(self._theme_vectors @ view.vector)
-        own = np.concatenate([np.maximum(text, asked), themes])
-        numbers = np.arange(len(own))
+        cosines = np.concatenate([np.maximum(text, asked), themes])
+        numbers = np.arange(len(cosines))
         count = len(self.chunks)
         rankings = [
             self._by_words(view),
@@ -244,8 +244,8 @@ class ThemeIndex:
             largest(asked, numbers[:count], RANKED),
             largest(themes, numbers[: len(themes)], RANKED) + count,
         ]
-        starts = fuse(rankings, len(own))[: settings.num_starts].tolist()
-        hits = best_first(own, starts, self, settings, self._quoted)
+        starts = fuse(rankings, len(cosines))[: settings.num_starts].tolist()
+        hits = best_first(cosines, starts, self, settings, self._quoted)
         return themes, [(hit.node, hit.score) for hit in hits]
 
     def _cosines(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

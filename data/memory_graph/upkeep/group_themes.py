@@ -107,11 +107,13 @@ def _means(
     for theme in read:
         chunks = np.array([member for member, _ in theme.members], np.int64)
         places = np.array([episodes[chunk] for chunk in chunks.tolist()], np.int64)
-        own = unit_vectors(chunk_vectors(vectors.facts, vectors.questions, chunks, places), "chunk")
+        member_vectors = unit_vectors(
+            chunk_vectors(vectors.facts, vectors.questions, chunks, places), "chunk"
+        )
         weights = np.array([weight for _, weight in theme.members])
-        mean = weights @ own.astype(np.float64)
+        mean = weights @ member_vectors.astype(np.float64)
         size = float(np.linalg.norm(mean))
-        means[new[theme.id]] = mean / size if size > TINY else own[0]
+        means[new[theme.id]] = mean / size if size > TINY else member_vectors[0]
     put_summaries(means, themes, new.values(), vectors.embed)
     return means
 
