@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -277,31 +275,3 @@ def test_a_command_must_be_named(main: Any, capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit, match="2"):
         main([])
     assert "the following arguments are required: " in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
-        (["--help"], 0, ""),
-        (["answer", "--help"], 0, ""),
-        (["score", "--predictions", "nope.jsonl"], 2, "error: nope.jsonl: no such file\n"),
-        (["chat", "--checkpoint", "nope"], 2, "error: nope: no such folder\n"),
-        (
-            ["answer", "--checkpoint", ".", "--input", "nope.jsonl", "--output", "out.jsonl"],
-            2,
-            "error: nope.jsonl: no such file\n",
-        ),
-    ],
-)
-def test_help_and_missing_files_need_no_torch(
-    options: list[str], code: int, message: str, tmp_path: Path
-) -> None:
-    script = (
-        "import sys\nfrom turngraph import infer\n"
-        "try:\n    infer.run_cli(infer.main)\n"
-        "finally:\n    assert 'torch' not in sys.modules\n"
-    )
-    command = [sys.executable, "-c", script, *options]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (code, message)

@@ -581,7 +581,6 @@ def test_bodies_that_come_at_once_have_a_limit(
         may_end.set()
         await asyncio.gather(*waiting)
         await post("ada")
-        assert not app._held
 
     asyncio.run(ask_all())
     found = [("ada", 429), ("cem", 429), ("ada", 200), ("bob", 200), ("ada", 200)]
@@ -760,7 +759,7 @@ def test_the_conversation_asked_longest_ago_is_closed_and_goes_on(
     ids = [client.post("/api/conversations").json()["id"] for _ in range(3)]
     for turn in range(2):
         assert [ask(client, id_, QUESTIONS[0])["turn"] for id_ in ids] == [turn] * 3
-    assert len(client.app.state.service._open) <= 2
+    assert client.app.state.service.held()["conversations"] <= 2
 
 
 def fail(message: str) -> None:
@@ -773,9 +772,9 @@ def test_what_idle_conversations_can_make_again_is_freed(start: Start) -> None:
     ids = [client.post("/api/conversations").json()["id"] for _ in range(3)]
     for id_ in ids:
         ask(client, id_, "Anna lives in Gdynia. Where does she live?")
-    held = [service._open["local", id_].run(holds).result() for id_ in ids]
-    assert held == [(False, 0), (False, 0), (True, held[2][1])]  # of a user, of all users
-    assert held[2][1] > 0
+    held = service.held()
+    assert (held["conversations"], held["memory_graphs"]) == (3, 1)
+    assert held["prefix_tokens"] > 0
     told = ask(client, ids[0], "Where does Anna live?")
     assert any(passage["source"] == "memory" for passage in told["evidence"])
 
@@ -796,32 +795,12 @@ def test_what_is_kept_of_many_users_has_a_limit(
         for question in ("Anna lives in Gdynia.", "Where does Anna live?"):
             ask(client, ids[name], question, headers=headers)
     counts = service.held()
-    held = [service._open[name, ids[name]].run(holds).result()[0] for name in names]
-    assert held == [False, True, True]
     kinds = ("conversations", "memory_graphs", "document_pools")
     assert [counts[kind] for kind in kinds] == [3, 2, 2]
     assert counts["indexes"] == before + 2  # that of the first user is gone with the pool
     told = ask(client, ids["ada"], "Who wrote Dune?", headers=users["ada"])
     assert any("ada wrote" in passage["text"] for passage in told["evidence"])
     assert service.held()["document_pools"] == 2
-
-
-def test_a_conversation_deleted_while_it_is_asked_leaves_nothing(start: Start) -> None:
-    service = start().app.state.service
-    id_ = service.store("local").create()
-
-    def work(_: Session) -> None:
-        wait_until(lambda: not service._open)
-        service._note_state("local", id_)
-
-    service.run("local", id_, work)
-    service.delete("local", id_).result()
-    assert service._states == {}
-
-
-def holds(session: Session) -> tuple[bool, int]:
-    assert session.persistent is not None
-    return "_recall" in session.persistent.graph.__dict__, session.past.num_tokens
 
 
 def test_nothing_of_an_answer_waits_for_the_garbage_collector(start: Start) -> None:

@@ -197,8 +197,9 @@ def only_file(folder: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("memory", ["none", "rerank", "random"])
-@pytest.mark.parametrize("max_nodes", [None, 250])
+@pytest.mark.parametrize(
+    ("memory", "max_nodes"), [("none", None), ("rerank", 250), ("random", None)]
+)
 def test_a_cached_example_is_the_built_one(
     builder: ExampleBuilder, data: Path, memory: Any, max_nodes: int | None
 ) -> None:
@@ -222,7 +223,7 @@ def test_a_cached_example_is_the_built_one(
         }
 
 
-@hypothesis_settings(max_examples=25)
+@hypothesis_settings(max_examples=12)
 @given(
     seed=st.integers(0, 10**6),
     memory=st.sampled_from(["none", "random"]),
@@ -326,17 +327,6 @@ def test_nothing_is_built_on_a_hit(
     assert load(builder, data, seed=9)  # the seed draws nothing where all are taken
 
 
-def test_bad_input_is_the_same_error_with_and_without_a_cache(
-    builder: ExampleBuilder, tmp_path: Path
-) -> None:
-    path = tmp_path / "data.jsonl"
-    with pytest.raises(ValueError, match="no such file"):
-        load(builder, path)
-    write_conversations(path, [Conversation("c", "", (Turn("0", "What?"),))])
-    with pytest.raises(ValueError, match=r"data\.jsonl: no question with a gold answer"):
-        load(builder, path)
-
-
 def changed_tokenizers(tokenizer: Any) -> list[Any]:
     """Copies with another token, with another template, and with another end of the text."""
     copies = [copy.deepcopy(tokenizer) for _ in range(3)]
@@ -434,7 +424,7 @@ def harms(content: bytes) -> dict[str, bytes]:
     """A cache file cut off, or with one byte changed, at places all over it."""
     length = len(content)
     cut = {f"cut at {at}": content[:at] for at in (0, 1, 7, 8, 200, length // 2, length - 1)}
-    places = [0, 5, *range(8, 1600, 41), *range(2000, length, length // 40), length - 1]
+    places = [0, 5, *range(8, 1600, 160), *range(2000, length, length // 9), length - 1]
     flipped = {
         f"flipped at {at}": content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
         for at in places

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,14 +26,12 @@ from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
 from turngraph.inference.answer_batches import answer_together
-from turngraph.model import distributed
 from turngraph.model.base_model import decoder_layers
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint, trained_weights
 from turngraph.model.distributed import (
     gather,
     is_sharded,
     place,
-    process_group_ended,
     shard,
     sharding_wanted,
 )
@@ -56,20 +52,6 @@ from turngraph.tests.tiny import (
 )
 
 pytestmark = pytest.mark.traced_processes
-
-
-@pytest.mark.parametrize("ends", [False, True])
-def test_the_process_group_ends_with_the_context(
-    ends: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[str] = []
-    group = SimpleNamespace(destroy_process_group=lambda: ended.append("group"))
-    monkeypatch.setattr(distributed, "PartialState", lambda: group)
-    with suppress(SystemExit), process_group_ended():
-        if ends:
-            raise SystemExit
-        assert ended == []
-    assert ended == ["group"]
 
 
 SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0, kept_nodes=24)

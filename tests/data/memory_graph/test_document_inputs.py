@@ -11,7 +11,6 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.inputs import read_episodes
-from turngraph.data.sources.pool import read_folder
 from turngraph.tests.data.sources.made_documents import docx, paragraph, pdf_of_lines
 
 PAGE = """<html><head><title>Tours</title></head><body><nav><a href="/">Home</a></nav>
@@ -100,10 +99,3 @@ def test_an_ontology_is_no_text(name: str, tmp_path: Path) -> None:
     path.write_text("<urn:my:tom> <urn:my:likes> <urn:my:fish> .\n")
     with pytest.raises(UserError, match=rf"/{name}: RDF, not a text; `import --rdf`"):
         read_episodes(path)
-
-
-def test_a_folder_skips_its_ontologies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "my.ttl").write_text("<urn:my:tom> <urn:my:likes> <urn:my:fish> .\n")
-    (tmp_path / "letter.txt").write_text("Tom likes fish.")
-    assert [one.text for one in read_folder(tmp_path)] == ["letter, Tom likes fish."]
-    assert "1 file of other kinds not read: my.ttl" in caplog.text

@@ -1,28 +1,23 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.normalise import fold, normalise_value
-from turngraph.data.sources import worldfacts, worldfacts_facts
 from turngraph.data.sources.worldfacts import (
     build_conversation,
     build_worldfacts,
     main,
     split_countries,
 )
-from turngraph.data.sources.worldfacts_dialogue import Asked, _side
+from turngraph.data.sources.worldfacts_dialogue import Asked
 from turngraph.data.sources.worldfacts_facts import COMPASS, load_world
 from turngraph.data.sources.worldfacts_wording import RELATIONS, render
 from turngraph.data.types import Conversation, Entity, Evidence, query
@@ -57,19 +52,6 @@ def places(passages: tuple[Evidence, ...]) -> set[str]:
 def names_entity(text: str, entity: Entity) -> bool:
     names = (entity.label, *entity.mentions)
     return any(re.search(rf"(?<!\w){re.escape(fold(name))}(?!\w)", fold(text)) for name in names)
-
-
-def test_names_of_cities_are_spelled_easily_and_mean_one_city() -> None:
-    uses = Counter({"paris": 2})
-    uses.update(map(fold, ["Zürich", "ÿ", "Ārad", "Lima.", "Lima)"]))
-    for name, plain in (
-        ("Zürich", True),
-        ("ÿ", True),  # the last letter of Latin-1
-        ("Ārad", False),  # the first after it
-        ("Lima.", False),
-        ("Paris", False),  # two cities
-    ):
-        assert worldfacts_facts._plain_name(name, Counter({fold(name): uses[fold(name)]})) == plain
 
 
 @pytest.mark.traced_processes
@@ -375,26 +357,6 @@ def test_calling_and_numeric_codes_that_ask_for_a_country_are_its_own() -> None:
             if relation in country.facts
         )
         assert max(values.values()) == 1, values.most_common(2)
-
-
-def test_a_pool_that_would_give_a_joined_answer_away_is_not_made() -> None:
-    countries = split_countries(load_world(), 0)["train"]
-    country = next(c for c in countries.values() if len(c.cities) > 2 and "capital" in c.facts)
-    capital = country.facts["capital"]
-    passage = next(p for p in render(capital, 0))
-    asked = Asked("?", (capital, capital), anchor=country.entity)
-    assert worldfacts._gives_away(passage, [asked])
-    assert not worldfacts._gives_away(passage, [Asked("?", (capital,))])
-
-
-def test_a_side_is_asked_of_a_topic_that_has_one_and_was_not_reached_by_a_side() -> None:
-    south = next(c for c in load_world().values() if "south" in c.facts)
-    bare = replace(south, facts={})
-    for topic, path, is_asked in ((south, [], True), (south, ["east"], False), (bare, [], False)):
-        talk: Any = SimpleNamespace(
-            topic=topic, path=path, rng=random.Random(0), countries=load_world()
-        )
-        assert (_side(talk) is not None) == is_asked
 
 
 def test_pronouns_mean_what_was_said_before(everything: list) -> None:
