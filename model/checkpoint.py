@@ -82,10 +82,13 @@ def save_weights(model: EvidenceModel, weights: dict[str, Tensor], folder: Path)
     if isinstance(model.lm, PeftModel):
         # PEFT would write the local path to which the name was resolved
         model.lm.peft_config["default"].base_model_name_or_path = model.config.base_model
+        card = folder / ADAPTER / CARD
+        card.parent.mkdir(exist_ok=True)
+        card.write_text("---\n{}\n---\n", encoding="utf-8")  # else PEFT renders one, slowly
         model.lm.save_pretrained(
             str(folder / ADAPTER), save_embedding_layers=False, state_dict=part["lm"]
         )
-        (folder / ADAPTER / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
+        card.unlink()
     for name in model.graph_parts:
         save_file(part[name], folder / GRAPH_FILES[name])
 

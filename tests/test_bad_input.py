@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,9 @@ def config(tiny_folder: str) -> Config:
     )
 
 
-@pytest.fixture
-def checkpoint(config: Config, tmp_path: Path) -> Path:
-    folder = tmp_path / "checkpoint"
+@pytest.fixture(scope="module")
+def checkpoint(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints") / "checkpoint"
     save_checkpoint(stir(make_model(config.model)), config, {}, folder)
     return folder
 
@@ -216,6 +217,7 @@ def test_a_checkpoint_of_another_base_model_is_refused(
 def test_in_a_process_of_its_own(checkpoint: Path, tmp_path: Path, tiny_folder: str) -> None:
     """Exit code and standard error of both scripts, as a shell sees them."""
     bad = write_third_line(tmp_path / "train.jsonl", BAD_LINES["malformed"][0])
+    checkpoint = shutil.copytree(checkpoint, tmp_path / "checkpoint")
     (checkpoint / "adapter" / "adapter_model.safetensors").write_bytes(b"")
     for arguments, start in (
         (["train.py", *run_options(tiny_folder, tmp_path)], f"error: {bad}, line 3: not JSON"),
@@ -273,17 +275,16 @@ HANDLED: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("name", HANDLED)
 def test_what_is_odd_but_right_is_answered_and_trained_on(
-    name: str, checkpoint: Path, tmp_path: Path, tiny_folder: str
+    checkpoint: Path, tmp_path: Path, tiny_folder: str
 ) -> None:
     path, output = tmp_path / "train.jsonl", tmp_path / "out.jsonl"
-    record = GOOD | HANDLED[name]
-    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    given = [GOOD | {"id": name} | changes for name, changes in HANDLED.items()]
+    path.write_text("".join(json.dumps(one) + "\n" for one in given), encoding="utf-8")
     options = ("--checkpoint", checkpoint, "--input", path, "--output", output)
     infer.main(["answer", *map(str, options), "--max_new_tokens", "3"])
     records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
-    assert len(records) == len(record["turns"])
+    assert len(records) == sum(len(one["turns"]) for one in given)
     assert all(isinstance(r["answer"], str) and r["num_tokens"] < 600 for r in records)
     infer.main(["score", "--predictions", str(output)])
     train.main(run_options(tiny_folder, tmp_path, evidence__max_nodes=256))

@@ -71,15 +71,10 @@ def test_every_piped_question_is_answered_with_its_evidence(
     assert spaced == said  # blank lines lose no question
     bare = chat(graph_checkpoint, QUESTIONS[0], monkeypatch, capsys, *pool, "--passages", 0)
     assert bare.splitlines() == said.splitlines()[:3]
-
-
-def test_quit_ends_a_chat(
-    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    pool = ("--evidence", pool_file(tmp_path))
-    whole = chat(graph_checkpoint, QUESTIONS[0], monkeypatch, capsys, *pool)
     lines = f"{QUESTIONS[0]}\n /quit \n{QUESTIONS[1]}"
-    assert chat(graph_checkpoint, lines, monkeypatch, capsys, *pool) == whole
+    ended = chat(graph_checkpoint, lines, monkeypatch, capsys, *pool)
+    assert said.startswith(ended.rstrip())
+    assert QUESTIONS[1] not in ended
 
 
 def test_a_chat_is_infer_answer_with_predicted_history(

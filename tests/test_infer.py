@@ -42,15 +42,27 @@ def answer(
     return [json.loads(line) for line in output.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
+@pytest.fixture(scope="module")
+def plain(graph_checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> list[Json]:
+    """Records with gold history."""
+    return answer(graph_checkpoint, tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def predicted(graph_checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> list[Json]:
+    """Records with predicted history."""
+    return answer(graph_checkpoint, tmp_path_factory.mktemp("plain"), "--history", "predicted")
+
+
 def timeless(records: list[Json]) -> list[Json]:
     """Records without what differs between two runs of the same."""
     return [{k: v for k, v in record.items() if k != "milliseconds"} for record in records]
 
 
 def test_records_have_the_fields_of_the_design_in_the_order_of_the_file(
-    checkpoint: str, tmp_path: Path
+    plain: list[Json],
 ) -> None:
-    records = answer(checkpoint, tmp_path)
+    records = plain
     keys = [(c.id, t.id) for c in CONVERSATIONS for t in c.turns]
     assert [(record["conversation"], record["turn"]) for record in records] == keys
     turns = [turn for conversation in CONVERSATIONS for turn in conversation.turns]
@@ -102,11 +114,12 @@ def without_gold(conversation: Conversation) -> Conversation:
     return replace(conversation, turns=tuple(turns))
 
 
-def test_answers_and_candidates_do_not_look_at_the_gold(checkpoint: str, tmp_path: Path) -> None:
-    predicted = ("--history", "predicted")
-    known = answer(checkpoint, tmp_path, *predicted)
+def test_answers_and_candidates_do_not_look_at_the_gold(
+    checkpoint: str, tmp_path: Path, predicted: list[Json]
+) -> None:
+    known = predicted
     bare = [without_gold(conversation) for conversation in CONVERSATIONS]
-    blind = answer(checkpoint, tmp_path, *predicted, conversations=bare)
+    blind = answer(checkpoint, tmp_path, "--history", "predicted", conversations=bare)
     gold = {"gold", "answer_in_evidence", "hit_at_1", "hit_at_5", "guess_at_1", "guess_at_5"}
     assert not gold & set(blind[0])
     assert gold <= set(known[0])
@@ -115,9 +128,9 @@ def test_answers_and_candidates_do_not_look_at_the_gold(checkpoint: str, tmp_pat
 
 
 def test_gold_history_fills_the_interaction_and_never_the_answer(
-    checkpoint: str, tmp_path: Path
+    checkpoint: str, tmp_path: Path, plain: list[Json]
 ) -> None:
-    before = answer(checkpoint, tmp_path)
+    before = plain
     first = CONVERSATIONS[0]
     last = replace(first.turns[2], answers=(Answer("something else", "X"),))
     middle = replace(first.turns[1], answers=(Answer("something else", "X"),))
@@ -130,9 +143,10 @@ def test_gold_history_fills_the_interaction_and_never_the_answer(
     assert [r["answer"] for r in after[3:]] == [r["answer"] for r in before[3:]]
 
 
-def test_predicted_history_is_what_was_answered(checkpoint: str, tmp_path: Path) -> None:
+def test_predicted_history_is_what_was_answered(
+    checkpoint: str, tmp_path: Path, plain: list[Json], predicted: list[Json]
+) -> None:
     """Its own answers, given as if they were gold, lead to the same answers."""
-    predicted = answer(checkpoint, tmp_path, "--history", "predicted")
     given = iter(predicted)
     conversations = [
         replace(
@@ -143,8 +157,7 @@ def test_predicted_history_is_what_was_answered(checkpoint: str, tmp_path: Path)
     ]
     again = answer(checkpoint, tmp_path, conversations=conversations)
     assert [r["answer"] for r in again] == [r["answer"] for r in predicted]
-    gold = answer(checkpoint, tmp_path)
-    assert [r["answer"] for r in gold] != [r["answer"] for r in predicted]
+    assert [r["answer"] for r in plain] != [r["answer"] for r in predicted]
 
 
 def test_conversations_of_different_length_with_predicted_history(
@@ -180,8 +193,10 @@ def test_one_pool_for_all_has_no_other(checkpoint: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("history", ["gold", "predicted"])
-def test_cut_edges_reach_the_model(history: str, checkpoint: str, tmp_path: Path) -> None:
-    whole = answer(checkpoint, tmp_path, "--history", history)
+def test_cut_edges_reach_the_model(
+    history: str, checkpoint: str, tmp_path: Path, plain: list[Json], predicted: list[Json]
+) -> None:
+    whole = plain if history == "gold" else predicted
     for kind in ("entity", "all"):
         cut = answer(checkpoint, tmp_path, "--cut_edges", kind, "--history", history)
         first = [i for i, record in enumerate(whole) if record["turn_index"] == 0]
@@ -190,9 +205,9 @@ def test_cut_edges_reach_the_model(history: str, checkpoint: str, tmp_path: Path
 
 
 def test_a_draw_of_questions_is_the_same_each_time_and_part_of_a_larger_one(
-    checkpoint: str, tmp_path: Path
+    checkpoint: str, tmp_path: Path, plain: list[Json]
 ) -> None:
-    everything = timeless(answer(checkpoint, tmp_path))
+    everything = timeless(plain)
     few, more = (timeless(answer(checkpoint, tmp_path, "--max_questions", n)) for n in (3, 6))
     assert (len(few), len(more)) == (3, 6)
     assert all(record in more for record in few)

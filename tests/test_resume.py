@@ -37,7 +37,7 @@ STIRRED = {  # everything that draws random numbers, and an evaluation between
     "training__max_steps": NUM_STEPS,
     "training__num_epochs": 20,
     "training__save_every": 2,
-    "training__eval_every": 5,
+    "training__eval_every": 6,
     "model__encoder__dropout": 0.3,
     "model__lora__lora_dropout": 0.2,
 }
@@ -169,7 +169,7 @@ def test_twenty_kills_change_nothing(
     [
         (signal.SIGTERM, "memory_advice", 5, 3),  # the first batch of the third step
         pytest.param(signal.SIGINT, "memory_advice", 5, 3, marks=pytest.mark.slow),
-        (signal.SIGUSR1, "answer_safely", 1, 5),  # the first batch of the first evaluation
+        (signal.SIGUSR1, "answer_safely", 1, 6),  # the first batch of the first evaluation
     ],
 )
 def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from turngraph.benchmarks.memory_graph import ending_training as training
-from turngraph.data.memory_graph.recall.endings import ASPECTS, shipped
+from turngraph.data.memory_graph.recall.endings import ASPECTS
 
 
 def test_a_life_ends_only_what_it_has_stated() -> None:
@@ -48,10 +48,3 @@ def test_every_marked_end_is_a_sentence(name: str) -> None:
         read = training.read_diary(diary, lambda texts: np.zeros((len(texts), 384), np.float32))
         assert len(read.ends) == len(diary["ends"])
         assert all(read.entries[index] < by for index, by in read.ends.items())
-
-
-def test_the_packaged_classifiers_fit_the_aspects() -> None:
-    endings = shipped()
-    assert endings.heads.shape == (2 * len(ASPECTS) + 2, 384)
-    assert endings.pair.shape == (15,)
-    assert 0 < endings.threshold < 1

@@ -12,14 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from turngraph.benchmarks.speed import gpu, gpu_answers, gpu_many, gpu_paper, gpu_rows
-from turngraph.benchmarks.speed.gpu_bench import CONVMIX, SQA, Bench, RowError, training_flops
-from turngraph.benchmarks.speed.gpu_rows import ROWS, Aim, Row
+from turngraph.benchmarks.speed import gpu, gpu_many, gpu_paper, gpu_rows
+from turngraph.benchmarks.speed.gpu_bench import CONVMIX, SQA, Bench, RowError
+from turngraph.benchmarks.speed.gpu_rows import ROWS, Row
 from turngraph.configs.user_error import UserError
 from turngraph.model.known_shapes import SHAPES
-from turngraph.training.cluster_cost import Chip, Gpus
-from turngraph.training.model_cost import Cost, Sizes
-from turngraph.training.operations import LmShape, lm_shape
 
 pytestmark = pytest.mark.usefixtures("fresh_accelerator")
 LEFT_OUT = {
@@ -51,7 +48,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(torch.device("cpu"), True, 0, str(tmp_path))
 
 
-def test_every_row_runs_with_a_tiny_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_runs_with_a_tiny_model(tmp_path: Path) -> None:
     names, events = [row.name for row in ROWS if row.name != LAUNCHED], Events()
     args = options(tmp_path)
     args.seconds = math.inf
@@ -193,24 +190,6 @@ def test_a_row_that_fails_is_an_error_and_what_is_missing_is_said(bench: Bench) 
     assert gpu.values_of(missing, bench) == {"skipped": "no_such_library is not installed"}
 
 
-def test_aims_stand_beside_values() -> None:
-    least, most = Aim("share", least=0.45), Aim("encoder_share", most=0.05)
-    assert least.line({"share": 0.5}) == "share: at least 0.45, reached"
-    assert least.line({"share": 0.4}) == "share: at least 0.45, missed"
-    assert most.line({"encoder_share": 0.04}) == "encoder_share: at most 0.05, reached"
-    assert most.line({}) == "encoder_share: at most 0.05, not measured"
-    name = "b graph, 1 x 4"
-    line = gpu.row_line(name, {"share": 0.5, "encoder_share": 0.25})
-    assert line.startswith(f"{name}: share 0.5, encoder_share 0.25; share: at least 0.45, reached")
-    assert "aim" not in gpu.row_line(name, {"error": "E"})
-    ours, peer, value, ratio = gpu_rows.RATIOS[0]
-    rates = {ours: {value: 3.0}, peer: {value: 2.0}}
-    assert "| 1.50 | tokens_s: at least 1.3 times, reached |" in gpu.ratio_line(
-        rates, ours, peer, value, ratio
-    )
-    assert len({row.name for row in ROWS}) == len(ROWS)
-
-
 def test_without_a_gpu_only_the_tiny_model_is_measured(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -219,25 +198,6 @@ def test_without_a_gpu_only_the_tiny_model_is_measured(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="option --rows"):
         options(tmp_path, "--rows", "z")
     assert options(tmp_path, "--rows", "a", "h").names == [A, LAUNCHED]
-
-
-def test_work_by_hand(bench: Bench) -> None:
-    examples = bench.examples(CONVMIX, 2)
-    model = bench.model(bench.config(CONVMIX))
-    shape = lm_shape(model.causal_lm)
-    tokens = sum(e.num_tokens for e in examples)
-    pairs = sum(e.num_tokens**2 for e in examples) / 2
-    answers = sum(len(e.target_ids) for e in examples)
-    of_lm = (4 * shape.body + 6 * shape.lora) * tokens + 14 * 2 * 32 * pairs
-    encoder = 2 * (2 * (32 * 64 + 64) + 64 + 32) + 2
-    nodes = sum(len(e.graph.node_ids) for e in examples)
-    expected = of_lm + 4 * shape.head * answers + 6 * encoder * nodes
-    assert training_flops(model, examples, again=False) == pytest.approx(expected)
-    read = gpu_answers.decode_bytes(model, [10, 20], 4)
-    cache = (30 + 4) * 2 * 2 * 16 * 4  # tokens, layers, keys and values of one head, float32
-    assert read == pytest.approx(4 * (shape.body + shape.head + shape.lora) + cache)
-    flops = gpu_answers.prefill_flops(model, [10])
-    assert flops == 20 * (shape.body + shape.lora) + 4 * 2 * 32 * 50 + 2 * shape.head
 
 
 def test_strategies_are_compared_by_their_losses(bench: Bench) -> None:
@@ -251,27 +211,6 @@ def test_strategies_are_compared_by_their_losses(bench: Bench) -> None:
     trained = gpu_many.trained(bench, 1)
     assert len(trained["losses"]) == 3
     assert trained["tokens_s"] > 0
-
-
-def test_the_table_on_paper_by_hand() -> None:
-    shape = LmShape(num_layers=2, width=32, body=1000, head=100, lora=10)
-    cost = Cost(shape, 2000.0, 10, 0, per_token=8.0, per_node=0.0, fixed=0.0, launches=7)
-    sizes = Sizes(10, 5, 5)
-    row = gpu_paper.training("x", cost, sizes)
-    assert row.num_bytes == 2 * 2000 + 2 * 8 * 20 + 28 * 10 / 4
-    assert row.flops == cost.flops(sizes, False) == 4060 * 20 + 14 * 64 * 200 + 4 * 100 * 5
-    four = gpu_paper.training("x", cost, sizes, True, together=4)
-    assert four.num_bytes == 3 * 2000 / 4 + 2 * 8 * 20 + 28 * 10 / 4
-    assert four.launches == 7 / 4
-    chip = Chip(1e9, 1e9, 1e6, 1e6, 1e6)
-    assert row.line(chip) == "| x, an example | 0.00 | 0.3 | 0.0 | 4.4 | 7 | 0.0 |"
-    plain = gpu_paper.packed_plainly(cost, sizes, 4)
-    assert plain.flops - row.flops == 14 * 64 * (4 * 400 - 200)
-    peer = gpu_paper.all_logits("x", cost, sizes, 50)
-    assert peer.flops - row.flops == 4 * 100 * 15
-    assert peer.num_bytes - row.num_bytes == 12 * 50 * 20
-    few = gpu_paper.exchange_lines(cost, Gpus("h100", 8))
-    assert few[0].startswith("h DDP, 8 GPUs: 0.0 GB a step")
 
 
 @pytest.mark.slow

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from matplotlib import pyplot as plt
 
-from turngraph.benchmarks.study import report, run_study
-from turngraph.benchmarks.study.config import Row
+from turngraph.benchmarks.study import run_study
 from turngraph.benchmarks.study.figures import Series, draw_bars, draw_lines, style_of
 from turngraph.benchmarks.study.report import question_groups
-from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, TrainingConfig
 from turngraph.data.scoring.score import Estimate
 
 
@@ -64,53 +59,3 @@ def test_the_command_on_the_page_names_what_was_given() -> None:
     fields = ["--training.max_steps", "2"]
     short = run_study.command_line(*run_study.parse(["--config", "a.yaml", *fields]))
     assert short == "turngraph study --config a.yaml --size cpu --training.max_steps 2"
-
-
-def test_rows_of_other_settings_are_named_with_them() -> None:
-    def run(training: dict[str, Any], data: dict[str, Any], evidence: dict[str, Any]) -> Any:
-        settings = TrainingConfig(batch_size=1, batches_per_step=4, num_epochs=1, **training)
-        return SimpleNamespace(
-            config=Config(
-                data=DataConfig(train="", **data),
-                evidence=EvidenceConfig(**evidence),
-                training=settings,
-            )
-        )
-
-    plain = run({}, {"max_train_questions": 400}, {"top_k": 20, "max_nodes": 448})
-    nodes = run({}, {"max_train_questions": 800}, {"top_k": 30, "max_nodes": None})
-    untrained = run({"max_steps": 0}, {}, {"top_k": 20, "max_nodes": 448})
-    scores = SimpleNamespace(predictions=[None] * 600)
-    rows: Any = {
-        name: SimpleNamespace(row=row, runs=(a_run,), by_seed={0: scores})
-        for name, a_run, row in (
-            ("zero", untrained, Row("zero", "zero")),
-            ("text", plain, Row("text", "text")),
-            ("nodes", nodes, Row("nodes", "nodes")),
-            ("more", nodes, Row("more", "more")),
-            ("cut", nodes, Row("cut", "cut", checkpoint_of="nodes")),
-        )
-    }
-    of_study: Any = SimpleNamespace(dev="dev.jsonl")
-    first, others = report._settings(of_study, [untrained, plain, nodes], rows)
-    assert first.endswith(
-        "600 questions of `dev.jsonl`, gold history. 400 training questions in steps of 1 x 4, "
-        "1 epoch; E_t of 20 passages within 448 tokens."
-    )
-    assert others == (
-        "\n- nodes; more: 800 training questions in steps of 1 x 4, 1 epoch; E_t of 30 passages.\n"
-    )
-
-
-@pytest.mark.slow  # it starts a process that imports torch
-def test_without_matplotlib_the_report_has_numbers_and_no_figures(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "turngraph.benchmarks.study.figures", raising=False)
-    given: Any = (SimpleNamespace(by=["turn"]), {"text": None}, {}, tmp_path)
-    assert list(report._figures(*given)) == []
-    assert "which need matplotlib: pip install 'turngraph[bench]'" in caplog.text
-    # the numbers need none of it
-    code = "import sys, turngraph.benchmarks.study.run_study; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from turngraph.benchmarks.study.config import Row, Size
-from turngraph.benchmarks.study.plan import minutes_left, smallest_difference
+from turngraph.benchmarks.study.plan import smallest_difference
 from turngraph.benchmarks.study.row_scores import over_conversations_and_seeds, sign_flip_test
-from turngraph.configs.schema import DataConfig, TrainingConfig
 from turngraph.data.scoring.score import bootstrap
 
 Values = dict[tuple[str, str], float]
@@ -74,45 +70,3 @@ def test_the_smallest_difference_is_found_four_times_in_five() -> None:
     found = np.abs(better - worse) / np.sqrt(better + worse) > 1.959964
     assert found.mean() == pytest.approx(0.8, abs=0.02)
     assert smallest_difference(2400, 0.12) == pytest.approx(difference / 2, rel=0.02)
-
-
-def plan_run(minutes: float | None = None, begun: float = 0.0, **changes: Any) -> Any:
-    """A run as the plan sees it: done in so many minutes, or begun."""
-    model = SimpleNamespace(
-        evidence="text", answers=changes.pop("answers", "text"), layer=changes.pop("layer", 0)
-    )
-    data = DataConfig(max_train_questions=changes.pop("questions", 400))
-    config = SimpleNamespace(training=TrainingConfig(), model=model, data=data)
-    state = {"done": minutes is not None, "seconds": 60 * (minutes or begun)}
-    run = {"kind": "train", "row": Row("a", "a"), "uninterruptible": False}
-    return SimpleNamespace(config=config, state=state, **(run | changes))
-
-
-def test_only_what_goes_on_has_less_left_for_the_minutes_it_had() -> None:
-    def left(uninterruptible: bool) -> float:
-        run = plan_run(begun=20, uninterruptible=uninterruptible)
-        return minutes_left(run, Size(train_minutes=60.0), [run])
-
-    assert left(uninterruptible=False) == 40.0
-    assert left(uninterruptible=True) == 60.0
-
-
-def test_a_training_of_more_questions_takes_longer() -> None:
-    run, size = plan_run(questions=1600), Size(train_minutes=60.0)
-    assert minutes_left(run, size, [plan_run(13), run]) == 52
-    assert minutes_left(plan_run(), size, [plan_run(52, questions=1600), run]) == 13
-
-
-def test_a_run_takes_what_those_took_that_answer_as_it_does() -> None:
-    def answers(minutes: float | None = None, **changes: Any) -> Any:
-        return plan_run(minutes, kind="answer", **changes)
-
-    chosen = {"layer": 18}
-    done = [answers(16), answers(0.5, answers="nodes"), answers(20, **chosen)]
-    size = Size(answer_minutes=9.0)
-    for expected, changes in ((16, {}), (0.5, {"answers": "nodes"}), (20, chosen)):
-        run = answers(**changes)
-        assert minutes_left(run, size, [*done, run]) == expected
-    run = answers(row=Row("a", "a", trainer="gretriever"))
-    assert minutes_left(run, size, [*done, run]) == 16  # no such one: the median of all
-    assert minutes_left(run, size, [run]) == 9

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from turngraph.benchmarks.speed import base_models, measures, peers, train_speed, train_table
-from turngraph.benchmarks.speed.train_table import Cell, Setting
+from turngraph.benchmarks.speed.train_table import Setting
 from turngraph.configs.schema import ModelConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.graph.chain_graph import ChainGraph
@@ -199,17 +199,6 @@ def test_peak_bytes_are_the_most_held_at_once() -> None:
     assert measures.peak_bytes(step, CPU) == pytest.approx(24e6, abs=1e5)
 
 
-def test_resident_bytes_count_shared_weights_once_and_adams_state() -> None:
-    first, second = nn.Linear(10, 100, bias=False), nn.Linear(10, 100, bias=False)
-    second.weight = nn.Parameter(first.weight.data)  # tied, as after loading
-    both = nn.Sequential(first, second)
-    optimizer = torch.optim.Adam(both.parameters())
-    assert measures.resident_bytes(both, optimizer) == 4000
-    first(torch.ones(10)).sum().backward()
-    optimizer.step()
-    assert measures.resident_bytes(both, optimizer) == pytest.approx(12_000, abs=64)
-
-
 def test_batches_of_like_length_and_in_random_order() -> None:
     examples = tiny_examples(8)
     lengths = sorted(example.num_tokens for example in examples)
@@ -299,15 +288,6 @@ def test_out_of_memory_is_a_row_and_ends_nothing(
     train_table.markdown(train_table.report(run.cells, run.facts()))
 
 
-def test_the_best_batch_is_the_fastest_of_like_length() -> None:
-    seconds = {Setting(1, True): [4.0, 3.0, 9.0], Setting(8, True): [2.0, 9.0, 5.0]}
-    cells = {("graph", setting): Cell(seconds=values) for setting, values in seconds.items()}
-    cells["graph", Setting(8, False)] = Cell(seconds=[1.0])
-    cells["text", Setting(8, True)] = Cell(seconds=[1.0])
-    assert train_table.best(cells, "graph") == Setting(1, True)
-    assert train_table.best(cells, "pyg") is None
-
-
 def test_mistral_has_its_known_size_and_random_weights() -> None:
     config = ModelConfig(base_model=MISTRAL)
     base = base_models.load_base(config, torch.device("meta"), random_weights=True)
@@ -315,14 +295,6 @@ def test_mistral_has_its_known_size_and_random_weights() -> None:
     assert {p.dtype for p in base.parameters()} == {torch.bfloat16}
     assert base.config.sliding_window is None
     assert base.config.rope_parameters["rope_theta"] == 1e6
-
-
-def test_random_weights_of_a_named_model(tiny_folder: str) -> None:
-    config = ModelConfig(base_model=tiny_folder, dtype="float32")
-    loaded, drawn = (base_models.load_base(config, CPU, drawn) for drawn in (False, True))
-    names = {name: p.shape for name, p in loaded.named_parameters()}
-    assert {name: p.shape for name, p in drawn.named_parameters()} == names
-    assert not torch.equal(loaded.lm_head.weight, drawn.lm_head.weight)
 
 
 def test_a_tokenizer_cut_to_a_vocabulary(smollm2_tokenizer: Any) -> None:
@@ -351,29 +323,3 @@ def test_bad_options(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match=message):
         train_speed.main(options(config, *more))
-
-
-def test_options_reach_the_config(config: Path) -> None:
-    args, rest = train_speed.parse(options(config, "--packing", "--training.seed", "5"))
-    loaded = train_speed.load(args, rest)
-    assert loaded.training.packing
-    assert loaded.training.seed == 5
-    assert loaded.model.lora == peers.LORA
-
-
-@pytest.mark.parametrize("name", ["graph", "text"])
-def test_packed_batches_begin_with_the_same_loss(config: Path, name: str) -> None:
-    losses = []
-    for more in ([], ["--packing"]):
-        args, rest = train_speed.parse(options(config, "--model.encoder.dropout", "0", *more))
-        run = train_speed.Run(args, train_speed.load(args, rest))
-        system = run.build(name)
-        shapes: list[int] = []
-        lm_of(system).register_forward_pre_hook(
-            lambda module, args, given, shapes=shapes: shapes.append(len(given["inputs_embeds"])),
-            with_kwargs=True,
-        )
-        losses.append(system.train([run.examples]).loss)
-        assert shapes[-1] == (1 if more else 4)
-        assert system.packs(4) == bool(more)
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
