@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -89,6 +90,15 @@ def test_threads_share_one_arena() -> None:
 def test_another_allocator_has_no_arenas_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _: object())
     assert not share_one_arena()
+
+
+def test_a_gpu_is_asked_for_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 5)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 3)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80)
+    )
+    assert (current_memory(CUDA), peak_memory(CUDA), device_memory(CUDA)) == (3, 5, 80)
 
 
 def test_which_errors_mean_out_of_memory() -> None:
