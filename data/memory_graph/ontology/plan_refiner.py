@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from turngraph.data.memory_graph.ontology.clause_words import ASKS_NAME, LEFT, NOUNS, TOTAL
-from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Ontology
+from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Ontology, Property
 from turngraph.data.memory_graph.ontology.question_forms import MEASURED, WHEN
 from turngraph.data.memory_graph.ontology.question_terms import is_place, word_forms
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan, Selection
@@ -89,25 +89,25 @@ class PlanRefiner:
             plan, selections=(replace(selection, measures=measures),), wants_name=bool(names)
         )
 
-    def _numbers_of(self, one: Selection) -> tuple[str, ...]:
+    def _numbers_of(self, selection: Selection) -> tuple[str, ...]:
         """Return the properties of a selection whose values are numbers; for events, roles."""
-        numbers = {
+        if selection.is_event:
+            return self.numbers(selection.term)
+        numbers = self._numeric_properties()
+        return tuple(iri for iri in self.ontology.below(selection.term) if iri in numbers)
+
+    def _numeric_properties(self) -> dict[str, Property]:
+        """Return the properties whose values are numbers, by IRI."""
+        return {
             iri: term for iri, term in self.ontology.properties.items()
             if term.range in (XSD + "decimal", XSD + "integer")
         }  # fmt: skip
-        if not one.is_event:
-            return tuple(iri for iri in self.ontology.below(one.term) if iri in numbers)
-        return self.numbers(one.term)
 
     def numbers(self, event: str) -> tuple[str, ...]:
         """Return the roles of a class of events whose values are numbers."""
-        numbers = {
-            iri: term for iri, term in self.ontology.properties.items()
-            if term.range in (XSD + "decimal", XSD + "integer")
-        }  # fmt: skip
         is_a = self.ontology.is_a
         roles = [
-            iri for iri, term in numbers.items()
+            iri for iri, term in self._numeric_properties().items()
             if term.domain and self.ontology.object_role(term.domain)
             and (is_a(event, term.domain) or is_a(term.domain, event))
         ]  # fmt: skip

@@ -47,7 +47,10 @@ def _named_objects(view: View) -> list[int]:
 
 
 def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
-    """Return the objects of the closest facts with their shares; the closest fact's have 1."""
+    """Return the objects of the closest facts, each with the mean share of its facts.
+
+    The share of a fact is its closeness as a part of the closest fact's.
+    """
     if not num_facts:
         return {}
     facts = view.nearest_of(num_facts, episodes=False)
