@@ -109,8 +109,8 @@ def described(noun: Noun, join: str, words: Sequence[Token], last: Token) -> Nou
     if noun.text.isdigit() or not PREPOSITIONS.isdisjoint(text):
         return None
     if begins_predicate(words, 0):
-        first = next(i for i in range(len(words)) if words[i].lower in VERB_FORMS or i)
-        verb = words[first].lower
+        is_first = words[0].lower in VERB_FORMS or len(words) == 1
+        verb = words[0 if is_first else 1].lower
         if verb in VERB_FORMS and not agree(verb, text[-1]):
             return None
         if join == "which" and VERB_FORMS.get(verb, ("",))[0] in _OF_CLAUSES:

@@ -376,6 +376,11 @@ def test_any_text_is_extracted_without_loss(text: str, speaker: str | None) -> N
     RULES.entities(text)
 
 
+def test_a_relative_clause_may_be_one_unknown_word() -> None:
+    text = "Then back to the toothbrush man, who bowed."
+    assert [thesis.text for thesis in extract(text).theses] == [text]
+
+
 def test_each_episode_is_read_alone() -> None:
     episodes = [
         Episode("Anna lives in Paris."),
