@@ -179,8 +179,8 @@ class ScorerConfig:
     """Most tokens of passages that the layers above model.layer read; null: all. Change it with the
     length of the evidence."""
     loss_weight: float = 1.0
-    """Weight of the nodes' loss relative to the loss of the answer's tokens (answers: text). Change
-    it where one of the two falls and the other does not."""
+    """Weight of the scorer's loss relative to the loss of the answer's tokens (answers: text).
+    Change it where one of the two falls and the other does not."""
 
     def __post_init__(self) -> None:
         for name, least in (("width", 1), ("heads", 1)):

@@ -92,7 +92,7 @@ def attribute(model: Explained, batch: BatchLike, entities: Sequence[int] = ()) 
 
 
 def _logprob(model: Explained, batch: BatchLike, entities: Sequence[int], seen: _Seen) -> Tensor:
-    """Return the answer's log-probability; where nodes answer, record their features as its input.
+    """Return the answer's log-probability; where a scorer answers, record its features as input.
 
     The LM layers below a reader's graph are not differentiated: their output states are the input
     here, as token embeddings are for an LM. The input is taken after normalisation: a scorer does

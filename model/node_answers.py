@@ -192,11 +192,11 @@ class NodeAnswers(nn.Module):
             )
             hidden = self.spans[:-1](torch.cat(parts, 1))
             both = self.spans[-1](hidden).masked_fill(is_question > 0, -torch.inf)
-            nodes = torch.zeros_like(candidates.questions).index_add(0, examples, sizes)  # [B]
-            totals = [log_sum_exp(logits, nodes) for logits in both.unbind(1)]
+            num_nodes = torch.zeros_like(candidates.questions).index_add(0, examples, sizes)  # [B]
+            totals = [log_sum_exp(logits, num_nodes) for logits in both.unbind(1)]
             pairs = self._pairs(hidden, both, segments)
-            total_of_spans = log_sum_exp(pairs.flatten(), LONGEST_SPAN * nodes).clamp(min=-1e30)
-            spans = pairs - _repeated(total_of_spans, nodes, len(states))[:, None]
+            total_of_spans = log_sum_exp(pairs.flatten(), LONGEST_SPAN * num_nodes).clamp(min=-1e30)
+            spans = pairs - _repeated(total_of_spans, num_nodes, len(states))[:, None]
             likely = states * _ends_of(spans.exp()).mean(0)[:, None]
             pointed = torch.zeros_like(question).index_add(0, owners, likely)
             heights = torch.stack([total, *totals], 1).clamp(-HIGHEST, HIGHEST)

@@ -132,7 +132,7 @@ class Reader(EvidenceModel):
         return above, read.states.index_add(0, reading.nodes, added)
 
     def forward(self, batch: BatchLike) -> Loss:
-        """Compute the cross-entropy of the answer's tokens and of the nodes, a sum.
+        """Compute the cross-entropy of the answer's tokens and of the scorer, a sum.
 
         Raises:
             UserError: the device does not support the config's dtype.

@@ -247,8 +247,8 @@ def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
 
 
 @pytest.fixture(scope="session")
-def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
-    """A checkpoint of a random model that answers from nodes, with an evidence memory."""
+def node_ranker_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
+    """A checkpoint of a random node ranker, with an evidence memory."""
     from turngraph.configs.schema import (
         Config,
         EvidenceConfig,
@@ -264,7 +264,7 @@ def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
     model = ModelConfig(tiny_folder, dtype="float32", lora=None, answers="nodes", scorer=scorer)
     evidence = EvidenceConfig(memory="random", top_k=6, question_nodes="query")
     config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
-    folder = tmp_path_factory.mktemp("checkpoints") / "nodes"
+    folder = tmp_path_factory.mktemp("checkpoints") / "node_ranker"
     save_checkpoint(stir(make_model(model)), config, {}, folder)
     return str(folder)
 

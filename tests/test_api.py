@@ -158,12 +158,12 @@ def test_a_batch_of_questions_each_with_its_evidence(qa: QA) -> None:
         qa.generate_batch(QUESTIONS, pools)
 
 
-def test_a_checkpoint_that_answers_from_nodes_answers_files_and_chats(
-    nodes_checkpoint: str,
+def test_a_node_ranker_answers_files_and_chats(
+    node_ranker_checkpoint: str,
 ) -> None:
-    nodes = turngraph.load(nodes_checkpoint, device="cpu")
-    assert len(list(nodes.answer(CONVERSATIONS))) == 12
-    chat = nodes.chat(CONVERSATIONS[0].evidence)
+    node_ranker = turngraph.load(node_ranker_checkpoint, device="cpu")
+    assert len(list(node_ranker.answer(CONVERSATIONS))) == 12
+    chat = node_ranker.chat(CONVERSATIONS[0].evidence)
     labels = {e.label for passage in CONVERSATIONS[0].evidence for e in passage.entities}
     assert chat.ask(QUESTIONS[0]).text in labels
 

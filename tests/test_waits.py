@@ -20,7 +20,7 @@ from turngraph.configs.schema import Config, DataConfig, ModelConfig, ScorerConf
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import StopRequest
 from turngraph.model.make_model import make_model
-from turngraph.tests.nodes import read_examples
+from turngraph.tests.scorer_examples import read_examples
 from turngraph.tests.tiny import LORA, tiny_builder, tiny_examples
 from turngraph.training.optimizer import make_optimizer
 from turngraph.training.run import Run

@@ -4,9 +4,9 @@
         --input runs/data/sqa/dev.jsonl --records runs/faithfulness.jsonl
 
 Comprehensiveness is the loss of the answer's log-probability when the k selected passages are
-removed; sufficiency is its loss when only they are kept (DeYoung et al., 2020). Where nodes answer
-it is the loss of probability: an entity that no passage names any more has none. The prompt is
-built again each time, as if the removed passages had never been retrieved. Measurements are
+removed; sufficiency is its loss when only they are kept (DeYoung et al., 2020). Where a scorer
+answers it is the loss of probability: an entity that no passage names any more has none. The prompt
+is built again each time, as if the removed passages had never been retrieved. Measurements are
 appended to ``--records``; the same command resumes.
 """
 
@@ -140,7 +140,7 @@ def measure_all(
 class Ablation:
     """Computes how likely an answer is for any subset of its passages.
 
-    That is its log-probability, or the probability of the entity where nodes answer.
+    That is its log-probability, or the probability of the entity where a scorer answers.
 
     Args:
         model: a model in evaluation mode.

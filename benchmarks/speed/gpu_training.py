@@ -1,4 +1,4 @@
-"""Training rows of ``gpu.py``: ceilings, ours, its peers, SmolLM2, precision, nodes."""
+"""Training rows of ``gpu.py``: ceilings, ours, its peers, SmolLM2, precision, reader."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ def with_gold_candidates(examples: Sequence[Example], path: str | None) -> list[
     if not kept:
         raise UserError(
             f"config field data.train: {path}: none of {plural(left_out, 'question')} has a gold "
-            "answer in its passages, so that nodes cannot learn from them"
+            "answer in its passages, so that a scorer cannot learn from them"
         )
     if left_out:
         logger.info(

@@ -41,8 +41,8 @@ class Prediction:
         logprob: log-probability of the answer; NaN: not given.
         guess_at_1, guess_at_5: chance levels of H@1 and H@5; NaN: not given.
         error: why there is no answer; None: there is one.
-        is_entity: the answer is the label of its first candidate (nodes answered, or an LM chose),
-            so that the candidates have log-probabilities.
+        is_entity: the answer is the label of its first candidate (a scorer answered, or an LM
+            chose), so that the candidates have log-probabilities.
     """
 
     line: int

@@ -323,8 +323,8 @@ class _Reader:
     def _data_table(self, node: LexborNode) -> None:
         name = self._next("t")
         rows = []
-        for in_head, nodes in table_groups(node):
-            for row in nodes:
+        for in_head, table_rows in table_groups(node):
+            for row in table_rows:
                 if row.mem_id not in self.unseen:
                     cells, bad = read_cells(row, in_head, self.unseen)
                     rows.append(cells)

@@ -65,7 +65,7 @@ def test_what_is_taken_away_is_gone_from_graph_and_prompt(question: Ablation) ->
     assert "Peru" in question.encoded_question  # of the turn before: the query is encoded here
 
 
-def test_of_nodes_it_is_the_probability_of_the_entity() -> None:
+def test_of_a_node_ranker_it_is_the_probability_of_the_entity() -> None:
     scorer = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
     model = stir(tiny_model(answers="nodes", lora=None, scorer=scorer))
     builder = replace(tiny_builder(question_nodes="query"), mentions=True)

@@ -19,7 +19,7 @@ from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.model.attribution import Attribution, attribute
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.graph_lm import GraphLM
-from turngraph.tests.nodes import examples, read_examples
+from turngraph.tests.scorer_examples import examples, read_examples
 from turngraph.tests.tiny import END_ID, LORA, stir, tiny_builder, tiny_examples, tiny_model
 
 
@@ -145,7 +145,7 @@ def chance(model: EvidenceModel, example: Example, features: Tensor | None = Non
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_parts_of_an_answer_of_nodes_are_derivatives(layer: int) -> None:
+def test_parts_of_an_answer_of_a_scorer_are_derivatives(layer: int) -> None:
     """Of scaling a node's features, and of a factor on an edge's attention."""
     scorer = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
     lora = None if layer == 0 else LORA

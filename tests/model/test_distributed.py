@@ -37,8 +37,8 @@ from turngraph.model.distributed import (
 )
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.make_model import make_model
-from turngraph.tests.nodes import EVIDENCE, read_examples
 from turngraph.tests.processes import Command
+from turngraph.tests.scorer_examples import EVIDENCE, read_examples
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,
@@ -98,8 +98,8 @@ def run(base: str, kind: str, output: Path) -> Json:
     return found
 
 
-def run_nodes(base: str, output: Path) -> Json:
-    """Answer from nodes before and after a step, in any number of processes."""
+def run_node_ranker(base: str, output: Path) -> Json:
+    """Rank nodes before and after a step, in any number of processes."""
     state = PartialState(cpu=True)
     settings = ModelConfig(base, lora=None, answers="nodes", scorer=SCORER, dtype="float32")
     torch.manual_seed(0)
@@ -107,10 +107,10 @@ def run_nodes(base: str, output: Path) -> Json:
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=1e-2)
     found: Json = {"units": sum(map(is_sharded, model.modules())), "ranked": [ranked(model)]}
-    found["norm"] = train_step(model, optimizer, nodes_examples()[:2], state)
+    found["norm"] = train_step(model, optimizer, scorer_examples()[:2], state)
     found["ranked"].append(ranked(model))
     if state.is_main_process:
-        (output / "nodes.json").write_text(json.dumps(found))
+        (output / "node_ranker.json").write_text(json.dumps(found))
     state.wait_for_everyone()
     return found
 
@@ -128,14 +128,14 @@ def examples(kind: str, count: int) -> list[Example]:
     return [*few, *read_examples(count)][:count]
 
 
-def nodes_examples() -> list[Example]:
+def scorer_examples() -> list[Example]:
     """Three examples whose entities can be scored: an odd number for two processes."""
     return replace(tiny_builder(), mentions=True).conversation(tiny_conversation(1))
 
 
 def ranked(model: EvidenceModel) -> list[tuple[str, list[str], float]]:
     """The answer to each question, its candidates, best first, and its log-probability."""
-    prompt, examples = tiny_builder().prompt, nodes_examples()
+    prompt, examples = tiny_builder().prompt, scorer_examples()
     records = answer_together(model.eval(), prompt, examples, batch_size=1)
     return [(r["answer"], [c["id"] for c in r["candidates"]], r["logprob"]) for r in records]
 
@@ -180,7 +180,7 @@ def one(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> Path:
     output = tmp_path_factory.mktemp("one")
     for kind in KINDS:
         run(tiny_folder, kind, output)
-    run_nodes(tiny_folder, output)
+    run_node_ranker(tiny_folder, output)
     return output
 
 
@@ -265,9 +265,9 @@ def test_a_process_whose_answers_are_shorter_waits_for_the_others(
     assert short == 1 < long
 
 
-def test_answers_from_nodes_are_the_same_with_shards(one: Path, two: Path) -> None:
+def test_answers_of_a_node_ranker_are_the_same_with_shards(one: Path, two: Path) -> None:
     """Scores need the gathered weights of the scorer, and of what holds it, in every process."""
-    alone, together = found(one, "nodes"), found(two, "nodes")
+    alone, together = found(one, "node_ranker"), found(two, "node_ranker")
     assert (alone["units"], together["units"]) == (0, 2)  # the scorer, the rest
     assert together["norm"] == pytest.approx(alone["norm"], rel=1e-5)
     for expected, answered in zip(alone["ranked"], together["ranked"], strict=True):
@@ -334,4 +334,4 @@ def test_without_a_word_from_the_launcher_nothing_is_sharded(
 if __name__ == "__main__":
     for each in KINDS:
         run(sys.argv[1], each, Path(sys.argv[2]))
-    run_nodes(sys.argv[1], Path(sys.argv[2]))
+    run_node_ranker(sys.argv[1], Path(sys.argv[2]))

@@ -25,7 +25,7 @@ from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.answer_batches import NO_ENTITY, answer_together
 from turngraph.model.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
 from turngraph.model.node_answers import log_sum_exp
-from turngraph.tests.nodes import EVIDENCE, examples, scored
+from turngraph.tests.scorer_examples import EVIDENCE, examples, scored
 from turngraph.tests.tiny import (
     stir,
     tiny_base,

@@ -22,7 +22,7 @@ from turngraph.model.graph_at_layer import kept_tokens, rows_above
 from turngraph.model.node_answers import LONGEST_SPAN, mixture_loss
 from turngraph.model.reader import Reader
 from turngraph.model.reader_layers import FAMILIES
-from turngraph.tests.nodes import EVIDENCE, read_examples, reloaded
+from turngraph.tests.scorer_examples import EVIDENCE, read_examples, reloaded
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,
@@ -158,7 +158,7 @@ def test_an_answer_beyond_the_longest_span_is_not_taken_for_none() -> None:
 
 
 def full_row_loss(model: Reader, example: Example) -> tuple[float, float]:
-    """The answer's loss by rows of one example, and the nodes', worked out slowly."""
+    """The answer's loss by rows of one example, and the scorer's, worked out slowly."""
     batch = batch_of([example])
     with torch.no_grad():
         read = model.read(batch)

@@ -120,6 +120,6 @@ def test_a_reader_computes_less_above_its_graph(tiny_folder: str, tmp_path: Path
     bench = Bench(torch.device("cpu"), True, 0, str(tmp_path))
     [example] = bench.examples(CONVMIX_READER, 1)
     assert training_flops(model, [example], again=False) > 0
-    nodes = cost_of(replace(config, answers="nodes"), 64)
-    assert nodes.lm.num_layers == 1
-    assert nodes.frozen < cost.frozen
+    stopped = cost_of(replace(config, answers="nodes"), 64)
+    assert stopped.lm.num_layers == 1
+    assert stopped.frozen < cost.frozen

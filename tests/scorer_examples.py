@@ -1,4 +1,4 @@
-"""Examples with candidate entities for tiny models that answer from nodes, and their scores."""
+"""Examples with candidate entities for tiny models with a scorer, and their scores."""
 
 from __future__ import annotations
 

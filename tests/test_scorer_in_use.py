@@ -1,4 +1,4 @@
-"""A checkpoint that answers from nodes: its explanations, its chats, and its server."""
+"""A checkpoint whose scorer answers: its explanations, its chats, and its server."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users
 from turngraph.model.reader import Reader
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen
-from turngraph.tests.nodes import EVIDENCE
+from turngraph.tests.scorer_examples import EVIDENCE
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 from turngraph.tests.waiting import wait_until
 
 
 @pytest.fixture(params=[0, 1], ids=["embeddings", "layer"])
-def of_nodes(request: pytest.FixtureRequest) -> Loaded:
+def with_scorer(request: pytest.FixtureRequest) -> Loaded:
     layer: int = request.param
     scorer = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
     lora = LORA if layer else None
@@ -43,8 +43,8 @@ def of_nodes(request: pytest.FixtureRequest) -> Loaded:
 
 
 @pytest.fixture(scope="module")
-def qa(nodes_checkpoint: str) -> QA:
-    return load(nodes_checkpoint, device="cpu")
+def qa(node_ranker_checkpoint: str) -> QA:
+    return load(node_ranker_checkpoint, device="cpu")
 
 
 def asked(*passages: Evidence) -> Conversation:
@@ -52,8 +52,8 @@ def asked(*passages: Evidence) -> Conversation:
     return Conversation("c", "", (turn,))
 
 
-def test_an_answer_is_explained_by_passages_and_entities(of_nodes: Loaded) -> None:
-    model, builder = of_nodes
+def test_an_answer_is_explained_by_passages_and_entities(with_scorer: Loaded) -> None:
+    model, builder = with_scorer
     for example in builder.conversation(tiny_conversation(0)):
         [record] = answer_batch(model, builder.prompt, [example], 0)
         found = why(model, builder, example, record["answer"])
@@ -66,8 +66,8 @@ def test_an_answer_is_explained_by_passages_and_entities(of_nodes: Loaded) -> No
         assert sum(edge.share for edge in found.edges) == pytest.approx(1)
 
 
-def test_of_entities_of_one_name_the_likeliest_is_explained(of_nodes: Loaded) -> None:
-    model, builder = of_nodes
+def test_of_entities_of_one_name_the_likeliest_is_explained(with_scorer: Loaded) -> None:
+    model, builder = with_scorer
     texts = {"e1": "Lima lies on the coast", "e2": "a bean is called Lima"}
     pool = (Evidence(id_, text, "text", (Entity(id_, "Lima"),)) for id_, text in texts.items())
     [example] = builder.conversation(asked(*pool))
@@ -81,8 +81,8 @@ def test_of_entities_of_one_name_the_likeliest_is_explained(of_nodes: Loaded) ->
     assert why(model, builder, example, "Lima").logprob == pytest.approx(first, abs=1e-4)
 
 
-def test_what_nodes_cannot_answer_is_not_explained(of_nodes: Loaded) -> None:
-    model, builder = of_nodes
+def test_what_a_scorer_cannot_answer_is_not_explained(with_scorer: Loaded) -> None:
+    model, builder = with_scorer
     example = builder.conversation(tiny_conversation(0))[0]
     if isinstance(model, Reader):  # its LM may write what no passage says
         assert not any(passage.share for passage in why(model, builder, example, "Oslo").passages)
@@ -97,11 +97,11 @@ def test_what_nodes_cannot_answer_is_not_explained(of_nodes: Loaded) -> None:
     assert found.edges == ()
 
 
-def test_answer_explains_them_on_a_page(nodes_checkpoint: str, tmp_path: Path) -> None:
+def test_answer_explains_them_on_a_page(node_ranker_checkpoint: str, tmp_path: Path) -> None:
     write_conversations(tmp_path / "input.jsonl", [CONVERSATION])
     options = {"--input": "input.jsonl", "--output": "output.jsonl", "--explain": "why.html"}
     given = (word for name, file in options.items() for word in (name, str(tmp_path / file)))
-    infer.main(["answer", "--checkpoint", nodes_checkpoint, *given])
+    infer.main(["answer", "--checkpoint", node_ranker_checkpoint, *given])
     lines = (tmp_path / "output.jsonl").read_text(encoding="utf-8").splitlines()
     page = (tmp_path / "why.html").read_text(encoding="utf-8")
     for record in map(json.loads, lines):
