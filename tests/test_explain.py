@@ -17,11 +17,7 @@ import torch
 import turngraph.inference.explain
 from turngraph import infer
 from turngraph.configs.schema import (
-    Config,
     EncoderConfig,
-    EvidenceConfig,
-    ModelConfig,
-    TrainingConfig,
 )
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON
@@ -38,26 +34,10 @@ from turngraph.inference.explain import (
     why,
 )
 from turngraph.model.attribution import attribute
-from turngraph.model.checkpoint import save_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
-from turngraph.model.make_model import make_model
-from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
+from turngraph.tests.tiny import stir, tiny_builder, tiny_conversation, tiny_model
 
 ANSWERS = {0: "Lima", 1: "2 million", 2: "sol"}
-
-
-@pytest.fixture(scope="module")
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
-    """A checkpoint of a random tiny model with evidence memory and a graph."""
-    encoder = EncoderConfig(residual_gate_init=0.5)
-    config = Config(
-        evidence=EvidenceConfig(memory="random", top_k=4),
-        model=ModelConfig(tiny_folder, lora=LORA, encoder=encoder, dtype="float32"),
-        training=TrainingConfig(max_steps=0),
-    )
-    folder = tmp_path_factory.mktemp("explain") / "checkpoint"
-    save_checkpoint(stir(make_model(config.model)), config, {}, folder)
-    return str(folder)
 
 
 def explained(
@@ -236,26 +216,26 @@ def pages(checkpoint: str, folder: Path, conversations: list[Conversation], *mor
     return {path.name for path in (folder / "why").iterdir()}
 
 
-def test_answer_explains_each_conversation_on_a_page(tiny_checkpoint: str, tmp_path: Path) -> None:
+def test_answer_explains_each_conversation_on_a_page(graph_checkpoint: str, tmp_path: Path) -> None:
     conversations = [tiny_conversation(0), tiny_conversation(1, "a/b c")]
-    assert pages(tiny_checkpoint, tmp_path, conversations) == {"why-c0.html", "why-a_b_c.html"}
+    assert pages(graph_checkpoint, tmp_path, conversations) == {"why-c0.html", "why-a_b_c.html"}
     lines = (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
     page = (tmp_path / "why" / "why-a_b_c.html").read_text(encoding="utf-8")
     for record in map(json.loads, lines[3:]):
         assert escape(record["question"]) in page
     (tmp_path / "why" / "why-c0.html").unlink()  # complete predictions are not computed again
-    assert "why-c0.html" in pages(tiny_checkpoint, tmp_path, conversations)
+    assert "why-c0.html" in pages(graph_checkpoint, tmp_path, conversations)
     assert (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines() == lines
 
 
 def test_the_page_of_one_conversation_has_the_requested_name(
-    tiny_checkpoint: str, tmp_path: Path
+    graph_checkpoint: str, tmp_path: Path
 ) -> None:
-    found = pages(tiny_checkpoint, tmp_path, [tiny_conversation(0)], "--history", "predicted")
+    found = pages(graph_checkpoint, tmp_path, [tiny_conversation(0)], "--history", "predicted")
     assert found == {"why.html"}
 
 
-def test_lines_that_could_not_be_read_have_no_page(tiny_checkpoint: str, tmp_path: Path) -> None:
+def test_lines_that_could_not_be_read_have_no_page(graph_checkpoint: str, tmp_path: Path) -> None:
     bad = '{"turns": [{"question": "Who?"}]}\n{"id": "b", "turns": [{"question": "Who?"}, {}]}\n'
     write_conversations(tmp_path / "good.jsonl", [tiny_conversation(0)])
     lines = bad + (tmp_path / "good.jsonl").read_text(encoding="utf-8")
@@ -263,17 +243,17 @@ def test_lines_that_could_not_be_read_have_no_page(tiny_checkpoint: str, tmp_pat
     options = ["--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl"]
     options += ["--explain", tmp_path / "why" / "why.html", "--max_new_tokens", 3, "--keep_going"]
     with pytest.raises(SystemExit):
-        infer.main(["answer", "--checkpoint", tiny_checkpoint, *map(str, options)])
+        infer.main(["answer", "--checkpoint", graph_checkpoint, *map(str, options)])
     assert [path.name for path in (tmp_path / "why").iterdir()] == ["why.html"]
 
 
-def test_shuffled_edges_have_no_entities_to_name(tiny_checkpoint: str, tmp_path: Path) -> None:
+def test_shuffled_edges_have_no_entities_to_name(graph_checkpoint: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--cut_edges shuffle"):
-        pages(tiny_checkpoint, tmp_path, [tiny_conversation(0)], "--cut_edges", "shuffle")
+        pages(graph_checkpoint, tmp_path, [tiny_conversation(0)], "--cut_edges", "shuffle")
 
 
 def test_pages_resume_where_they_were_stopped(
-    tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conversations = [tiny_conversation(0), tiny_conversation(1), tiny_conversation(2)]
     written: list[str] = []
@@ -286,15 +266,15 @@ def test_pages_resume_where_they_were_stopped(
 
     monkeypatch.setattr(turngraph.inference.explain, "write_explain_page", write)
     with pytest.raises(SystemExit) as ended:
-        pages(tiny_checkpoint, tmp_path, conversations)
+        pages(graph_checkpoint, tmp_path, conversations)
     assert ended.value.code == EXIT_GO_ON
     assert (tmp_path / "why" / "why.html.unfinished").is_file()
-    found = pages(tiny_checkpoint, tmp_path, conversations)
+    found = pages(graph_checkpoint, tmp_path, conversations)
     assert found == {"why-c0.html", "why-c1.html", "why-c2.html"}
     assert written == ["c0", "c1", "c2"]
     # pages of other predictions do not count
     (tmp_path / "why" / "why.html.unfinished").write_text('{"predictions": "x"}\n"c0"\n')
-    pages(tiny_checkpoint, tmp_path, conversations)
+    pages(graph_checkpoint, tmp_path, conversations)
     assert written[3:] == ["c0", "c1", "c2"]
 
 

@@ -28,14 +28,13 @@ from turngraph.configs.schema import (
     ModelConfig,
     TrainingConfig,
 )
-from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.export import ANSWER_FIELDS, write_manifest
-from turngraph.model.checkpoint import check_manifest, file_hash, load_checkpoint, save_checkpoint
+from turngraph.model.checkpoint import check_manifest, file_hash, save_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.make_model import make_model
 from turngraph.model.merge import merged_lm
-from turngraph.tests.tiny import END_ID, LORA, stir, tiny_conversation, tiny_examples, tiny_model
+from turngraph.tests.tiny import END_ID, LORA, stir, tiny_conversation, tiny_model
 
 Json = dict[str, Any]
 CONVERSATIONS = [tiny_conversation(number) for number in range(3)]
@@ -168,19 +167,6 @@ def test_the_client_of_the_docs_gets_the_checkpoints_answers(
         assert body["temperature"] == 0
     infer.main(["score", "--predictions", str(answers)])
     assert "H@1" in capsys.readouterr().out
-
-
-def test_the_same_tokens_as_the_checkpoint_generates(exported: Exported) -> None:
-    server, model = Server(exported.lm), load_checkpoint(exported.checkpoint)
-    examples = tiny_examples(6, top_k=4)
-    for example in examples:
-        batch = collate([example], "left", with_target=False)
-        expected = model.generate(batch, NEW_TOKENS, END_ID).ids[0].tolist()
-        embedded = model.input_embeddings(batch)[0]
-        saved = io.BytesIO()
-        torch.save(embedded.detach(), saved)
-        body = {"prompt_embeds": base64.b64encode(saved.getvalue()).decode()}
-        assert server.ids(body) == expected
 
 
 def test_prompts_keep_the_order_and_the_fields_of_predictions(exported: Exported) -> None:

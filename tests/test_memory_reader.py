@@ -17,7 +17,6 @@ from turngraph.data.memory_graph.memory_types import Fact, Provenance
 from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.scoring.confidence import FEATURES, Calibration, Confidence
-from turngraph.data.types import Evidence
 from turngraph.inference import memory_reader
 from turngraph.inference.api import QA, load
 from turngraph.inference.memory_reader import MemoryReader, place_of
@@ -185,11 +184,3 @@ def test_a_prompt_that_is_too_long_is_one_error(graph_model: Loaded) -> None:
 def test_an_answer_is_found_as_whole_words(answer: str, place: object) -> None:
     facts = [fact(2 * number, text) for number, text in enumerate(TEXTS, 1)]
     assert place_of(answer, facts) == place
-
-
-def test_evidence_of_a_reader_is_marked_as_memory(qa: QA) -> None:
-    reader = qa.reader()
-    example = reader._example(QUESTION, [fact(8, TEXTS[0])])
-    assert [item.evidence for item in example.evidence] == [
-        Evidence("memory 8", TEXTS[0], "memory")
-    ]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,28 +49,21 @@ def test_themes_lead_to_the_passages_of_their_files(folder: Path, tmp_path: Path
             assert theme["about"].startswith(f"{theme['members']} passages of {file}; ")
 
 
-def test_vectors_of_many_passages_are_reported(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_vectors_of_many_passages_are_made_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    reported: list[int] = []
-
-    @contextmanager
-    def progress(total: int, *_: str, **__: float) -> Iterator[SimpleNamespace]:
-        reported.append(total)
-        yield SimpleNamespace(update=reported.append)
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         sizes.append(len(texts))
         return word_vectors(texts)
 
-    monkeypatch.setattr(pool_themes, "progress", progress)
     monkeypatch.setattr(pool_themes, "BATCH", 5)
     pool = [
         Evidence(f"a.txt#{i}", f"Anna grows {plant}.", "text") for i, plant in enumerate(PLANTS)
     ]
     write_themes_page(pool, tmp_path / "some.html", embed, "some")
-    assert (sizes, reported) == ([5, 3], [8, 5, 3])
+    assert sizes == [5, 3]
     write_themes_page(pool, tmp_path / "at_once.html", word_vectors, "some")
     assert (tmp_path / "some.html").read_bytes() == (tmp_path / "at_once.html").read_bytes()
 

@@ -106,10 +106,6 @@ def test_a_record_has_both_losses_for_each_selection_and_size(question: Ablation
     assert measure(question, options()) == record  # random draws are the question's own
 
 
-def test_best_first_is_stable() -> None:
-    assert best_first([0.5, 2.0, 0.5, 3.0]) == [3, 1, 0, 2]
-
-
 def test_the_table_leaves_out_questions_with_too_few_passages() -> None:
     def record(number: int, passages: int, loss: float) -> Json:
         losses = {"share": {"3": [loss, 0.5]}, "rank": {"3": [1.0, 0.25]}}

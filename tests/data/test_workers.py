@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -19,13 +18,19 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.workers import map_in_workers
 from turngraph.tests.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.traced_processes
 ROOT = Path(__file__).parents[2]
 STARTS_WORKERS = """
-import sys
+import os, sys, time
 from functools import partial
+from pathlib import Path
 from turngraph.data.workers import map_in_workers
-from turngraph.tests.data.test_workers import make_slowly, work
+
+def make_slowly(folder):
+    Path(folder, str(os.getpid())).touch()
+    time.sleep(600)
+
+def work(made, task):
+    return task
 
 if __name__ == "__main__":
     list(map_in_workers(partial(make_slowly, sys.argv[1]), work, range(8), 2))
@@ -54,12 +59,7 @@ def environment(_: int, name: str) -> Any:
     return os.environ.get(name)
 
 
-def make_slowly(folder: str) -> int:
-    Path(folder, str(os.getpid())).touch()
-    time.sleep(600)
-    return 1
-
-
+@pytest.mark.traced_processes
 def test_results_and_logs_come_in_the_order_of_the_tasks(caplog: pytest.LogCaptureFixture) -> None:
     tasks = [3, 1, 4, 1, 5]
     with caplog.at_level(logging.WARNING):
@@ -68,6 +68,7 @@ def test_results_and_logs_come_in_the_order_of_the_tasks(caplog: pytest.LogCaptu
     assert {record.name for record in caplog.records} == {"turngraph.data.prompt"}
 
 
+@pytest.mark.traced_processes
 def test_a_process_has_one_thread_no_bar_and_leaves_signals_to_its_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_process_has_one_thread_no_bar_and_leaves_signals_to_its_parent(
     assert "TQDM_DISABLE" not in os.environ
 
 
+@pytest.mark.traced_processes
 @pytest.mark.parametrize(
     ("factor", "tasks", "kind", "expected"),
     [

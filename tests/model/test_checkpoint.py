@@ -56,12 +56,20 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def saved(tiny_folder: str, tmp_path: Path) -> tuple[EvidenceModel, Path]:
-    config = run_config(tiny_folder)
+@pytest.fixture(scope="module")
+def saved_once(
+    tiny_folder: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[EvidenceModel, Path]:
+    config, folder = run_config(tiny_folder), tmp_path_factory.mktemp("saved") / "best"
     lm = trained(config)
-    save_checkpoint(lm, config, {"hit_at_1": 0.5}, tmp_path / "best")
-    return lm, tmp_path / "best"
+    save_checkpoint(lm, config, {"hit_at_1": 0.5}, folder)
+    return lm, folder
+
+
+@pytest.fixture
+def saved(saved_once: tuple[EvidenceModel, Path], tmp_path: Path) -> tuple[EvidenceModel, Path]:
+    """The model, which no test changes, and a copy of its checkpoint."""
+    return saved_once[0], shutil.copytree(saved_once[1], tmp_path / "best")
 
 
 @pytest.mark.parametrize(
@@ -92,8 +100,8 @@ def test_save_load_and_the_logits_are_equal(
     assert trainable == {name for name, p in lm.named_parameters() if p.requires_grad}
 
 
-def test_the_folder_holds_what_the_design_says(saved: tuple[EvidenceModel, Path]) -> None:
-    _, folder = saved
+def test_the_folder_holds_what_the_design_says(saved_once: tuple[EvidenceModel, Path]) -> None:
+    _, folder = saved_once
     assert files(folder) == {
         "config.yaml",
         "manifest.json",
@@ -293,11 +301,10 @@ def fail_to_hash(path: Path) -> str:
 
 
 def test_a_save_that_fails_leaves_the_checkpoint_before(
-    saved: tuple[EvidenceModel, Path], monkeypatch: pytest.MonkeyPatch
+    saved: tuple[EvidenceModel, Path], tiny_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lm, folder = saved
+    lm, folder = stir(trained(run_config(tiny_folder)), seed=1), saved[1]
     before = {name: (folder / name).read_bytes() for name in files(folder)}
-    stir(lm, seed=1)
     monkeypatch.setattr(turngraph.model.checkpoint, "file_hash", fail_to_hash)
     with pytest.raises(ValueError, match="No space left"):
         save_checkpoint(lm, run_config(lm.config.base_model), {}, folder)
@@ -306,11 +313,10 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(
 
 
 def test_a_rename_that_fails_leaves_the_checkpoint_before(
-    saved: tuple[EvidenceModel, Path], monkeypatch: pytest.MonkeyPatch
+    saved: tuple[EvidenceModel, Path], tiny_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lm, folder = saved
-    expected, rename = logits(lm), turngraph.model.checkpoint.os.rename
-    stir(lm, seed=1)
+    lm, folder = stir(trained(run_config(tiny_folder)), seed=1), saved[1]
+    expected, rename = logits(saved[0]), turngraph.model.checkpoint.os.rename
 
     def refuse(source: Any, target: Any) -> None:
         if Path(target) == folder and not str(source).endswith("-old"):

@@ -58,7 +58,6 @@ SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0, kept_nodes=2
 READER: dict[str, Any] = {"layer": 1, "scorer": SCORER}
 KINDS: dict[str, dict[str, Any]] = {
     "graph": {"dtype": "float32"},
-    "graph_bfloat16": {"dtype": "bfloat16"},
     "reader": READER | {"dtype": "float32", "gradient_checkpointing": True},
     "reader_bfloat16": READER | {"dtype": "bfloat16"},
 }

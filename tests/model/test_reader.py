@@ -408,7 +408,7 @@ def test_it_learns_that_no_passage_has_the_answer() -> None:
     """The gold passages of every other example are left out, and its gold is that none has it."""
     torch.manual_seed(0)
     model = reader()
-    examples = [without_answer(e) if i % 2 else e for i, e in enumerate(read_examples(8))]
+    examples = [without_answer(e) if i % 2 else e for i, e in enumerate(read_examples(4))]
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-2)
     batch = batch_of(examples)
     for _ in range(60):
@@ -420,7 +420,7 @@ def test_it_learns_that_no_passage_has_the_answer() -> None:
     records = answer_together(model, prompt, examples, max_new_tokens=8)
     assert all(0 <= record["held"] <= 1 for record in records)
     assert min(r["held"] for r in records[::2]) > max(r["held"] for r in records[1::2])
-    assert [r["answer"] == NOT_IN_EVIDENCE for r in records] == [False, True] * 4
+    assert [r["answer"] == NOT_IN_EVIDENCE for r in records] == [False, True] * 2
     assert all(record["hit_at_1"] for record in records)
 
 

@@ -28,7 +28,7 @@ def test_rows_that_come_and_go_get_the_answers_that_they_get_alone(
 ) -> None:
     model, rng = tiny_model(architecture).eval(), random.Random(0)
     examples = tiny_examples(6)
-    waiting = [(rng.choice(examples), rng.randint(1, 40)) for _ in range(7)]
+    waiting = [(rng.choice(examples), rng.randint(1, 24)) for _ in range(5)]
     running, started = RunningBatch(model, END_ID), list[tuple[Row, Example, int]]()
     dropped: list[Row] = []
     while waiting or running.rows:
@@ -36,7 +36,7 @@ def test_rows_that_come_and_go_get_the_answers_that_they_get_alone(
             example, num = waiting.pop()
             batch = collate([example], "left", with_target=False)
             started.append((running.add(batch, num), example, num))
-        if running.rows and rng.random() < 0.04:
+        if running.rows and rng.random() < 0.08:
             dropped.append(rng.choice(running.rows))
             running.drop(dropped[-1:])
         running.step()

@@ -17,7 +17,6 @@ from turngraph.data.eigen.spectrum import complete_part, connected_parts
 from turngraph.data.eigen.themes import (
     SourceThemes,
     Theme,
-    default_number,
     source_themes,
     themes_of_themes,
 )
@@ -221,10 +220,6 @@ def test_no_convergence_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, _ = planted(40, 2, 3.0)
     with pytest.raises(ValueError, match="did not converge"):
         source_themes(vectors)
-
-
-def test_number_of_themes_without_a_gap() -> None:
-    assert [default_number(n) for n in (8, 72, 800, 10**6)] == [2, 3, 10, 64]
 
 
 def test_themes_of_themes_group_them() -> None:

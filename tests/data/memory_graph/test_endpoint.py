@@ -200,15 +200,6 @@ def test_after_a_fault_of_the_network_nothing_is_added() -> None:
     assert [len(request["messages"]) for request in server.requests] == [1, 1]
 
 
-def test_one_invalid_reply_is_retried() -> None:
-    def answer(body: dict[str, Any], number: int) -> Answer:
-        return GARBAGE["html"] if number == 0 else echo(body, number)
-
-    with chat_server(answer) as server:
-        [said] = extractor(server).extract([Episode("It rains.")])
-    assert said.theses[0].text == "It rains."
-
-
 def test_a_fence_and_thoughts_around_the_json_are_skipped() -> None:
     text = "<think>{hm}</think>\n```json\n" + json.dumps(thesis("It rains.")) + "\n```"
     with chat_server(lambda *_: Answer(text)) as server:

@@ -258,18 +258,3 @@ def test_what_a_statement_names_is_found_wherever_it_is(
     wanted = "thesis" if replaces.text else "simple"
     assert sorted({f.text for f in closed if f.type == wanted}) == gone
     assert all(f.valid_to is None for f in graph.history("Anna") if f.text == "Anna eats Cats")
-
-
-def test_known_facts_are_read_only_when_looked_at(
-    graph: MemoryGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*_: object) -> None:
-        raise AssertionError("read")
-
-    class Incurious(Scripted):
-        def replaced(self, updates: list[Update]) -> list[tuple[int, ...]]:
-            return [() for _ in updates]
-
-    monkeypatch.setattr(open_facts, "load_facts", never)
-    graph.extractor = Incurious()
-    assert graph.remember_many([Episode("Anna likes Paris"), Episode("Anna likes Rome")]).triplets

@@ -70,13 +70,6 @@ def test_nearest_is_exact_whatever_the_order_of_insertion(tmp_path: Path) -> Non
     assert results[0] == results[1] == results[2]  # to the last bit
 
 
-def test_vectors_by_key(tmp_path: Path) -> None:
-    vectors = unit(np.random.default_rng(1), 30)
-    matrix = filled(tmp_path, list(range(29, -1, -1)), vectors)
-    found = matrix.vectors(np.array([29, 31, 0]))
-    np.testing.assert_allclose(found, [vectors[29], np.zeros(WIDTH), vectors[0]], atol=1e-3)
-
-
 def test_a_new_row_replaces_the_old_and_a_dropped_row_is_zeroed(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(2), 60)
     matrix = filled(tmp_path, list(range(20)), vectors)
@@ -130,13 +123,6 @@ def test_two_writers_do_not_mix_rows(tmp_path: Path) -> None:
     two.reload()
     assert two.rows(np.array([1, 2, 3])).tolist() == [0, 1, -1]
     np.testing.assert_allclose(two.vectors(np.array([2])), vectors[2:3], atol=1e-3)
-
-
-def test_a_reader_writes_nothing(tmp_path: Path) -> None:
-    matrix = VectorMatrix(tmp_path / "new", writable=False)
-    matrix.put(rows([1]), unit(np.random.default_rng(6), 1))
-    assert not matrix.save(State(1), [1.0])
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("damage", ["manifest.json", "rows-*", "labels-*"])

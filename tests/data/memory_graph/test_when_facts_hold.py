@@ -65,10 +65,6 @@ def test_a_fact_holds_when_its_sentence_says(graph: MemoryGraph, row: Row) -> No
         assert said not in stated(graph.ask(said, as_of=as_of).facts), as_of
 
 
-def test_the_table_has_sixty_rows() -> None:
-    assert len(ROWS) >= 60
-
-
 @pytest.mark.parametrize(
     ("first", "then", "month"),
     [
