@@ -135,19 +135,6 @@ def killed_and_resumed(
 
 
 @pytest.mark.slow
-def test_three_kills_change_nothing(
-    undisturbed: Path,
-    tiny_data: Path,
-    tiny_folder: str,
-    tmp_path: Path,
-) -> None:
-    trace = killed_and_resumed(3, tiny_folder, tiny_data, tmp_path / "run", seed=0)
-    same_run(tmp_path / "run", undisturbed)
-    assert sum(hit.startswith("inside a save") for hit in trace) >= 1, trace
-    assert not partial_folders(tmp_path / "run")
-
-
-@pytest.mark.slow
 def test_twenty_kills_change_nothing(
     undisturbed: Path,
     tiny_data: Path,

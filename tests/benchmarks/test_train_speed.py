@@ -15,9 +15,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from turngraph.benchmarks.speed import base_models, measures, peers, train_speed, train_table
-from turngraph.benchmarks.speed.train_table import Setting
-from turngraph.configs.schema import ModelConfig
+from turngraph.benchmarks.speed import base_models, peers, train_speed, train_table
 from turngraph.data.batches.collate import collate
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.jsonlines import write_conversations
@@ -188,37 +186,6 @@ def test_executed_work(
     assert operations.useful(lengths, 7) == (total, sum(n * n for n in lengths) / 2, 7)
 
 
-def test_peak_bytes_are_the_most_held_at_once() -> None:
-    def step() -> None:
-        one, other = torch.zeros(1_000_000), torch.zeros(2_000_000)  # 12 MB
-        del one
-        other + torch.zeros(2_000_000)  # 24 MB
-        del other
-        torch.zeros(4_000_000)  # 16 MB
-
-    assert measures.peak_bytes(step, CPU) == pytest.approx(24e6, abs=1e5)
-
-
-def test_batches_of_like_length_and_in_random_order() -> None:
-    examples = tiny_examples(8)
-    lengths = sorted(example.num_tokens for example in examples)
-
-    def spread(setting: Setting, seed: int) -> tuple[list[list[int]], int]:
-        batches = train_speed.make_batches(examples, setting, seed)
-        sizes = [[example.num_tokens for example in batch] for batch in batches]
-        assert sorted(n for batch in sizes for n in batch) == lengths
-        assert {len(batch) for batch in batches} == {2}
-        return sizes, sum(max(batch) - min(batch) for batch in sizes)
-
-    grouped = [spread(Setting(2, True), seed) for seed in range(3)]
-    mixed = [spread(Setting(2, False), seed) for seed in range(3)]
-    assert len({total for _, total in grouped}) == 1
-    assert grouped[0][1] < min(total for _, total in mixed)
-    assert grouped[0][0] != grouped[1][0]
-    assert mixed[0][0] != mixed[1][0]
-    assert spread(Setting(2, False), 0) == mixed[0]
-
-
 @pytest.mark.slow
 def test_a_whole_run(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "speed.json"
@@ -286,15 +253,6 @@ def test_out_of_memory_is_a_row_and_ends_nothing(
     assert (cells[2].error, len(cells[2].seconds)) == (None, 1)
     assert (cells[4].error, cells[4].seconds) == ("out of memory", [])
     train_table.markdown(train_table.report(run.cells, run.facts()))
-
-
-def test_mistral_has_its_known_size_and_random_weights() -> None:
-    config = ModelConfig(base_model=MISTRAL)
-    base = base_models.load_base(config, torch.device("meta"), random_weights=True)
-    assert sum(p.numel() for p in base.parameters()) == 7_241_732_096
-    assert {p.dtype for p in base.parameters()} == {torch.bfloat16}
-    assert base.config.sliding_window is None
-    assert base.config.rope_parameters["rope_theta"] == 1e6
 
 
 def test_a_tokenizer_cut_to_a_vocabulary(smollm2_tokenizer: Any) -> None:

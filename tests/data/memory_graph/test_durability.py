@@ -126,11 +126,6 @@ def kill_and_go_on(folder: Path, kills: int, inside: int, last: int) -> None:
 
 
 @pytest.mark.slow
-def test_killed_three_times_and_gone_on(tmp_path: Path) -> None:
-    kill_and_go_on(tmp_path, kills=3, inside=1, last=200)
-
-
-@pytest.mark.slow
 def test_killed_twenty_times_and_gone_on(tmp_path: Path) -> None:
     kill_and_go_on(tmp_path, kills=20, inside=5, last=1300)
 
