@@ -328,7 +328,7 @@ TURN = st.fixed_dictionaries(
 LINE = st.fixed_dictionaries({"turns": st.lists(TURN, max_size=3)}, optional={"id": ODD})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.one_of(LINE, ANYTHING), min_size=1, max_size=4))
 def test_score_reads_what_answer_writes_of_any_line(found: list[Any]) -> None:
     """Whatever cannot be read, its lines are well formed and no question is there twice."""

@@ -17,7 +17,6 @@ from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached
 from turngraph.data.examples import LONGEST_PASSAGE, Example, ExampleBuilder
 from turngraph.data.prompt import Prompt
-from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.tests.data import golden
 
@@ -53,16 +52,6 @@ def test_golden(smollm2_tokenizer: Any) -> None:
     for before, now in zip(expected["turns"], found["turns"], strict=True):
         assert now == before
     assert found == expected
-
-
-def test_golden_holds_what_it_is_there_for() -> None:
-    record = json.loads(golden.GOLDEN.read_text(encoding="utf-8"))
-    nodes = record["turns"][2]["nodes"]
-    assert "<|im_end|> or < /evidence>" in nodes
-    assert any(first < 2 for _, _, first in record["turns"][2]["evidence"])
-    assert all(
-        turn["entity_edges"] and turn["target"].endswith("<|im_end|>") for turn in record["turns"]
-    )
 
 
 def test_chosen_turns_are_the_same_as_among_all(prompt: Prompt) -> None:
@@ -260,20 +249,13 @@ def test_a_turns_own_evidence_is_read_beside_the_conversations(prompt: Prompt) -
     assert [i.evidence.text for i in second.evidence] == ["of the conversation"]
 
 
-def test_a_pool_is_indexed_once(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-
-    def index(pool: Any, ranker: Any, stemmer: Any) -> Any:
-        made.append(pool)
-        return EvidenceIndex(pool, ranker, stemmer)
-
-    monkeypatch.setattr("turngraph.data.turn_retrieval.EvidenceIndex", index)
+def test_a_pool_is_indexed_once(prompt: Prompt) -> None:
     builder, conversation = builder_of(prompt), golden.conversation()
     builder.conversation(conversation)
     builder.conversation(replace(conversation, id="another over the same page"))
-    assert len(made) == 1
+    assert builder.num_cached["indexes"] == 1
     builder.conversation(texts_conversation("other page"))
-    assert len(made) == 2
+    assert builder.num_cached["indexes"] == 2
 
 
 def test_tokens_of_passages_are_kept_to_a_limit(

@@ -54,7 +54,7 @@ def write(path: Path, *lines: object) -> Path:
     return path
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(CONVERSATIONS, min_size=1, max_size=4, unique_by=lambda c: c.id))
 def test_what_is_written_is_read_again(conversations: list[Conversation]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +64,7 @@ def test_what_is_written_is_read_again(conversations: list[Conversation]) -> Non
         assert [p.name for p in Path(folder).iterdir()] == [path.name]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(POOLS)
 def test_a_pool_is_read_again(pool: tuple[Evidence, ...]) -> None:
     with tempfile.TemporaryDirectory() as folder:

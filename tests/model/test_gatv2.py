@@ -94,7 +94,7 @@ def test_output_and_gradients_are_pygs(
     assert_same(results(ours, x, edges_of(pairs)), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), variant=st.sampled_from(list(VARIANTS)))
 def test_random_graphs_agree_with_pyg(data: st.DataObject, variant: str) -> None:
     num_nodes = data.draw(st.integers(1, 8))
