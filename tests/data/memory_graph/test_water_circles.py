@@ -15,7 +15,7 @@ from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS
 from turngraph.data.memory_graph.recall import water_circles as module
 from turngraph.data.memory_graph.recall.traverse_settings import WaterCircles
 from turngraph.data.memory_graph.recall.water_circles import Circles, water_circles
-from turngraph.tests.data.memory_graph.tiny_graphs import graphs, shuffled
+from turngraph.tests.data.memory_graph.tiny_graphs import graphs
 from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
 FEW = st.integers(0, 3)
@@ -228,15 +228,6 @@ def test_the_fast_circles_equal_the_plain_ones(graph: dict[str, Any], chosen: Wa
     assert read(view, found) == plain(view, chosen)
     held = [plain_circles(view, i, chosen)[2] for i in view.question_nodes.tolist()]
     assert found.held_back == sum(held)
-
-
-@settings(max_examples=50, deadline=None)
-@given(graphs(), SETTINGS, st.integers(0, 9))
-def test_the_order_of_insertion_changes_nothing(
-    graph: dict[str, Any], chosen: WaterCircles, seed: int
-) -> None:
-    one, other = TinyView(**graph), shuffled(graph, seed)
-    assert read(one, water_circles(one, chosen)) == read(other, water_circles(other, chosen))
 
 
 @settings(max_examples=50, deadline=None)
