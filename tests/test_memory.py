@@ -84,17 +84,6 @@ def test_a_user_remembers_asks_and_reads_plain_lines(folder: Path) -> None:
     assert "\x1b" not in found
 
 
-def test_help_loads_no_library_that_takes_long() -> None:
-    code = (
-        "import sys; from turngraph.memory import main\n"
-        "try: main(['ask', '--help'])\n"
-        "finally: sys.exit(sorted(sys.modules.keys() & {'torch', 'numpy', 'bm25s', 'rich'}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("usage: turngraph memory ask")
-    assert done.stderr.strip() == "[]"
-
-
 def test_the_same_file_again_adds_nothing_and_a_grown_one_what_is_new(
     folder: Path, capsys: Any
 ) -> None:

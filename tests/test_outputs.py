@@ -261,15 +261,6 @@ def test_standard_output_gets_the_file_and_nothing_else(sources: Path, tmp_path:
     assert Path("/dev/stdout").is_symlink()
 
 
-def test_a_reader_that_stops_ends_a_command_quietly(sources: Path) -> None:
-    command = f"{sys.executable} -m turngraph memory export --db {sources / 'my.db'}"
-    shell = f"{command} --jsonl /dev/stdout | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 141)  # 0: all fitted into the pipe before its reader ended
-    assert "Traceback" not in done.stderr
-    assert "error" not in done.stderr
-
-
 def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
@@ -279,18 +270,17 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
     assert names(tmp_path) == {"file"}
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_a_full_disk_names_the_file_and_leaves_the_old_one(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
     path.write_text("old")
 
     def fail(_: int) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(outputs.os, "fsync", fail)
-    said = f"file: cannot be written: {os.strerror(number)}"
+    said = f"file: cannot be written: {os.strerror(errno.EIO)}"
     with pytest.raises(ValueError, match=said), whole_file(path) as file:
         file.write("new")
     assert path.read_text() == "old"

@@ -63,15 +63,6 @@ def test_chosen_turns_are_the_same_as_among_all(prompt: Prompt) -> None:
     assert builder_of(prompt).conversation(conversation, []) == []
 
 
-def test_an_example_does_not_depend_on_what_was_built_before(prompt: Prompt) -> None:
-    builder = builder_of(prompt, top_k=7)
-    first, again = (builder.conversation(golden.conversation()) for _ in range(2))
-    for a, b in zip(first, again, strict=True):
-        assert ids(a) == ids(b)
-        assert np.array_equal(a.graph.node_ids, b.graph.node_ids)
-        assert np.array_equal(a.graph.edge_index, b.graph.edge_index)
-
-
 def test_gold_answers_of_a_turn_change_nothing_but_its_target(prompt: Prompt) -> None:
     conversation = golden.conversation()
     blind_turn = replace(conversation.turns[2], answers=())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
-import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -346,40 +344,6 @@ def test_a_long_write_is_committed_in_between(
     episodes = [Episode(f"Anna likes P{i}", origin=str(i % 3)) for i in range(4)]
     parts = list(remember_batches(store, Scripted(), episodes))
     assert [(part.episodes, part.skipped) for part in parts] == [(1, 1), (1, 0), (1, 0)]
-
-
-def test_nothing_that_is_remembered_is_logged(
-    store: Store, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with caplog.at_level(logging.DEBUG):
-        remember_many(store, Scripted(), [Episode("Anna likes Secretville", source="Hush")], True)
-        with pytest.raises(ValueError, match="time") as error:
-            remember_many(store, Scripted(), [Episode("Anna likes Secretville", "Hush")])
-    written = caplog.text + "".join(capfd.readouterr()) + str(error.value)
-    assert "Secretville" not in written
-    assert "Hush" not in written
-
-
-def write(path: Path, name: str) -> None:
-    with Store(path) as store:
-        for number in range(10):
-            remember_many(store, Scripted(), [Episode(f"{name} met Nr{number}", source=name)])
-
-
-def test_writers_and_readers_at_once(store: Store) -> None:
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=write, args=(store.path, name)) for name in ("Anna", "Bob")]
-    for process in writers:
-        process.start()
-    with Store(store.path, read_only=True) as reader:
-        while any(process.is_alive() for process in writers):
-            with reader.reading() as revision:
-                count = len(nodes(reader)["episodic"])
-            assert count == revision
-    for process in writers:
-        process.join()
-        assert process.exitcode == 0
-    assert (store.revision, len(nodes(store)["episodic"])) == (20, 20)
 
 
 def test_names_that_are_looked_up_together_are_found_again(store: Store) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.plan import recall_cache
 from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
@@ -250,22 +249,6 @@ def test_a_plan_without_steps_asks_the_question(graph: MemoryGraph) -> None:
     assert planned.facts
 
 
-def test_a_spent_budget_leaves_what_was_found(graph: MemoryGraph) -> None:
-    class Poor(Script):
-        def digest(self, steps: Sequence[Searched]) -> list[Digest]:
-            if steps[0].ready.step.number == 2:
-                raise BudgetSpent("spent")
-            return super().digest(steps)
-
-    planned = graph.ask_planned("q", planner=Poor(["Anna", "Berta"]))
-    assert planned.plan.stopped == planned.plan.subs[0].stopped == "budget"
-    first, unread = planned.plan.subs[0].steps
-    assert (first.step.text, unread.step.text) == ("Anna", "Berta")
-    assert unread.facts
-    assert unread.answer is None
-    assert planned.plan.answer is None
-
-
 def test_other_errors_of_a_planner_are_not_swallowed(graph: MemoryGraph) -> None:
     class Broken(Script):
         def revise(self, progress: Sequence[Progress]) -> list[Revision]:
@@ -302,14 +285,6 @@ def test_a_fruitless_step_is_revised_by_the_rules(graph: MemoryGraph) -> None:
 
     second = graph.ask_planned(QUESTION, read=read).plan.subs[0].steps[1]
     assert (second.step.text, second.step.why) == ("Who leads", "revised")
-
-
-def test_an_empty_graph_has_no_answer() -> None:
-    with MemoryGraph.open(":memory:", word_vectors) as graph:
-        planned = graph.ask_planned(QUESTION, planner=Script(["Anna"], answers=["Norway"]))
-    assert planned.no_answer
-    assert planned.plan.answer is None
-    assert planned.plan.subs[0].answer is None
 
 
 @pytest.mark.parametrize("question", ["", " \n"])

@@ -259,14 +259,6 @@ def test_settings_are_checked() -> None:
         RecallSettings(forbidden=("X",))
 
 
-def test_no_remembered_text_is_logged(graph: MemoryGraph, caplog) -> None:
-    caplog.set_level("DEBUG")
-    graph.remember("Secretname lives in Hiddentown.")
-    graph.ask("Where does Secretname live?")
-    assert "ecretname" not in caplog.text
-    assert "iddentown" not in caplog.text
-
-
 def test_a_question_without_a_known_name_is_answered_by_similarity(tmp_path: Path) -> None:
     """Nothing that is not similar enough is found."""
     with MemoryGraph.open(tmp_path / "my.db", word_vectors) as graph:
