@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +12,6 @@ import pytest
 
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.data.chosen_questions import choose_questions
-from turngraph.data.embedding import cached
 from turngraph.data.examples import LONGEST_PASSAGE, Example, ExampleBuilder
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
@@ -187,21 +184,6 @@ def test_memory_never_breaks_the_budget_with_long_passages(prompt: Prompt) -> No
     example = builder.turn(conversation, 1, [], memory, pool)
     assert [item.evidence.text for item in example.evidence] == ["a", "b", "c"]
     assert len(example.graph.node_ids) <= 60
-
-
-def test_each_passage_is_embedded_once_in_a_conversation(prompt: Prompt) -> None:
-    seen: Counter[str] = Counter()
-
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        seen.update(texts)
-        return golden.embed(texts)
-
-    conversation = golden.conversation()
-    conversation = replace(conversation, turns=conversation.turns * 3)
-    builder_of(prompt, cached(embed), top_k=7).conversation(conversation)
-    passages = {passage.text for passage in conversation.evidence}
-    assert passages & set(seen)
-    assert all(count == 1 for text, count in seen.items() if text in passages)
 
 
 def test_memory_none_needs_no_embedder_and_rerank_does(prompt: Prompt) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -204,11 +203,3 @@ def test_compiled_layers_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     # both layers and both lengths share a graph or two; answering has compiled nothing
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
     torch._dynamo.reset()
-
-
-def test_a_model_without_known_layers_is_not_compiled() -> None:
-    base = tiny_base()
-    base._no_split_modules = []
-    config = ModelConfig("tiny", dtype="float32", lora=None, compile=True)
-    with pytest.raises(ValueError, match=re.escape("no decoder layers")):
-        make_model(config, base)

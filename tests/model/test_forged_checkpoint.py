@@ -121,7 +121,7 @@ HARMED_CONTENT: dict[str, bytes | Callable[[bytes], bytes]] = {
 DEEP = b"[" * 100_000
 FORGED: dict[str, Forge] = {
     **{f"encoder_{n}": tensor(ENCODER, change, WEIGHT) for n, change in HARMED_TENSORS.items()},
-    **{f"adapter_{n}": tensor(ADAPTER, change) for n, change in HARMED_TENSORS.items()},
+    **{f"adapter_{n}": tensor(ADAPTER, change) for n, change in [*HARMED_TENSORS.items()][::2]},
     **{f"encoder_{n}": content(ENCODER, data) for n, data in HARMED_CONTENT.items()},
     **{f"adapter_{n}": content(ADAPTER, data) for n, data in HARMED_CONTENT.items()},
     "gate_not_finite": tensor(ENCODER, not_finite(float("nan")), "residual_gates"),
@@ -185,6 +185,9 @@ MANIFESTS: dict[str, bytes | dict[str, Any]] = {
     "deep": DEEP,
     "long_number": b'{"format": ' + b"9" * 5000 + b"}",
     "a_list": b"[]",
+    "empty": b"",
+    "cut": b'{"format": 1, "fi',
+    "not_utf8": b"\xff",
 }
 
 
