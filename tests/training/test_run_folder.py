@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import shutil
@@ -17,6 +18,7 @@ from turngraph.configs.schema import Config, DataConfig, ModelConfig, TrainingCo
 from turngraph.model.checkpoint import check_manifest, read_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.make_model import make_model
+from turngraph.tests.model.test_forged_checkpoint import rehash
 from turngraph.tests.tiny import LORA, save_tiny, stir
 from turngraph.training.run_folder import (
     EVALUATION,
@@ -210,19 +212,14 @@ def test_other_training_data_are_refused(saved: Path, config: Config) -> None:
 
 
 def test_progress_with_unknown_fields_is_damaged(
-    saved: Path, config: Config, accelerator: Accelerator, tmp_path: Path
+    saved: Path, config: Config, tmp_path: Path
 ) -> None:
-    unknown = PROGRESS.__class__(**vars(PROGRESS))
-    model, optimizer = trained(config, 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "turngraph.training.run_folder.dataclasses.asdict",
-            lambda progress: vars(progress) | {"stage": 1},
-        )
-        patch.setattr("turngraph.model.checkpoint.write_config", lambda _: "")
-        save_resumable(tmp_path, model, optimizer, config, unknown, accelerator)
+    output = shutil.copytree(saved, tmp_path / "run")
+    path = output / "last" / "trainer_state" / "progress.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"stage": 1}))
+    rehash(output / "last")
     with pytest.raises(ValueError, match="last: damaged, its progress has other fields"):
-        find_resumable(tmp_path, config, "fingerprint", anyway=True)
+        find_resumable(output, config, "fingerprint", anyway=True)
 
 
 def test_a_save_that_was_cut_off_is_put_back_before_it_is_offered(
