@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig
@@ -15,7 +14,7 @@ from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
-from turngraph.tests.tiny import tiny_base, tiny_builder, tiny_conversation
+from turngraph.tests.tiny import save_tiny, tiny_builder, tiny_conversation
 
 EVIDENCE: dict[str, Any] = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
 
@@ -34,13 +33,11 @@ def read_examples(count: int = 6, **evidence: Any) -> list[Example]:
     return [e for n in numbers for e in builder.conversation(tiny_conversation(n))][:count]
 
 
-def reloaded(model: EvidenceModel, folder: Path, monkeypatch: pytest.MonkeyPatch) -> EvidenceModel:
+def reloaded(model: EvidenceModel, folder: Path) -> EvidenceModel:
     """The model of a checkpoint of this one, whose LM is the tiny one."""
     config = Config(DataConfig(train="x"), EvidenceConfig(**EVIDENCE), model=model.config)
     save_checkpoint(model, config, {}, folder)
-    monkeypatch.setattr("turngraph.model.evidence_model.load_base_model", lambda *_: tiny_base())
-    monkeypatch.setattr("turngraph.model.checkpoint.empty_base_model", lambda *_: tiny_base())
-    return load_checkpoint(folder)
+    return load_checkpoint(folder, base_model=save_tiny(folder.with_name("lm")))
 
 
 def scored(model: EvidenceModel, batch: list[Example]) -> list[list[float]]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from turngraph.configs.parse import load_config
-from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
+from turngraph.configs.schema import DataConfig, ScorerConfig
 from turngraph.data.batches.collate import (
     candidate_entities,
     collate,
@@ -23,12 +23,11 @@ from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.answer_batches import NO_ENTITY, answer_together
-from turngraph.model.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
+from turngraph.model.checkpoint import read_checkpoint
 from turngraph.model.node_answers import log_sum_exp
-from turngraph.tests.scorer_examples import EVIDENCE, examples, scored
+from turngraph.tests.scorer_examples import EVIDENCE, examples, reloaded, scored
 from turngraph.tests.tiny import (
     stir,
-    tiny_base,
     tiny_builder,
     tiny_conversation,
     tiny_examples,
@@ -197,19 +196,12 @@ def test_a_batch_in_which_nothing_is_named_can_be_trained_on() -> None:
     assert all(gradient is not None and not gradient.any() for gradient in gradients)
 
 
-def test_a_checkpoint_gives_the_same_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_gives_the_same_answers(tmp_path: Path) -> None:
     model = stir(tiny_model(**SETTINGS))
-    evidence = EvidenceConfig(**EVIDENCE)
-    config = Config(DataConfig(train="x.jsonl"), evidence, model=model.config)
-    save_checkpoint(model, config, {}, tmp_path / "c")
+    again = reloaded(model, tmp_path / "c")
     assert sorted(p.name for p in (tmp_path / "c").glob("*.safetensors")) == [
         "node_answers.safetensors"
     ]
-    monkeypatch.setattr("turngraph.model.evidence_model.load_base_model", lambda *_: tiny_base())
-    monkeypatch.setattr("turngraph.model.checkpoint.empty_base_model", lambda *_: tiny_base())
-    again = load_checkpoint(tmp_path / "c")
     assert scored(again, examples(3)) == scored(model, examples(3))
     with pytest.raises(ValueError, match=r"model.answers is nodes, so that no text is generated"):
         read_checkpoint(tmp_path / "c").check_writes()

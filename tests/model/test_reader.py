@@ -362,11 +362,9 @@ def test_stopped_at_the_graph_it_has_no_layers_above() -> None:
 
 
 @pytest.mark.parametrize("answers", ["text", "nodes"])
-def test_a_checkpoint_answers_the_same(
-    answers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_answers_the_same(answers: str, tmp_path: Path) -> None:
     model, examples = reader(answers=answers), read_examples(4)
-    again = reloaded(model, tmp_path / "saved", monkeypatch)
+    again = reloaded(model, tmp_path / "saved")
     prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
     found = [
         [(r["answer"], r["logprob"]) for r in answer_together(m, prompt, examples)]
