@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ DIALOGUE = tuple((f"What is number {i}?", f"It is {i}.") for i in range(7))
 
 
 @pytest.mark.parametrize("num_left_out", range(len(DIALOGUE) + 1))
-def test_the_fewest_turns_are_left_out(num_left_out: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fewest_turns_are_left_out(num_left_out: int) -> None:
     builder, (example,) = tiny_builder(), tiny_examples(1)
     question = example.conversation.turns[example.turn].question
 
@@ -24,13 +23,14 @@ def test_the_fewest_turns_are_left_out(num_left_out: int, monkeypatch: pytest.Mo
         prefix, suffix = builder.prompt.parts(DIALOGUE[num:], question)
         return prompt_length(replace(example, prefix_ids=prefix, suffix_ids=suffix))
 
-    model: Any = tiny_model()
-    monkeypatch.setattr(type(model), "max_tokens", length(num_left_out) + NEW)
+    model = tiny_model()
+    lm = model.causal_lm.config
+    lm.max_position_embeddings = length(num_left_out) + NEW
     found, num = fitted(model, builder, example, DIALOGUE, NEW)
     assert num == num_left_out
     assert prompt_length(found) == length(num_left_out)
-    monkeypatch.setattr(type(model), "max_tokens", length(len(DIALOGUE)) + NEW - 1)
+    lm.max_position_embeddings = length(len(DIALOGUE)) + NEW - 1
     found, num = fitted(model, builder, example, DIALOGUE, NEW)
     assert (num, prompt_length(found)) == (0, length(0))
-    monkeypatch.setattr(type(model), "max_tokens", None)
+    lm.max_position_embeddings = None
     assert fitted(model, builder, example, DIALOGUE, NEW, 2)[1] == 2
