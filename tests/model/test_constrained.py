@@ -84,7 +84,7 @@ def test_a_reply_without_end_is_closed_and_told_apart(models: list[str]) -> None
 def test_every_place_to_close_a_reply_from_leads_to_its_end(models: list[str]) -> None:
     lm = ConstrainedLM(models[2])
     for lm.max_new_tokens in range(97, 110):
-        for text, _ in lm.generate(PROMPTS, SMALL):
+        for text, _ in lm.generate(PROMPTS[:2], SMALL):
             assert misfit(json.loads(text), SMALL) is None
 
 
