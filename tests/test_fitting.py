@@ -32,5 +32,5 @@ def test_the_fewest_turns_are_left_out(num_left_out: int) -> None:
     lm.max_position_embeddings = length(len(DIALOGUE)) + NEW - 1
     found, num = fitted(model, builder, example, DIALOGUE, NEW)
     assert (num, prompt_length(found)) == (0, length(0))
-    lm.max_position_embeddings = None
+    lm.max_position_embeddings = 10**6
     assert fitted(model, builder, example, DIALOGUE, NEW, 2)[1] == 2
