@@ -409,8 +409,15 @@ with BytesIO() as made, ZipFile(made, "w", ZIP_DEFLATED) as archive:
 def test_a_page_elsewhere_reaches_nothing(start: Start) -> None:
     """Neither under a name of its own for this machine, nor by a form, nor by a script."""
     client, own = start(), "http://127.0.0.1:8080"
-    for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example"):
-        assert client.get("/api/conversations", headers={"Host": host}).status_code == 400
+    for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "127.0.0.1:x", ""):
+        for path in ("/api/conversations", "/v1/models", "/", "/healthz"):
+            reply = client.get(path, headers={"Host": host})
+            assert reply.status_code == 400
+            error = reply.json()["error"]
+            assert error["type"] == "invalid_request_error"
+            assert "not reached under this name" in error["message"]
+    for host in ("127.0.0.1", "LOCALHOST:80", "[::1]", "[::1]:8080"):
+        assert client.get("/api/conversations", headers={"Host": host}).status_code == 200
     id_ = client.post("/api/conversations").json()["id"]
     form = {"Content-Type": "text/plain", "Origin": "http://evil.example"}
     body = b'{"question": "Who?", "stream": false}'

@@ -17,7 +17,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
@@ -77,12 +76,9 @@ def make_app(service: Service, users: Users, host: str = "localhost") -> FastAPI
         route = "/" if path.name == "index.html" else f"/{path.name}"
         app.add_api_route(route, _file(path), include_in_schema=False, methods=["GET"])
     app.add_middleware(BodyLimit, users=users)
-    if (
-        users.path is None
-    ):  # else a foreign page could reach it under a name of its own (DNS rebinding)
+    if users.path is None:
         url_host = f"[{host}]" if ":" in host else host
-        app.add_middleware(OwnPages)
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*THIS_MACHINE, url_host])
+        app.add_middleware(OwnPages, hosts={*THIS_MACHINE, url_host.lower()})
     app.add_middleware(RefusalLog)
     return app
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock
 
@@ -19,6 +20,7 @@ from turngraph.inference.serve.users import Users
 logger = logging.getLogger("serve")
 TOKEN_NEEDED = "a user's token is needed: Authorization: Bearer TOKEN"
 FOREIGN = "pages of other servers may not use this one; with --tokens they need a user's token"
+WRONG_HOST = "the server is not reached under this name; with --tokens every name leads to it"
 CODES = {401: "invalid_api_key", 404: "not_found", 429: "rate_limit_exceeded"}
 """HTTP status of an error -> its code in OpenAI's API."""
 MAX_BODY = 2**20
@@ -185,17 +187,24 @@ def _given(body: bytes, receive: Receive) -> Receive:
 class OwnPages:
     """Refuses requests from pages of other sites to a server that asks for no token.
 
-    A browser sends simple requests without asking, such as the POST that begins a conversation.
+    A browser sends simple requests without asking, such as the POST that begins a conversation, and
+    asks this server for pages of a site whose name leads here (DNS rebinding).
 
     Args:
         app: the application.
+        hosts: names under which the server is reached, in lower case, without a port.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self.app, self.hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
+        if scope["type"] == "http":
+            host = Headers(scope=scope).get("host", "").lower()
+            if re.sub(r":\d+$", "", host) not in self.hosts:
+                await refusal(400, WRONG_HOST)(scope, receive, send)
+                return
         if scope["type"] == "http" and is_private(scope):
             headers = Headers(scope=scope)
             origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
