@@ -38,12 +38,16 @@ MAX_MARKS = 30
 time, and no word has as many."""
 _MANY_MARKS = re.compile(rf"[^\w\s\x00-\x7f]{{{MAX_MARKS + 1},}}")
 MAX_CACHED = 2000
-"""Longest text, in characters, whose folded form is cached."""
+"""Longest text, in characters, of which many folded forms are cached."""
+MAX_LONG = 10**6
+"""Longest text of which a few are: what reads a long name folds it again and again."""
 
 
 def fold(text: str) -> str:
     """Fold a text: compatibility form, folded case, no accents, single spaces."""
-    return _fold_cached(text) if len(text) <= MAX_CACHED else _fold(text)
+    if len(text) <= MAX_CACHED:
+        return _fold_cached(text)
+    return _fold_long(text) if len(text) <= MAX_LONG else _fold(text)
 
 
 def _fold(text: str) -> str:
@@ -75,6 +79,7 @@ def words(text: str) -> list[str]:
 
 
 _fold_cached = lru_cache(maxsize=1 << 16)(_fold)
+_fold_long = lru_cache(maxsize=4)(_fold)
 
 
 def is_accent(char: str) -> bool:

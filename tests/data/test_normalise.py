@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import date
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turngraph.data import normalise
 from turngraph.data.normalise import (
     answer_type,
     fold,
+    normal_form,
     normalise_text,
     normalise_value,
     parse_date,
@@ -178,6 +181,19 @@ def test_normal_forms_are_stable_and_never_empty(text: str) -> None:
     assert fold(fold(text)) == fold(text)
     assert normalise_text(normalise_text(text)) == normalise_text(text)
     assert bool(normalise_value(text)) == bool(fold(text))
+
+
+def test_a_long_name_is_folded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = []
+
+    def counted(form: Any, text: str) -> str:
+        folded.append(text)
+        return normal_form(form, text)
+
+    monkeypatch.setattr(normalise, "normal_form", counted)
+    name = "Ünsal " * 5000
+    assert {normalise_value(name) for _ in range(5)} == {"unsal " * 4999 + "unsal"}
+    assert folded == [name]
 
 
 @given(st.integers(-(10**12), 10**12))
