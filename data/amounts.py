@@ -23,12 +23,19 @@ _OF_MONEY = frozenset("kmb")
 """Sizes that mean other things without money: "a run of 5k", "1.5m tall"."""
 _SIGN = "[€$£¥₹₽₺₩]"
 _DIGITS = r"\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*"
-_UNIT = "mn|mio|bn|tn|kg|km|cm|mm|mg|ml|cl|lbs?|oz|mi|ft|kWh|kW|°C|°F|GB|MB|TB|[kKmMgl]"
+_UNIT = "mn|mio|bn|tn|kg|km|cm|mm|mg|ml|cl|lbs?|oz|mi|ft|kWh|kW|°C|°F|GB|MB|TB|[mgl]"
+_CODE = "|".join(sorted(name.upper() for name in _CURRENCIES if re.fullmatch("[a-z]{3}", name)))
+_SPACE = "[ \u00a0\u202f]"
 AMOUNT = (
-    rf"[+-]?(?:(?:[A-Z]{{2}})?{_SIGN}{_DIGITS}(?:(?:{_UNIT}|[bB])(?!\w))?(?!\w)"
-    rf"|{_DIGITS}(?:{_UNIT})(?!\w)|{_DIGITS}[ \u00a0\u202f]?{_SIGN}(?!\w))"
+    rf"[+-]?(?:(?:[A-Z]{{2}})?{_SIGN}{_DIGITS}(?:(?:{_UNIT}|[kKMbB])(?!\w))?(?!\w)"
+    rf"|{_DIGITS}(?:{_UNIT}|[kKM])(?!\w)|{_DIGITS}{_SPACE}?{_SIGN}(?!\w))"
 )
 """Pattern of a number with its currency sign or unit, which count as one word."""
+SPACED_AMOUNT = (
+    rf"[+-]?(?:(?:(?:[A-Z]{{2}})?{_SIGN})?{_DIGITS}{_SPACE}(?:{_UNIT}|{_CODE})(?!\w)"
+    rf"|(?:{_CODE}){_SPACE}?{_DIGITS}(?!\w))"
+)
+"""Pattern of a number with a unit or a currency's code beside it, as several words."""
 _NUMBER = re.compile(rf"[-+−]?(?:(?<!\d)\.\d+|{_DIGITS})")
 
 

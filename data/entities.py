@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from turngraph.configs.progress import track
 from turngraph.configs.words import plural
-from turngraph.data.amounts import AMOUNT, read_amount
+from turngraph.data.amounts import AMOUNT, SPACED_AMOUNT, read_amount
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.normalise import MONTHS, fold, normalise_value, parse_date, parse_number
 from turngraph.data.types import Conversation, Entity, Evidence
@@ -42,7 +42,7 @@ _NUMBER = re.compile(
 )
 _SIZE = r" (?:thousand|million|billion|trillion)(?!\w)"
 _AMOUNT = re.compile(
-    rf"(?<!\w)(?<!\d[.,:/])(?:{AMOUNT}(?:{_SIZE})?|(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?{_SIZE})"
+    rf"(?<!\w)(?<!\d[.,:/])(?:{SPACED_AMOUNT}|{AMOUNT}(?:{_SIZE})?|(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?{_SIZE})"
 )
 # bounded where the marks differ: else every opening mark without a closing one costs the whole text
 _QUOTED = re.compile(

@@ -56,7 +56,15 @@ def test_what_merely_opens_sentences_is_no_title() -> None:
         ("Ann left Booking.com for ASP.NET, and likes Node.js.", "Ann|Booking.com|ASP.NET|Node.js"),
         ("The offices of Amazon.com are in Rome. then Bo came.", "Amazon.com|Rome|Bo"),
         ("Ann paid €1.5m for it, US$300 for tea and 45 € for both.", "€1.5m|US$300|45 €"),
-        ("It weighs 72.5kg, costs $5 and lies 10 km off, at 10:30.", "72.5kg|10"),
+        ("It weighs 72.5kg, costs $5 and lies 10 km off, at 10:30.", "72.5kg|10 km"),
+        (
+            "It weighs 72.5 kg at 38.5 °C and has 16\u00a0GB and 12 men.",
+            "72.5 kg|38.5 °C|16\u00a0GB|12",
+        ),
+        (
+            "It cost 300 EUR, CHF 1,200 or $1.5 bn in 2020 Mallorca.",
+            "300 EUR|CHF 1,200|$1.5 bn|2020|Mallorca",
+        ),
         ("the 5G net, a fee of 1.5 million and 12.34.56 things", "1.5 million"),
         ("It cost $1.5 billion and 12 million people came.", "$1.5 billion|12 million"),
     ],
@@ -74,6 +82,11 @@ def test_names_with_dots_and_amounts_with_units_are_whole(text: str, expected: s
         ("45 €", "€45"),
         ("1.5 million", "1,500,000"),
         ("72.50kg", "72.5kg"),
+        ("72.5 kg", "72.50kg"),
+        ("10,000 km", "10000\u00a0km"),
+        ("$1.5 bn", "$1.5 billion"),
+        ("EUR 300", "€300"),
+        ("300 EUR", "€300"),
     ],
 )
 def test_an_amount_is_one_entity_in_any_spelling(text: str, other: str) -> None:
@@ -81,7 +94,7 @@ def test_an_amount_is_one_entity_in_any_spelling(text: str, other: str) -> None:
 
 
 def test_amounts_of_different_units_and_sizes_differ() -> None:
-    found = ["$1.5m", "€1.5m", "$1.5", "1.5 million", "1.5kg", "15kg"]
+    found = ["$1.5m", "€1.5m", "$1.5", "1.5 million", "1.5kg", "15kg", "15 g", "15 m"]
     assert len({entity.id for entity in map(entity_of, found) if entity}) == len(found)
 
 
