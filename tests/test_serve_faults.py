@@ -12,6 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -499,6 +500,61 @@ def test_a_document_is_read_once_and_holds_nobody_but_its_user(
     assert reads[4:] == ["c.txt", "d.jsonl"]  # what cannot be read is not tried at each question
 
 
+Load = tuple[str, str, Json]
+UPLOADS: list[Load] = [
+    ("PUT", f"/api/documents/{n}.txt", {"content": "A pier."}) for n in range(50)
+]
+FORGETS: list[Load] = [("POST", "/api/memory/forget", {"json": {"entity": "Anna"}})] * 50
+LISTS: list[Load] = [("GET", "/api/conversations", {})] * 8
+DELETES: list[Load] = [("DELETE", "/api/conversations/{}?forget=true", {})] * 50
+
+
+@pytest.mark.parametrize(
+    ("load", "held"),
+    [
+        pytest.param(UPLOADS, "inference.serve.documents.read_limited", id="uploads"),
+        pytest.param(FORGETS, "data.memory_graph.graph.MemoryGraph.forget", id="forgets"),
+        pytest.param(DELETES, "inference.session.Session.undo", id="deletes and forgets"),
+        pytest.param(
+            LISTS, "inference.serve.conversation_store.ConversationStore.listed", id="lists"
+        ),
+    ],
+)
+def test_a_question_waits_for_no_load_of_another_user(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: list[Load], held: str
+) -> None:
+    """All that one user may ask at once is held, while another one is answered."""
+    owner, _, name = f"turngraph.{held}".rpartition(".")
+    work, may_end, running = resolve_name(f"turngraph.{held}"), threading.Event(), list[int]()
+
+    def slow(*args: Any, **named: Any) -> Any:
+        running.append(1)
+        assert may_end.wait(600)
+        return work(*args, **named)
+
+    tokens = {user: add_user(tmp_path / "tokens", user) for user in ("ada", "bob")}
+    ada, bob = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
+    client = start(Users(tmp_path / "tokens"), deadline=600.0)
+    places = client.app.state.service.places
+    ids = [client.post("/api/conversations", headers=one).json()["id"] for one in (ada, bob)]
+    for id_, user in zip(ids, (ada, bob), strict=True):
+        ask(client, id_, TOLD, headers=user)
+    monkeypatch.setattr(resolve_name(owner), name, slow)
+    with ThreadPoolExecutor(50) as threads:
+        asked = [
+            threads.submit(client.request, method, path.format(ids[0]), headers=ada, **rest)
+            for method, path, rest in load
+        ]
+        wait_until(lambda: sum(not one.done() for one in asked) == places.most_of_user)
+        wait_until(lambda: running)
+        assert ask(client, ids[1], "Where does Anna live?", headers=bob)["turn"] == 1
+        assert sum(not one.done() for one in asked) == places.most_of_user
+        may_end.set()
+    refused = len(load) - places.most_of_user
+    assert [one.result().status_code for one in asked].count(429) == refused
+    assert not places._taken
+
+
 def test_a_user_has_so_many_documents(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turngraph.inference.serve.documents.MAX_DOCUMENTS", 1)
     client = start()
@@ -547,7 +603,12 @@ def test_conversations_are_listed_in_pages(start: Start) -> None:
     assert page(limit=2, after=whole[1]) == whole[2:4]
     assert page(limit=2, after=whole[3]) == whole[4:]
     assert page(after=whole[4]) == []
-    for query, status in (("limit=0", 422), ("after=x", 422), (f"after={'0' * 32}", 404)):
+    for query, status in (
+        ("limit=0", 422),
+        ("limit=1001", 422),
+        ("after=x", 422),
+        (f"after={'0' * 32}", 404),
+    ):
         assert client.get(f"/api/conversations?{query}").status_code == status
 
 
