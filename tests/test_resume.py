@@ -469,8 +469,11 @@ def test_a_log_of_another_kind_is_not_cut(tmp_path: Path) -> None:
 def test_a_log_keeps_its_lines_and_a_full_disk_is_told(tmp_path: Path) -> None:
     text = "".join(f'{{"step": {step}}}\n' for step in range(1, 4))
     (tmp_path / "log.jsonl").write_text(text)
+    inode = (tmp_path / "log.jsonl").stat().st_ino
 
     log = RunLog(tmp_path, num_lines=2)
+    assert (tmp_path / "log.jsonl").read_text() == text[: 2 * len(text) // 3]
+    assert log.path.stat().st_ino == inode  # cut in place: a kill leaves no second file
     log.write(3, 1.0, {"loss": float("nan"), "rate": 0.5})
     log.close()
     assert lines(tmp_path)[2] == {"step": 3, "seconds": 1.0, "loss": None, "rate": 0.5}
