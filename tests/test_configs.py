@@ -154,28 +154,6 @@ def test_the_rows_with_mistral_take_the_papers_table_4() -> None:
     assert shipped("sqa/graph_memory")["evidence.top_k"] >= 20
 
 
-def test_values_arrive_with_their_types(write: Any) -> None:
-    config = read_config(
-        write(
-            "data: {train: a.jsonl, tune: null}\n"
-            "evidence: {top_k: 20, memory: random}\n"
-            "model: {base_model: '2024', lora: {target_modules: [c_attn]}}\n"
-            "training: {learning_rate: 5e-5, num_epochs: 2, max_steps: 3}\n"
-        )
-    )
-    assert config.data == DataConfig(train="a.jsonl")
-    assert config.evidence == EvidenceConfig(top_k=20, memory="random")
-    assert config.model.base_model == "2024"
-    assert config.model.lora == LoraConfig(target_modules=("c_attn",))
-    assert config.training.learning_rate == pytest.approx(5e-5)
-    assert isinstance(config.training.num_epochs, int | float)
-    assert config.training.max_steps == 3
-
-
-def test_what_is_not_said_is_the_default(write: Any) -> None:
-    assert read_config(write(DATA)) == Config(data=DataConfig(train="x.jsonl"))
-
-
 def test_the_command_line_overrides_the_file(write: Any) -> None:
     path = write(DATA + "evidence: {top_k: 20}\nmodel: {lora: {r: 4}}\n")
     config = load_config(

@@ -360,12 +360,6 @@ def test_an_unknown_field_is_named(
     ]
 
 
-def test_text_that_is_not_utf8_is_named(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "a.txt").write_bytes(b"Anna.\nB\xff\n")
-    with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2; save"):
-        run(capsys, "remember", tmp_path, "--input", tmp_path / "a.txt")
-
-
 def test_paragraphs_and_equal_texts_have_origins_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\ufeffOne\nline.\n\n \nTwo.\n\nTwo.\n", encoding="utf-8")

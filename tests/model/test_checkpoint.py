@@ -117,14 +117,6 @@ def test_the_folder_holds_what_the_design_says(saved_once: tuple[EvidenceModel, 
         assert not (folder / name).read_bytes().startswith(pickled)
 
 
-def test_folders_above_a_checkpoint_are_made(
-    saved: tuple[EvidenceModel, Path], tmp_path: Path
-) -> None:
-    folder = tmp_path / "runs" / "one" / "best"
-    save_checkpoint(saved[0], read_config(saved[1] / "config.yaml"), {}, folder)
-    assert files(folder) == files(saved[1])
-
-
 def test_parts_that_a_row_has_not_got_are_not_there(tiny_folder: str, tmp_path: Path) -> None:
     config = run_config(tiny_folder, lora=None, evidence="text")
     save_checkpoint(make_model(config.model), config, {}, tmp_path / "zero")
