@@ -1,4 +1,4 @@
-"""Amounts as people write them: "€1.5m", "1.350,50 €", "CHF 1'200", "72.5kg"."""
+"""Amounts as people write them: "€1.5m", "1 350,50 €", "500k€", "CHF 1'200", "72.5kg"."""
 
 from __future__ import annotations
 
@@ -22,15 +22,23 @@ _SIZES = {
 _OF_MONEY = frozenset("kmb")
 """Sizes that mean other things without money: "a run of 5k", "1.5m tall"."""
 _SIGN = "[€$£¥₹₽₺₩]"
-_DIGITS = r"\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*"
-_UNIT = "mn|mio|bn|tn|kg|km|cm|mm|mg|ml|cl|lbs?|oz|mi|ft|kWh|kW|°C|°F|GB|MB|TB|[mgl]"
 _CODE = "|".join(sorted(name.upper() for name in _CURRENCIES if re.fullmatch("[a-z]{3}", name)))
-_SPACE = "[ \u00a0\u202f]"
+_SPACE = "[ \u00a0\u202f\u2009]"
+_DIGITS = r"\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*"
+_SPACED = r"(?<![\d.,'’])[1-9]\d{0,2}(?: \d{3})+(?!\d)"
+"""Pattern of a number with a space between thousands, which it is beside a currency only."""
+_MONEY_DIGITS = rf"(?:{_SPACED}(?:[.,]\d+)?|{_DIGITS})"
+_UNIT = "mn|mio|bn|tn|kg|km|cm|mm|mg|ml|cl|lbs?|oz|mi|ft|kWh|kW|°C|°F|GB|MB|TB|[mgl]"
+_SIZE = r"(?:[kKmMbB]|[mM]n|[mM]io\.?|bn|tn)"
 AMOUNT = (
-    rf"[+-]?(?:(?:[A-Z]{{2}})?{_SIGN}{_DIGITS}(?:(?:{_UNIT}|[kKMbB])(?!\w))?(?!\w)"
-    rf"|{_DIGITS}(?:{_UNIT}|[kKM])(?!\w)|{_DIGITS}{_SPACE}?{_SIGN}(?!\w))"
+    rf"[+-]?(?:(?:(?:[A-Z]{{2}})?{_SIGN}|(?:{_CODE})){_SPACE}?{_MONEY_DIGITS}"
+    rf"(?:(?:{_UNIT}|[kKMbB])(?!\w))?(?!\w)"
+    rf"|{_MONEY_DIGITS}{_SPACE}?(?:{_SIZE}{_SPACE}?)?{_SIGN}(?!\w)"
+    rf"|{_DIGITS}(?:{_UNIT}|[kKM])(?!\w)"
+    rf"|[1-9]\d{{0,2}}(?:['’]\d{{3}})+(?:\.\d+)?(?![\w'’]))"
 )
-"""Pattern of a number with its currency sign or unit, which count as one word."""
+"""Pattern of a number with its currency or unit, or with apostrophes between thousands, which
+counts as one word."""
 SPACED_AMOUNT = (
     rf"[+-]?(?:(?:(?:[A-Z]{{2}})?{_SIGN})?{_DIGITS}{_SPACE}(?:{_UNIT}|{_CODE})(?!\w)"
     rf"|(?:{_CODE}){_SPACE}?{_DIGITS}(?!\w))"
@@ -49,19 +57,25 @@ class Amount(NamedTuple):
 def read_amount(text: str) -> Amount | None:
     """Return the amount of a text that has one number, else None.
 
-    "1.350" is 1350 if it is money, which nobody writes with three decimals, else 1.35. For a number
-    that cannot be read ("€12.34.5") the result is None.
+    "1.350" is 1350 if it is money, which nobody writes with three decimals, else 1.35. "1 350" is a
+    number if it is money and the text has no other word. For a number that cannot be read
+    ("€12.34.5") the result is None.
     """
+    joined = re.sub(_SPACED, lambda spaced: spaced[0].replace(" ", "\u00a0"), text)
+    if joined != text:
+        amount = read_amount(joined)
+        return amount if amount is not None and amount.unit in _CURRENCIES.values() else None
     numbers = list(_NUMBER.finditer(text))
     if len(numbers) != 1:
         return None
     [match] = numbers
     before = text[: match.start()].strip(" .")
     before = before if before[-1:] not in _MONEY else before[-1:]  # "US$"
-    words = text[match.end() :].strip(" .").lower().split()
-    size = words.pop(0) if words and words[0] in _SIZES else ""
+    after = re.sub(rf"^({_SIZE}){_SPACE}?(?={_SIGN})", r"\1 ", text[match.end() :].strip(" ."))
+    words = after.lower().split()
+    size = words.pop(0).rstrip(".") if words and words[0].rstrip(".") in _SIZES else ""
     unit = " ".join([before.lower(), *words]).strip()
-    is_money = unit in _MONEY or not _MONEY.isdisjoint(unit.split())
+    is_money = not _MONEY.isdisjoint(re.findall(rf"{_SIGN}|\w+", unit))
     if size in _OF_MONEY and not is_money:
         words.insert(0, size)  # metres, or kilometres
         unit, size = " ".join([before.lower(), *words]).strip(), ""

@@ -38,6 +38,19 @@ from turngraph.data.memory_graph.upkeep.check import check
         ("5k", "5", "k"),
         ("-.5", "-0.5", ""),
         ("34 years old", "34", "years old"),
+        ("1 234 €", "1234", "euros"),
+        ("1\u2009234 €", "1234", "euros"),
+        ("1 234 567,89 €", "1234567.89", "euros"),
+        ("€ 1 234", "1234", "euros"),
+        ("10 000 dollars", "10000", "dollars"),
+        ("€ 500", "500", "euros"),
+        ("500k€", "500000", "euros"),
+        ("500 K€", "500000", "euros"),
+        ("1,5 M€", "1500000", "euros"),
+        ("2 Mio. €", "2000000", "euros"),
+        ("1.350€/month", "1350", "€/month"),
+        ("1'234 CHF", "1234", "francs"),
+        ("1'234'567.50 CHF", "1234567.50", "francs"),
     ],
 )
 def test_amounts_are_read(text: str, number: str, unit: str) -> None:
@@ -45,8 +58,11 @@ def test_amounts_are_read(text: str, number: str, unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no", "€12.34.5", "1,23,456", "5 of 7", "1.2.3", "€", "1.234,567,8"]
-)
+    "text",
+    ["", "no", "€12.34.5", "1,23,456", "5 of 7", "1.2.3", "€", "1.234,567,8", "12 34 €", "1 2345 €",
+     "0 234 €", "1'23 CHF", "1'2345 CHF", "room 12 300", "10 100m races", "10 100 € vouchers",
+     "12 300 1 €"],
+)  # fmt: skip
 def test_what_is_no_amount_is_no_other_number(text: str) -> None:
     assert read_amount(text) is None
 
@@ -62,6 +78,13 @@ def triplets(text: str) -> list[Triplet]:
         ("I bought a house for €1.5m.", "€1.5m"),
         ("I weighed 72.5kg in May 2020.", "72.5kg"),
         ("I paid 300 € for it.", "300 €"),
+        ("I paid 1 234 € for it.", "1 234 €"),
+        ("I paid 1\u202f234 € for it.", "1\u202f234 €"),
+        ("I paid € 500 for it.", "€ 500"),
+        ("I paid 500k€ for it.", "500k€"),
+        ("I paid 1'234 CHF for it.", "1'234 CHF"),
+        ("I paid CHF 1’234 for it.", "CHF 1’234"),
+        ("My salary is EUR 50k.", "EUR 50k"),
         ("I paid 72.5xyz for it.", "72.5xyz"),
         ("I work at Booking.com in Rome.", "Booking.com"),
     ],
