@@ -21,18 +21,21 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from turngraph.benchmarks.embedding_cache import kept_encoder
 from turngraph.benchmarks.memory_graph.retrieval_data import find_file, read
+from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed, cached
 from turngraph.data.linearise import sentence_spans
+from turngraph.data.memory_graph.conversation import ChatGraph
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Fact
 from turngraph.data.memory_graph.recall.recall import RecallSettings
@@ -44,7 +47,7 @@ from turngraph.inference.memory_commands import load_reader
 from turngraph.inference.model_options import EMBEDDER, make_embed
 
 DIARIES = Path(__file__).parent / "diaries.json"
-Way = Literal["both", "facts", "episodes"]
+Way = Literal["both", "facts", "episodes", "chat"]
 NUM_READ = 10
 
 
@@ -151,19 +154,28 @@ def hotpotqa_questions(folder: Path, num_episodes: int | None) -> tuple[list[Epi
 
 
 def ask_all(
-    graph: MemoryGraph, asked: Sequence[Asked], way: Way, reader: RecollectionReader | None
+    chat: ChatGraph, asked: Sequence[Asked], way: Way, reader: RecollectionReader | None
 ) -> dict[str, Scores]:
-    """Ask all questions that have an answer, and return the scores by group."""
+    """Ask all questions that have an answer, and return the scores by group.
+
+    In a chat, each question follows the one before and its answer; it has no ``as_of``.
+    """
+    graph = chat.graph
     ways: dict[Way, Callable[..., Recollection]] = {
         "both": graph.ask_both, "facts": graph.ask, "episodes": graph.ask_episodes,
     }  # fmt: skip
+    before: list[tuple[str, str]] = []
     origins = dict(graph.store.db.execute("SELECT node, origin FROM episodes"))
     found: dict[str, Scores] = defaultdict(Scores)
     for one in asked:
-        if not one.evidence:
+        if not one.evidence or (way == "chat" and one.as_of is not None):
             continue
         began = time.perf_counter()
-        recalled = ways[way](one.question, one.as_of, RecallSettings(num_facts=3 * NUM_READ))
+        if way == "chat":
+            recalled = chat.ask(one.question, before)
+            before = [(one.question, one.answers[0].label if one.answers else "")]
+        else:
+            recalled = ways[way](one.question, one.as_of, RecallSettings(num_facts=3 * NUM_READ))
         found[one.group].milliseconds.append(1000 * (time.perf_counter() - began))
         facts = recalled.facts
         ranked = list(dict.fromkeys(origins[node] for fact in facts for node in episodes_of(fact)))
@@ -226,12 +238,12 @@ def ends(graph: MemoryGraph, diary: dict[str, Any]) -> tuple[int, int, int, int]
     return right, len(marked), wrong, len(rows) - len(seen)
 
 
-def fill(episodes: Sequence[Episode], path: Path, embed: Embed) -> MemoryGraph:
+def fill(episodes: Sequence[Episode], path: Path, embed: Embed) -> ChatGraph:
     """Remember episodes in a new graph, whose vectors other runs may have; questions' are new."""
     with MemoryGraph.open(path, kept_encoder(EMBEDDER), TurnExtractor()) as graph:
         graph.remember_many(episodes)
         graph.ask_both("Who is it?")  # computes the vectors
-    return MemoryGraph.open(path, embed, TurnExtractor())
+    return ChatGraph(path, MemoryGraphConfig(), embed, read_only=True)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -249,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--episodes", type=int, help="with hotpotqa: sentences as episodes")
     parser.add_argument("--questions", type=int, help="of a benchmark's, draw so many; else all")
     parser.add_argument("--seed", type=int, default=0, help="random seed of what is drawn")
-    parser.add_argument("--over", choices=("both", "facts", "episodes"), default="both")
+    parser.add_argument("--over", choices=get_args(Way), default="both")
     parser.add_argument("--reader", help="a checkpoint that answers from what is recalled")
     options = parser.parse_args(argv)
     embed = cached(make_embed(EMBEDDER))
@@ -259,10 +271,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             for diary in json.loads(path.read_text("utf-8")):
                 episodes, asked = diary_questions(diary)
                 where = Path(folder) / f"{diary['name']}.db"
-                with fill(episodes, where, embed) as graph:
-                    for group, scores in ask_all(graph, asked, options.over, reader).items():
+                with closing(fill(episodes, where, embed)) as chat:
+                    for group, scores in ask_all(chat, asked, options.over, reader).items():
                         print(scores.line(group), flush=True)
-                    right, marked, wrong, others = ends(graph, diary)
+                    right, marked, wrong, others = ends(chat.graph, diary)
                     print(
                         f"{diary['name']}: {right} of {marked} ends right,"
                         f" {wrong} of {others} false"
@@ -290,8 +302,8 @@ def ask_benchmark(
         asking = drawn(asking, options.questions, options.seed)
     totals: dict[str, Scores] = defaultdict(Scores)
     for number, (episodes, asked) in enumerate(asking):
-        with fill(episodes, folder / f"{name}{number}.db", embed) as graph:
-            for group, scores in ask_all(graph, asked, options.over, reader).items():
+        with closing(fill(episodes, folder / f"{name}{number}.db", embed)) as chat:
+            for group, scores in ask_all(chat, asked, options.over, reader).items():
                 for total in {group, group.partition(",")[0]}:
                     totals[total].milliseconds += scores.milliseconds
                     for key, found in scores.values.items():

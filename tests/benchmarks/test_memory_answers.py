@@ -46,6 +46,8 @@ def test_a_diary_is_asked_and_its_ends_are_counted(
     assert first.startswith("eva: 1 questions, first 1.000, among three 1.000")
     assert "answer in what is read 1.000, exact 1.000, F1 1.000, p50 " in first
     assert second == "eva: 1 of 1 ends right, 0 of 3 false"
+    answers.main(["--diaries", str(path), "--over", "chat"])
+    assert capsys.readouterr().out.startswith("eva: 1 questions, first 1.000, among three 1.000")
 
 
 def test_the_committed_diaries_are_whole() -> None:

@@ -189,9 +189,10 @@ class Recall:
         """Return the facts that a search for facts and a search for episodes rank best together.
 
         Episodes are ranked by reciprocal-rank fusion of two rankings: that of their closest facts,
-        and personalised PageRank. Each episode gives the closest fact that it states, or itself;
-        the other close facts follow. A score is the closeness to the question. A fact that may have
-        ended another stands directly before it (``endings.mark_ended``).
+        and personalised PageRank. Each episode gives the closest fact that it states, or itself,
+        which a chat's question or answer never does; the other close facts follow. A score is the
+        closeness to the question. A fact that may have ended another stands directly before it
+        (``endings.mark_ended``).
 
         Args:
             question, as_of: as in ``ask``.
@@ -216,9 +217,15 @@ class Recall:
             facts = self._filter(view, keys, wide, is_now=as_of is None)
             clock.lap("facts")
             episodes = (
-                self._episodes(view, wide, is_now=as_of is None) if facts or view.entities else []
+                self._episodes(view, wide, is_now=as_of is None, history=True)
+                if facts or view.entities
+                else []
             )
             keys = np.array([fact.key for fact in episodes], dtype=np.int64)
+            history = self._history(keys)
+            said = replace(wide, min_similarity=settings.min_similarity if view.entities else least)
+            stated = view.holding(self._stated([key // 2 for key in history]))
+            facts += self._filter(view, stated, said, is_now=as_of is None)
             near = view.closeness(keys).tolist()
             ended, ends = view.ended_parts(keys.tolist()), view.thesis_ends(keys.tolist())
             episodes = [
@@ -226,7 +233,8 @@ class Recall:
                 for fact, score in zip(episodes, near, strict=True)
                 if view.entities or score >= least
             ]
-            fused = self._with_ends(fuse_facts(facts, episodes))
+            ranked = fuse_facts(facts, episodes)
+            fused = self._with_ends([fact for fact in ranked if fact.key not in history])
             clock.lap("episodes")
         return Recollection(
             question=question,
@@ -290,17 +298,24 @@ class Recall:
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings, start) as (view, _):
             episodes = self._with_ends(self._episodes(view, settings, is_now=as_of is None))
-            nodes = [fact.key // 2 for fact in episodes[:num_read]]
-            rows = self.db.execute(STATED, (json.dumps(nodes),))
-            keys = np.array([key for (key,) in rows], dtype=np.int64)
+            keys = self._stated([fact.key // 2 for fact in episodes[:num_read]])
             return episodes, self._filter(view, view.holding(keys), settings, is_now=as_of is None)
 
-    def _episodes(self, view: QuestionView, settings: RecallSettings, is_now: bool) -> list[Fact]:
+    def _stated(self, episodes: Sequence[int]) -> np.ndarray:
+        """Return the keys of the facts that episodes state."""
+        rows = self.db.execute(STATED, (json.dumps(episodes),))
+        return np.array([key for (key,) in rows], dtype=np.int64)
+
+    def _episodes(
+        self, view: QuestionView, settings: RecallSettings, is_now: bool, history: bool = False
+    ) -> list[Fact]:
+        """Return episodes ranked by PageRank; with ``history``, also those of chats."""
         ppr = settings.traversal.ppr
         ppr = replace(ppr, restart=ppr.restart or self._default_restart())
         nodes, scores = rank_episodes(view, ppr)
-        left_out = [*view.outdated(2 * nodes, is_now), *self._history(2 * nodes)]
-        current = ~np.isin(2 * nodes, left_out)
+        left_out = view.outdated(2 * nodes, is_now)
+        left_out.update(() if history else self._history(2 * nodes))
+        current = ~np.isin(2 * nodes, list(left_out))
         nodes, scores = nodes[current], scores[current]
         facts = self.store.facts((2 * nodes).tolist())
         return [
@@ -524,8 +539,8 @@ class Recall:
         """Mark the facts that newer ones of the same episodes may have ended, in the same order."""
         episodes = [fact.key >> 1 for fact in facts if fact.type == "episodic"]
         episodes += [place.episode for fact in facts for place in fact.provenance]
-        stated = self.db.execute(STATED, (json.dumps(list(dict.fromkeys(episodes))),))
-        theses = self.store.facts([key for (key,) in stated if key % 2 == 0])
+        stated = self._stated(list(dict.fromkeys(episodes))).tolist()
+        theses = self.store.facts([key for key in stated if key % 2 == 0])
         return mark_ended(facts, theses, self.vectors.facts, self.vectors.probe)
 
     def _history(self, keys: np.ndarray) -> list[int]:

@@ -16,8 +16,10 @@ from turngraph.data.jsonlines import write_conversations
 from turngraph.data.memory_graph.conversation import ChatGraph, ConversationGraph
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.recollection import each_once
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Retrieved, Turn
 
@@ -247,8 +249,29 @@ def test_what_a_user_says_of_himself_answers_a_question_about_him(tmp_path: Path
     assert chat.recall("Where do I live?", interaction, 2) == found  # it is read again
     chat.close()
     texts = [item.evidence.text for item in found]
-    assert "user lives in Gdynia" in texts
+    assert any("I live in Gdynia" in text for text in texts)
     assert not any("Oslo" in text or "Rome" in text or "Hm" in text for text in texts)
+
+
+def test_a_chat_recalls_as_ask_both_does_each_statement_once(tmp_path: Path) -> None:
+    """Facts and whole texts; a text of which nothing was extracted, too, in a chat's first turn."""
+    path = tmp_path / "my.db"
+    with MemoryGraph.open(path, word_vectors, TurnExtractor()) as graph:
+        graph.remember("The dog was ill in May. Soup, a lemon cake, no guests.", "2023-05-03")
+        graph.remember("Anna lives in Oslo.", "2023-06-03")
+        best = graph.ask_both("Where does Anna live?").facts
+    chat = ChatGraph(path, WORDS, None)
+    found = [item.evidence.text for item in chat.recall("Where does Anna live?", [], 0)]
+    assert found == [fact.text for fact in each_once(best)]
+    assert found[0] == "Anna lives in Oslo."
+    asked = "What was there besides the lemon cake and soup?"
+    assert "lemon cake" in chat.recall(asked, [], 0)[0].evidence.text
+    turns = [(asked, "A lemon cake, I think."), ("Where does Anna live?", "In Oslo, says Anna.")]
+    for turn in range(3):  # what was asked and answered is never recalled
+        found = [item.evidence.text for item in chat.recall(asked, turns[:turn], turn)]
+        assert not {asked, *(text for one in turns for text in one)} & {*found}
+        assert "lemon cake" in found[0]
+    chat.close()
 
 
 def test_a_memory_that_is_only_read_stays_as_it_is(memory: Path) -> None:
