@@ -15,6 +15,7 @@ from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.extract.local_lm import LmExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Triplet
+from turngraph.data.memory_graph.ontology.compute import compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import TG, as_relation, base_words, load_ontology
 from turngraph.data.memory_graph.ontology.question_terms import superlatives
@@ -61,6 +62,53 @@ def test_the_docs_count_the_classes_and_properties() -> None:
     life = load_ontology()
     counted = f"has Turngraph's {len(life.classes)} classes and {len(life.properties)} properties"
     assert counted in (ROOT / "docs" / "ontology.md").read_text(encoding="utf-8")
+
+
+def test_every_class_has_words_and_is_what_a_property_is_about() -> None:
+    """A class counts as named by its own words or a narrower one's; so do domains and ranges."""
+    life = load_ontology()
+    ends = {iri for one in life.properties.values() for iri in (one.domain, one.range)}
+    for iri in life.classes:
+        assert any(one.words for other, one in life.classes.items() if life.is_a(other, iri)), iri
+        wider = {other for other in life.classes if life.is_a(iri, other)} - {TG + "Thing"}
+        assert wider & ends or iri == TG + "Thing", iri
+    for one in life.properties.values():
+        assert one.domain or one.range or one.datatype, one.iri
+
+
+STATED = [
+    ("Anna", "has habit", "morning run", "Which habit does Anna have?"),
+    ("Anna", "prefers", "tea", "What does Anna prefer?"),
+    ("Anna", "has preference", "window seats", "Which preference does Anna have?"),
+    ("Anna", "has goal", "marathon", "What goal does Anna have?"),
+    ("Anna", "practises", "yoga", "What does Anna practise?"),
+    ("Anna", "has degree", "master of law", "Which degree does Anna have?"),
+    ("Anna", "has award", "Vik prize", "Which award does Anna have?"),
+    ("Anna", "has account", "vik_sailor", "Which account does Anna have?"),
+    ("Anna", "wears", "red coat", "What does Anna wear?"),
+    ("Anna", "grows", "roses", "What does Anna grow?"),
+    ("Anna", "collects", "stamps", "What does Anna collect?"),
+    ("Anna", "eats", "rice", "What does Anna eat?"),
+    ("Anna", "speaks", "Danish", "Which languages does Anna speak?"),
+    ("Saab 9000", "has brand", "Saab", "Which brand does the Saab 9000 have?"),
+    ("Anna's choir", "has schedule", "Mondays", "What is the schedule of Anna's choir?"),
+    ("Repair", "has status", "completed", "What is the status of the repair?"),
+    ("Flood", "was caused by", "rain", "What caused the flood?"),
+    ("Rain", "caused", "flood", "What did the rain cause?"),
+]
+
+
+@pytest.mark.parametrize(("subject", "relation", "object_", "question"), STATED)
+def test_what_an_extractor_may_state_answers_a_question(
+    subject: str, relation: str, object_: str, question: str
+) -> None:
+    life = load_ontology()
+    given = GivenExtractor()
+    episode = Episode(f"{subject} {relation} {object_}.", "2024-05-01", origin="a")
+    given.hold(episode, Extraction((Triplet(subject, relation, object_),)))
+    with MemoryGraph.open(":memory:", extractor=given) as graph:
+        graph.remember_many([episode])
+        assert compute(Lens(graph.store, life), question).answer == object_
 
 
 def test_nouns_states_and_odd_prepositions_are_no_events() -> None:
