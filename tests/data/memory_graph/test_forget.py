@@ -12,8 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from turngraph.configs.memory_schema import MemoryGraphConfig
+from turngraph.data.memory_graph.conversation import ChatGraph
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
+from turngraph.data.memory_graph.ontology.compute import compute
+from turngraph.data.memory_graph.ontology.lens import Lens
+from turngraph.data.memory_graph.ontology.ontology import load_ontology
+from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.record.ingest import remember_many
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
@@ -283,6 +290,37 @@ def test_its_vectors_go_as_well(tmp_path: Path) -> None:
         graph.forget(source="b")
         assert written() == [False, False]
         assert all("Zorglub" not in fact.text for fact in graph.ask("Who is Zorglub?").facts)
+
+
+def test_what_was_forgotten_comes_back_by_no_way_of_asking(tmp_path: Path) -> None:
+    """Every way was asked before, so that whatever it keeps holds what is forgotten."""
+    path = tmp_path / "my.db"
+    question = "Where does Zoe Arlington live?"
+    things = ("bread", "cake", "soup", "beans", "rice", "plums", "pears", "nuts")
+    kept = [f"Anna baked {one} with {other}." for one in things for other in things if one < other]
+    with MemoryGraph.open(path, word_vectors) as graph:
+        graph.remember_many([Episode(text, "2023", "kept") for text in kept])
+        gone = "Zoe Arlington lives in Quimper. Zoe Arlington baked cake with nuts in Quimper."
+        graph.remember(gone, "2023", "gone")
+        graph.make_themes()
+        lens = Lens(graph.store, load_ontology())
+        chat = ChatGraph(path, MemoryGraphConfig(vectors="words"), None)
+        ways = (graph.ask, graph.ask_both, graph.ask_episodes, graph.ask_planned, graph.ask_themes)
+
+        def told() -> list[str]:
+            """Return what each way of asking tells."""
+            try:
+                computed = compute(lens, question).answer
+            except NoPlan:
+                computed = ""
+            recalled = [item.evidence.text for item in chat.recall(question, [], 0)]
+            listed = [fact.text for fact in graph.history("Anna")]
+            return [computed, str(recalled), str(listed), *(str(way(question)) for way in ways)]
+
+        assert sum("Quimper" in one for one in told()) >= 6
+        graph.forget(source="gone")
+        assert not [one for one in told() if "Quimper" in one]
+        chat.close()
 
 
 def test_its_times_go_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
