@@ -110,7 +110,7 @@ def print_computed(
 
     lens = Lens(graph.store, options.ontology)
     try:
-        result = compute(lens, question, as_of, planner, pushed=options.pushed)
+        result = compute(lens, question, as_of, planner, options.pushed, graph.marked)
     except NoPlan as reason:
         if not as_json:
             print_line(f"not computed: {reason}")

@@ -241,7 +241,9 @@ class ConversationGraph:
         if self._lens is None:
             self._lens = Lens(self.graph.store, load_ontology())
         try:
-            self.computed = compute(self._lens, question, planner=self.plans)
+            self.computed = compute(
+                self._lens, question, planner=self.plans, mark=self.graph.marked
+            )
         except NoPlan:  # the recalled facts alone are returned
             return []
         first_turn = self._first_turn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -210,6 +210,14 @@ class MemoryGraph:
             UserError: there is no embedder, or ``as_of`` is not a time.
         """
         return _answered(self._recall.ask_episodes(question, as_of, settings), reader)
+
+    def marked(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+        """Return facts, those marked that newer statements may have ended; see ``Recall.marked``.
+
+        Raises:
+            UserError: there is no embedder.
+        """
+        return self._recall.marked(facts)
 
     @cached_property
     def _recalls(self) -> RecallCache:

@@ -46,6 +46,7 @@ from turngraph.data.memory_graph.ontology.selected_facts import (
     relevant,
     some,
 )
+from turngraph.data.memory_graph.ontology.shapes import contradicts_range
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan, Selection, sparql_of
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import end, now, parse_time, start
@@ -86,6 +87,9 @@ class Computed:
 Planner = Callable[[str, Store, Ontology, str | None], list[Plan]]
 """Returns the plans of a question (question, record, ontology, as_of), or raises NoPlan."""
 
+Mark = Callable[[Sequence[Fact]], Sequence[Fact]]
+"""Returns facts with ``may_have_ended`` where a newer fact suggests it."""
+
 
 def compute(
     lens: Lens,
@@ -93,8 +97,12 @@ def compute(
     as_of: str | None = None,
     planner: Planner | None = None,
     pushed: PushedGraph | None = None,
+    mark: Mark | None = None,
 ) -> Computed:
     """Answer a question by a plan.
+
+    There is no answer from a value of a class that the range of its property excludes, nor, about
+    now, from a state that a newer statement may have ended: its evidence is for the reader.
 
     Args:
         lens: lens of the record; it is refreshed.
@@ -102,11 +110,14 @@ def compute(
         as_of: ISO time at whose end facts hold; None: now.
         planner: planner for questions that the rules cannot plan, such as ``ModelPlans``; None:
             such questions have no plan.
-        pushed: copy of the graph on a server, which selects the facts; None: the lens selects.
+        pushed: copy of the graph on a server, which selects the facts; classes of values are then
+            not checked. None: the lens selects.
+        mark: marks facts that newer ones may have ended (``MemoryGraph.marked``); None: no fact is
+            marked.
 
     Raises:
-        NoPlan: there is no plan, no fact matches, or the facts do not decide the answer; the
-            message says which.
+        NoPlan: there is no plan, no fact matches, the facts do not decide the answer, or one of
+            them is not sure; the message says which.
         UserError: the server fails, or has another revision (``pushed``).
     """
     with lens.store.reading():
@@ -132,6 +143,14 @@ def compute(
         )
     plan, queries, selected = told[0].plan, told[0].queries, told[0].selected
     answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment_of(as_of))
+    if pushed is None and any(
+        contradicts_range(lens, fact.key, moment_of(as_of)) for item in items for fact in item.facts
+    ):
+        raise NoPlan("a value is of a class that does not fit its property")
+    if mark is not None and as_of is None and plan.window is None:
+        states = [item.fact for item in items if not all(one.is_event for one in plan.selections)]
+        if any(fact.may_have_ended is not None for fact in mark(states)):
+            raise NoPlan("a newer statement may have ended what would be counted")
     words = plan_words(plan, lens.store)
     return Computed(plan.operation, answer, tuple(items), note, queries, revision, words)
 

@@ -10,7 +10,7 @@ from typing import Literal as OneOf
 
 from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.ontology.lens import DATES, TYPE, Lens, TypedFact
-from turngraph.data.memory_graph.ontology.ontology import PREFIXES, XSD, Ontology, Property
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, XSD, Ontology, Property
 
 with extra("rdf", "typed memory graphs need"):
     from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
@@ -82,17 +82,49 @@ def _broken(
         return
     if term.domain is not None and not _may_be(ontology, types.get(subject), term.domain):
         yield "domain"
-    if isinstance(quad.object, Literal):
-        if term.datatype and quad.object.datatype.value not in datatypes(term.datatype):
-            yield "range"
-        if term.pattern is not None and not re.search(term.pattern, quad.object.value):
-            yield "pattern"
-    elif term.range is not None and not _may_be(
-        ontology, types.get(_name(quad.object)), term.range
-    ):
+    is_text = isinstance(quad.object, Literal)
+    if _out_of_range(ontology, quad, None if is_text else types.get(_name(quad.object))):
         yield "range"
+    if is_text and term.pattern is not None and not re.search(term.pattern, quad.object.value):
+        yield "pattern"
     if term.functional and len(values[subject, iri]) > 1:
         yield "count"
+
+
+def contradicts_range(lens: Lens, key: int, moment: int) -> bool:
+    """Return whether a value of a fact has another datatype than its property's range, or has
+    types, by facts that hold at a second, none of which fits the range."""
+
+    def is_told(quad: Quad) -> bool:
+        if isinstance(quad.graph_name, DefaultGraph):
+            return True
+        teller = lens.facts[int(_name(quad.graph_name).removeprefix(f"{TG}f"))]
+        return teller.holds(moment) and not teller.hypothesis
+
+    return any(
+        _out_of_range(
+            lens.ontology,
+            quad,
+            {
+                _name(one.object)
+                for one in lens.rdf.quads_for_pattern(quad.object, TYPE, None, None)
+                if is_told(one)
+            }
+            if isinstance(quad.object, NamedNode)
+            else None,
+        )
+        for quad in _triples(lens.facts[key])
+    )
+
+
+def _out_of_range(ontology: Ontology, quad: Quad, types: set[str] | None) -> bool:
+    term = ontology.properties.get(quad.predicate.value)
+    if term is None:
+        return False
+    if isinstance(quad.object, Literal):
+        datatype = quad.object.datatype.value
+        return term.datatype is not None and datatype not in datatypes(term.datatype)
+    return term.range is not None and not _may_be(ontology, types, term.range)
 
 
 def _may_be(ontology: Ontology, types: set[str] | None, wanted: str) -> bool:

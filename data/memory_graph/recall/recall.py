@@ -13,9 +13,16 @@ import numpy as np
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed, cached
-from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, Extractor, Fact
+from turngraph.data.memory_graph.memory_types import (
+    EPISODIC,
+    HYPER,
+    OBJECT,
+    THESIS,
+    Extractor,
+    Fact,
+)
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
-from turngraph.data.memory_graph.recall.endings import mark_ended, newer_first
+from turngraph.data.memory_graph.recall.endings import MAX_COMPARED, mark_ended, newer_first
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
 from turngraph.data.memory_graph.recall.link_entities import (
     Matched,
@@ -58,6 +65,9 @@ HISTORY = """SELECT 2 * e.node FROM json_each(?) k JOIN episodes e ON e.node = k
 STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))
     ORDER BY fact"""
 """Selects the keys of the facts that given episodes state."""
+ABOUT = f"""SELECT DISTINCT 2 * target FROM edges WHERE type = {HYPER}
+    AND source IN (SELECT value FROM json_each(?)) ORDER BY 1 DESC LIMIT ?"""
+"""Selects the keys of so many theses that mention given objects, newest first."""
 NUM_CACHED = 1000
 """Largest number of texts of questions whose vectors are cached."""
 NUM_FUSED = 30
@@ -542,6 +552,21 @@ class Recall:
         stated = self._stated(list(dict.fromkeys(episodes))).tolist()
         theses = self.store.facts([key for key in stated if key % 2 == 0])
         return mark_ended(facts, theses, self.vectors.facts, self.vectors.probe)
+
+    def marked(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+        """Mark the facts that newer theses about their subjects may have ended, in the same order.
+
+        Args:
+            facts: facts of any question; the newest theses about their subjects are compared.
+        """
+        with self.store.reading():
+            self.vectors.refresh()
+            subjects = [fact.entities[0][0] for fact in facts if fact.entities]
+            rows = self.db.execute(ABOUT, (json.dumps(subjects), MAX_COMPARED // 2))
+            own = self._stated([place.episode for fact in facts for place in fact.provenance])
+            keys = [key for key in own.tolist() if key % 2 == 0][: MAX_COMPARED // 2]
+            theses = self.store.facts(list(dict.fromkeys([*keys, *(key for (key,) in rows)])))
+            return mark_ended(facts, theses, self.vectors.facts, self.vectors.probe)
 
     def _history(self, keys: np.ndarray) -> list[int]:
         """Return the keys of a chat's questions and answers, which are no evidence."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from turngraph.data.memory_graph.extract.model_extractor import Prompt
 from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.ontology.compute import Computed, compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
@@ -333,6 +335,29 @@ def test_whole_units(first: str, second: str, unit: str, units: int) -> None:
 )
 def test_one_form_of_many_wordings(question: str, plain: str) -> None:
     assert plain_question(question, "2024-06-01") == plain
+
+
+def test_a_value_of_another_class_is_not_computed(tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        work = [says("Anna", "works at", "Rex"), says("Bob", "works at", "Acme")]
+        remember(graph, work, [says("Rex", "is", "dog"), says("Acme", "is", "company")])
+        remember(graph, [says("Bob", "weighs", "two lions")])
+        lens = Lens(graph.store, load_ontology())
+        assert compute(lens, "Where does Bob work?").answer == "Acme"
+        for question in ("Where does Anna work?", "How much does Bob weigh?"):
+            with pytest.raises(NoPlan, match="is of a class that does not fit"):
+                compute(lens, question)
+
+
+def test_a_state_that_may_have_ended_is_not_computed(lens: Lens) -> None:
+    def mark(facts: Sequence[Fact]) -> list[Fact]:
+        return [replace(fact, may_have_ended=2) for fact in facts]
+
+    assert compute(lens, "Where does Anna work?").answer == "Statoil"
+    with pytest.raises(NoPlan, match="may have ended"):
+        compute(lens, "Where does Anna work?", mark=mark)
+    assert compute(lens, "Where did Anna live in 2020?", mark=mark).answer == "Oslo"
+    assert compute(lens, "How often did Anna visit Rome?", mark=mark).answer == "1"
 
 
 class Model:

@@ -68,6 +68,15 @@ def test_who_died_and_what_was_given_in_to_is_marked_and_stands_behind(graph: Me
         assert all(fact.may_have_ended is None for fact in facts if "It rained" in fact.text)
 
 
+def test_facts_are_marked_by_newer_statements_about_their_subject(graph: MemoryGraph) -> None:
+    """As before computing: the newer statement is not among the facts."""
+    ill = [fact for fact in graph.history("Pico") if "is ill" in fact.text]
+    assert ill
+    assert all(fact.may_have_ended is not None for fact in graph.marked(ill))
+    died = [fact for fact in graph.history("Pico") if "died" in fact.text]
+    assert [fact.may_have_ended for fact in graph.marked(died)] == [None] * len(died)
+
+
 def test_whole_texts_are_marked_and_stand_behind(graph: MemoryGraph) -> None:
     by_plan = graph.ask_planned("How is Pico?", settings=PlanSettings(over="episodes"))
     for facts in (graph.ask_episodes("How is Pico?").facts, by_plan.facts):
