@@ -3,33 +3,34 @@
     python -m turngraph.benchmarks.memory_graph endings [--output FILE]
     python -m turngraph.benchmarks.memory_graph endings --trained --diaries FILE
 
-Lives of invented people are made from the sentences of ``ending_sentences.yaml``: homes, jobs, pets
-and so on begin, are told of, and end, of the diarist and of others, among sentences about nothing
-of it. Sentence classifiers learn what each sentence states and ends; the classifier of pairs learns
-from what these say of sentences on whose template they were not trained. The threshold is set on
-``diaries_tune.json``, written by hand. Prints what is found on these and on ``--diaries``.
+Sentence classifiers learn what a sentence states and ends, from the sentences with blanks of
+``ending_sentences.yaml``. The classifier of pairs learns from ``ending_diaries.jsonl``: diaries
+that large language models wrote, in which every sentence that no longer holds is marked with the
+entry that ended it. Every sixth diary is left out, and the threshold is set on these. Prints what
+is found on them and on ``--diaries``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 import yaml
 from safetensors.numpy import save_file
 from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from turngraph.benchmarks.embedding_cache import kept_encoder
 from turngraph.benchmarks.memory_graph.answers import DIARIES, diary_questions
 from turngraph.data.embedding import Embed
-from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.endings import (
     ASPECTS,
     Endings,
@@ -37,204 +38,65 @@ from turngraph.data.memory_graph.recall.endings import (
     pair_features,
     said_of,
     shipped,
-    sigmoid,
 )
 from turngraph.data.memory_graph.recall.vectors import PROBE
 from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.inference.model_options import EMBEDDER
 
 FOLDER = Path(__file__).parent
-NUM_LIVES = 50
-FOLDS = 2
-MAX_FALSE = 0.05
+WRITTEN = FOLDER / "ending_diaries.jsonl"
+HELD_OUT = 6
+"""Every such diary of ``WRITTEN`` is left out of the training."""
+FILLINGS = 8
+"""Number of sentences made of each sentence with blanks."""
+RANK = 64
+MAX_FALSE = 0.02
 """Largest share of the lasting sentences that a threshold may mark."""
-CAPITAL = re.compile(r"[A-Z][\w'&]*")
 Sentences = dict[str, Any]
 
 
-@dataclass
-class Line:
-    """A sentence of an invented life.
-
-    Args:
-        text: as it is remembered, with the speaker in front.
-        said: the same, as the classifiers see it.
-        template: number of the template.
-        labels: what it states and ends, and whom it is about; [2 A + 2].
-        state: state that it tells of; None: of none that another sentence ends.
-        ended: states that it ends.
-    """
-
-    text: str
-    said: Said
-    template: int
-    labels: np.ndarray
-    state: int | None = None
-    ended: frozenset[int] = frozenset()
+def filled(sentences: Sentences, rng: Random) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield sentences with their blanks filled, and what each states and ends, [2 A + 2]."""
+    slots = sentences["slots"]
+    listed = [("", "none", sentences["none"])]
+    listed += [(aspect, *kind) for aspect in ASPECTS for kind in sentences[aspect].items()]
+    for aspect, kind, templates in listed:
+        role = kind.removeprefix("other_")
+        label = np.zeros(2 * len(ASPECTS) + 2, dtype=np.float32)
+        if aspect:
+            label[ASPECTS.index(aspect)] = role in ("states", "starts")
+            label[len(ASPECTS) + ASPECTS.index(aspect)] = role in ("ends", "starts")
+            label[-2 if role == kind else -1] = 1
+        for template in templates:
+            for _ in range(FILLINGS):
+                text = _fill(template, slots, rng, is_short=role != "states" and bool(aspect))
+                yield text, label
 
 
-@dataclass
-class Life:
-    """Maker of the sentences of one life."""
-
-    sentences: Sentences
-    rng: Random
-    numbers: dict[str, int]
-    lines: list[Line] = field(default_factory=list)
-    num_states: int = 0
-
-    def __post_init__(self) -> None:
-        self.slots = self.sentences["slots"]
-        first, second = self.rng.sample(self.slots["name"], 2)
-        self.speaker: str | None = f"{first} {second}son" if self.rng.random() < 0.8 else None
-
-    def values(self, who: str | None) -> dict[str, str]:
-        """Draw a value for every slot."""
-        found = {}
-        for slot, values in self.slots.items():
-            found[slot], found[f"{slot}2"] = self.rng.sample(values, 2)
-        found["who"] = who or found["name"]
-        return found
-
-    def line(
-        self, template: str, values: dict[str, str], old: dict[str, str], **labels: Any
-    ) -> Line:
-        """Return a sentence of a template."""
-        kept = {f"{slot}0": value for slot, value in old.items()}
-        text = template.format(**values | kept)
-        short = values["thing"].rpartition(" ")[2]
-        if labels.get("ends") and self.rng.random() < 0.5:
-            text = text.replace(values["thing"], short)
-        text = text[0].upper() + text[1:]
-        vector = np.zeros(2 * len(ASPECTS) + 2, dtype=np.float32)
-        for at, aspect in ((0, labels.get("states")), (len(ASPECTS), labels.get("ends"))):
-            if aspect:
-                vector[at + ASPECTS.index(aspect)] = 1
-        if labels.get("states") or labels.get("ends"):
-            vector[-1 if labels.get("other") else -2] = 1
-        names = frozenset(alias(name) for name in CAPITAL.findall(text[1:]))
-        names |= {alias(v) for v in (values["pet"], values["who"]) if v in text}
-        told = text if self.speaker is None else f"{self.speaker}: {text}"
-        said = Said(told, self.speaker, names)
-        return Line(told, said, self.numbers[template], vector)
-
-    def thread(self, aspect: str, who: str | None) -> list[Line]:
-        """Return the sentences of one aspect of a person, in order of time."""
-        prefix = "" if who is None else "other_"
-        parts = {key: self.sentences[aspect][prefix + key] for key in ("states", "starts", "ends")}
-        values: dict[str, str] = self.values(who)
-        old: dict[str, str] = {}
-        lines: list[Line] = []
-        state: int | None = None
-        other = who is not None
-        for _ in range(self.rng.choice((1, 1, 2, 2, 3))):
-            if state is None or not parts["ends"] or (parts["starts"] and self.rng.random() < 0.5):
-                before, old = state, values
-                values = self.values(who)
-                state, self.num_states = self.num_states, self.num_states + 1
-                begins = parts["starts"] and (before is not None or self.rng.random() < 0.4)
-                if begins:
-                    template = self.rng.choice(parts["starts"])
-                    one = self.line(template, values, old, states=aspect, ends=aspect, other=other)
-                    ended = frozenset[int]() if before is None else frozenset({before})
-                    lines.append(replace(one, state=state, ended=ended))
-                mentions = self.rng.choice((0, 1, 1) if begins else (1, 1, 2))
-                for template in self.rng.sample(
-                    parts["states"], min(mentions, len(parts["states"]))
-                ):
-                    one = self.line(template, values, old, states=aspect, other=other)
-                    lines.append(replace(one, state=state))
-            if state is not None and parts["ends"] and self.rng.random() < 0.6:
-                template = self.rng.choice(parts["ends"])
-                one = self.line(template, values, values, ends=aspect, other=other)
-                lines.append(replace(one, ended=frozenset({state})))
-                state = None
-        return lines
-
-    def make(self) -> list[Line]:
-        """Return the sentences of the life in order of time."""
-        threads = [self.thread(aspect, None) for aspect in ASPECTS if self.rng.random() < 0.8]
-        people = self.rng.sample([*self.slots["kin"], *self.slots["name"]], 4)
-        for who in people:
-            for aspect in self.rng.sample(ASPECTS, 3):
-                threads.append(self.thread(aspect, who))
-        threads.append(self.thread("thing", None))
-        for template in self.rng.sample(self.sentences["none"], 14):
-            threads.append([self.line(template, self.values(None), {})])
-        placed = [
-            (at, line)
-            for lines in threads
-            for at, line in zip(sorted(self.rng.random() for _ in lines), lines, strict=True)
-        ]
-        return [line for _, line in sorted(placed, key=lambda pair: pair[0])]
-
-
-def templates(sentences: Sentences) -> dict[str, int]:
-    """Return a number for each template."""
-    lists = [sentences["none"]]
-    lists += [one for aspect in ASPECTS for one in sentences[aspect].values()]
-    return {text: i for i, text in enumerate(dict.fromkeys(t for one in lists for t in one))}
-
-
-def pairs_of(life: Sequence[Line]) -> tuple[np.ndarray, np.ndarray]:
-    """Return which pairs of old and new are ends, and which pairs count, [n, n] each.
-
-    A state that another sentence has ended before is left out.
-    """
-    ends = np.zeros((len(life), len(life)), dtype=bool)
-    counts = np.triu(np.ones_like(ends), 1)
-    for i, old in enumerate(life):
-        if old.state is None:
-            continue
-        for j in range(i + 1, len(life)):
-            if old.state in life[j].ended:
-                ends[i, j] = True
-                counts[i, j + 1 :] = False
-                break
-    return ends, counts
-
-
-def fit(
-    features: np.ndarray, labels: np.ndarray, weight: str | None = None
-) -> tuple[np.ndarray, float]:
-    """Fit a logistic regression; return weights and bias."""
-    model = LogisticRegression(max_iter=200, tol=1e-3, class_weight=weight)
-    found = model.fit(features, labels)
-    return found.coef_[0].astype(np.float32), float(found.intercept_[0])
+def _fill(template: str, slots: dict[str, list[str]], rng: Random, is_short: bool) -> str:
+    values = {}
+    for slot, choices in slots.items():
+        values[slot], values[f"{slot}2"], values[f"{slot}0"] = rng.sample(choices, 3)
+    values["who"] = rng.choice([*slots["kin"], *slots["name"]])
+    if is_short and rng.random() < 0.5:  # "the Yaris" of "a Toyota Yaris"
+        values |= {slot: values[slot].rpartition(" ")[2] for slot in ("thing", "thing0")}
+    text = template.format(**values)
+    text = text[0].upper() + text[1:]
+    if rng.random() < 0.8:
+        first, second = rng.sample(slots["name"], 2)
+        text = f"{first} {second}son: {text}"
+    return text
 
 
 def fit_heads(vectors: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fit a sentence classifier for each column of labels, few and many counting alike."""
-    fitted = [fit(vectors, labels[:, k], "balanced") for k in range(labels.shape[1])]
-    return np.stack([w for w, _ in fitted]), np.array([b for _, b in fitted], np.float32)
-
-
-def train(embed: Embed, seed: int) -> Endings:
-    """Return the trained classifiers, with a threshold of 1."""
-    rng = Random(seed)
-    sentences = yaml.safe_load((FOLDER / "ending_sentences.yaml").read_text("utf-8"))
-    numbers = templates(sentences)
-    lives = [Life(sentences, rng, numbers).make() for _ in range(NUM_LIVES)]
-    lines = [line for life in lives for line in life]
-    vectors = embed([line.text for line in lines])
-    labels = np.stack([line.labels for line in lines])
-    fold = np.array([line.template for line in lines]) % FOLDS
-    read = np.zeros(labels.shape, dtype=np.float32)
-    for k in range(FOLDS):
-        heads, bias = fit_heads(vectors[fold != k], labels[fold != k])
-        read[fold == k] = sigmoid(vectors[fold == k] @ heads.T + bias)
-    heads, bias = fit_heads(vectors, labels)
-    rows, wanted, begin = [], [], 0
-    for life in lives:
-        part = slice(begin, begin + len(life))
-        begin += len(life)
-        ends, counts = pairs_of(life)
-        found = pair_features([line.said for line in life], vectors[part], read[part])
-        rows.append(found[counts])
-        wanted.append(ends[counts])
-    weights, pair_bias = fit(np.concatenate(rows), np.concatenate(wanted))
-    print(f"{len(lines)} sentences, {sum(map(len, wanted))} pairs, {sum(map(np.sum, wanted))} ends")
-    return Endings(heads, bias, weights, pair_bias, 1.0, embed([PROBE])[0])
+    weights, biases = [], []
+    for column in labels.T:
+        model = LogisticRegression(max_iter=200, tol=1e-3, class_weight="balanced")
+        fitted = model.fit(vectors, column)
+        weights.append(fitted.coef_[0])
+        biases.append(fitted.intercept_[0])
+    return np.array(weights, np.float32), np.array(biases, np.float32)
 
 
 @dataclass
@@ -245,56 +107,177 @@ class Marked:
         said, vectors: of the theses.
         entries: number of each one's entry, from 1.
         ends: by index of a thesis, the number of the entry that ends it.
+        num_lost: marked sentences that are in no thesis.
     """
 
     said: list[Said]
     vectors: np.ndarray
     entries: np.ndarray
     ends: dict[int, int]
+    num_lost: int
 
 
 def read_diary(diary: dict[str, Any], embed: Embed) -> Marked:
     """Read the theses of a diary by the rules, and find the marked ones among them."""
     episodes, _ = diary_questions({"questions": [], **diary})
     said, entries, spans = [], [], []
-    for number, found in enumerate(TurnExtractor().extract(episodes), 1):
-        for thesis in found.theses:
+    for number, extraction in enumerate(TurnExtractor().extract(episodes), 1):
+        for thesis in extraction.theses:
             assert thesis.span is not None, "the rules say where a thesis stands"
             said.append(said_of(thesis.text, diary["speaker"], thesis.entities))
             entries.append(number)
             spans.append(thesis.span)
     ends: dict[int, int] = {}
-    for one in diary["ends"]:
-        at = diary["entries"][one["entry"] - 1]["text"].index(one["quote"])
-        [index] = [
-            i
-            for i, (number, (start, stop)) in enumerate(zip(entries, spans, strict=True))
-            if number == one["entry"] and start <= at < stop
-        ]
-        ends[index] = one["ended_by"]
-    return Marked(said, embed([one.text for one in said]), np.array(entries), ends)
+    for end in diary["ends"]:
+        at = diary["entries"][end["entry"] - 1]["text"].index(end["quote"])
+        for i, (number, (start, stop)) in enumerate(zip(entries, spans, strict=True)):
+            if number == end["entry"] and start <= at < stop:
+                ends[i] = end["ended_by"]
+    vectors = embed([one.text for one in said])
+    return Marked(said, vectors, np.array(entries), ends, len(diary["ends"]) - len(ends))
 
 
-def judged(endings: Endings, diary: Marked) -> tuple[np.ndarray, np.ndarray]:
-    """Return how likely each thesis has ended, and the entry that ends it."""
-    found = endings.judge(diary.said, diary.vectors)
-    found[diary.entries[:, None] >= diary.entries[None, :]] = 0
-    return found.max(axis=1), diary.entries[found.argmax(axis=1)]
+def written_diaries() -> list[dict[str, Any]]:
+    """Return the diaries of ``WRITTEN``."""
+    return [json.loads(line) for line in WRITTEN.read_text("utf-8").splitlines()]
+
+
+class Pairs(nn.Module):
+    """Classifier of pairs, in training.
+
+    Args:
+        features: features of some pairs, [m, 15], by whose means and deviations they are scaled.
+        width: width D of the vectors.
+    """
+
+    def __init__(self, features: Tensor, width: int) -> None:
+        super().__init__()
+        self.mean, self.deviation = features.mean(0), features.std(0) + 1e-6
+        self.pair = nn.Linear(features.shape[1], 1)
+        self.old, self.new = nn.Linear(width, RANK), nn.Linear(width, RANK)
+        self.alone = nn.Linear(width, 2, bias=False)
+        self.dropout = nn.Dropout(0.6)
+        for layer in (self.old, self.new):
+            nn.init.normal_(layer.weight, std=0.3)
+        nn.init.zeros_(self.alone.weight)
+
+    def forward(self, features: Tensor, vectors: Tensor) -> Tensor:
+        """Return the logit that statement i is ended by statement j, [n, n]."""
+        logits: Tensor = self.pair((features - self.mean) / self.deviation)[..., 0]
+        old, new = self.dropout(vectors), self.dropout(vectors)
+        product = torch.tanh(self.old(old)) @ torch.tanh(self.new(new)).T / RANK**0.5
+        by_old, by_new = self.alone(old)[:, :1], self.alone(new)[:, 1]
+        return logits + product + by_old + by_new
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights as ``Endings`` has them, for features that are not scaled."""
+        with torch.no_grad():
+            pair = self.pair.weight[0] / self.deviation
+            tensors = {
+                "pair": pair,
+                "pair_bias": self.pair.bias - pair @ self.mean,
+                "old": self.old.weight,
+                "old_bias": self.old.bias,
+                "new": self.new.weight,
+                "new_bias": self.new.bias,
+                "alone": self.alone.weight,
+            }
+            return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+@dataclass
+class Example:
+    """A diary to train on: its pairs of a statement and an entry.
+
+    Args:
+        features: [n, n, 15].
+        vectors: [n, D].
+        entries: number of each statement's entry, [n].
+        counts: which pairs count, [n, entries + 1]: later entries, up to the one that ended it.
+        ends: which entry ended a statement, [n, entries + 1].
+    """
+
+    features: Tensor
+    vectors: Tensor
+    entries: Tensor
+    counts: Tensor
+    ends: Tensor
+
+    def loss(self, model: Pairs) -> Tensor:
+        """Return the binary cross-entropy of the largest logit of each entry's statements."""
+        logits = model(self.features, self.vectors)
+        columns = self.entries.expand(len(self.entries), -1)
+        lowest = torch.full(self.counts.shape, -1e9)
+        by_entry = lowest.scatter_reduce(1, columns, logits, "amax")
+        chosen, ends = by_entry[self.counts], self.ends[self.counts]
+        return binary_cross_entropy_with_logits(chosen, ends, pos_weight=torch.tensor(3.0))
+
+
+def example_of(diary: Marked, features: np.ndarray) -> Example:
+    """Return a diary as an example; ``features`` of its pairs, [n, n, 15]."""
+    shape = (len(diary.said), int(diary.entries.max()) + 1)
+    counts, ends = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape)
+    for i, entry in enumerate(diary.entries.tolist()):
+        last = diary.ends.get(i, shape[1] - 1)
+        counts[i, entry + 1 : last + 1] = True
+        if i in diary.ends:
+            ends[i, last] = 1
+    vectors, entries = torch.from_numpy(diary.vectors), torch.from_numpy(diary.entries)
+    return Example(torch.from_numpy(features), vectors, entries, counts, ends)
+
+
+def fit_pairs(examples: list[Example], seed: int, epochs: int = 60) -> dict[str, np.ndarray]:
+    """Fit the classifier of pairs by AdamW, and return its weights."""
+    torch.manual_seed(seed)
+    rng = Random(seed)
+    features = torch.cat([one.features.flatten(0, 1) for one in examples])
+    model = Pairs(features, examples[0].vectors.shape[1])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+    for _ in range(epochs):
+        rng.shuffle(examples)
+        for begin in range(0, len(examples), 4):
+            loss = torch.stack([one.loss(model) for one in examples[begin : begin + 4]]).sum()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        schedule.step()
+    return model.arrays()
+
+
+def train(embed: Embed, diaries: Sequence[Marked], seed: int) -> Endings:
+    """Return the classifiers, trained on diaries, with a threshold of 1."""
+    sentences = yaml.safe_load((FOLDER / "ending_sentences.yaml").read_text("utf-8"))
+    texts, labels = zip(*filled(sentences, Random(seed)), strict=True)
+    heads, bias = fit_heads(embed(texts), np.stack(labels))
+    blank = np.zeros(0, np.float32)
+    parts = dict.fromkeys(
+        ("pair", "pair_bias", "old", "new", "old_bias", "new_bias", "alone"), blank
+    )
+    untrained = Endings(heads, bias, **parts, threshold=1.0, probe=embed([PROBE])[0])
+    examples = [
+        example_of(one, pair_features(one.said, one.vectors, untrained.read(one.vectors)))
+        for one in diaries
+    ]
+    num_ends = sum(len(one.ends) for one in diaries)
+    print(f"{len(texts)} sentences; {len(diaries)} diaries with {num_ends} ends", flush=True)
+    return replace(untrained, **fit_pairs(examples, seed))
 
 
 Row = tuple[float, bool, bool]
 """How likely a thesis has ended, whether it is marked, and whether the right entry ends it."""
 
 
-def scores(endings: Endings, path: Path, embed: Embed) -> list[Row]:
-    """Return a row for each thesis of the diaries in a file."""
-    rows = []
-    for given in json.loads(path.read_text("utf-8")):
-        diary = read_diary(given, embed)
-        likely, by = judged(endings, diary)
-        for i, p in enumerate(likely.tolist()):
-            rows.append((p, i in diary.ends, diary.ends.get(i) == int(by[i])))
-    return rows
+def scores(endings: Endings, diary: Marked) -> list[Row]:
+    """Return a row for each thesis of a diary, and one for each marked sentence that is in none."""
+    likely = endings.judge(diary.said, diary.vectors)
+    likely[diary.entries[:, None] >= diary.entries[None, :]] = 0
+    by = diary.entries[likely.argmax(axis=1)].tolist()
+    rows = [
+        (highest, i in diary.ends, diary.ends.get(i) == by[i])
+        for i, highest in enumerate(likely.max(axis=1).tolist())
+    ]
+    return rows + [(0.0, True, False)] * diary.num_lost
 
 
 def threshold_of(rows: Sequence[Row]) -> float:
@@ -326,7 +309,7 @@ def line_at(rows: Sequence[Row], threshold: float) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, set the threshold, print what is found on diaries, and write the classifiers."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=0, help="random seed of the invented lives")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the training")
     parser.add_argument("--diaries", nargs="*", type=Path, default=[DIARIES], help="also measured")
     parser.add_argument("--trained", action="store_true", help="measure the package's own only")
     parser.add_argument("--output", type=Path, help="safetensors file of the classifiers")
@@ -336,14 +319,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(embed: Embed, options: argparse.Namespace) -> None:
     """Do what the options say with an encoder."""
-    endings = shipped() if options.trained else train(embed, options.seed)
-    tuning = FOLDER / "diaries_tune.json"
-    rows = scores(endings, tuning, embed)
+    written = [read_diary(diary, embed) for diary in written_diaries()]
+    held_out = written[HELD_OUT - 1 :: HELD_OUT]
+    del written[HELD_OUT - 1 :: HELD_OUT]
+    endings = shipped() if options.trained else train(embed, written, options.seed)
+    rows = [row for diary in held_out for row in scores(endings, diary)]
     if not options.trained:
         endings = replace(endings, threshold=threshold_of(rows))
-    print(f"{tuning.name}: {line_at(rows, endings.threshold)}", flush=True)
+    print(f"{len(held_out)} diaries left out: {line_at(rows, endings.threshold)}", flush=True)
     for path in options.diaries:
-        rows = scores(endings, path, embed)
+        diaries = [read_diary(diary, embed) for diary in json.loads(path.read_text("utf-8"))]
+        rows = [row for diary in diaries for row in scores(endings, diary)]
         print(f"{path.name}: {line_at(rows, endings.threshold)}", flush=True)
     if options.output is not None:
         arrays = {key: np.asarray(value, np.float32) for key, value in asdict(endings).items()}

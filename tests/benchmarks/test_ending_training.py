@@ -1,4 +1,4 @@
-"""Invented lives from which ends are learned, and the diaries on which a threshold is set."""
+"""The sentences and diaries from which ends are learned, and the threshold."""
 
 from __future__ import annotations
 
@@ -7,28 +7,78 @@ from random import Random
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from turngraph.benchmarks.memory_graph import ending_training as training
-from turngraph.data.memory_graph.recall.endings import ASPECTS
+from turngraph.data.memory_graph.recall.endings import ASPECTS, Endings, Said, pair_features
 
 
-def test_a_life_ends_only_what_it_has_stated() -> None:
+def test_every_blank_is_filled_and_each_sentence_has_its_labels() -> None:
     sentences = yaml.safe_load((training.FOLDER / "ending_sentences.yaml").read_text("utf-8"))
-    numbers = training.templates(sentences)
-    num_ends = 0
-    for seed in range(5):
-        life = training.Life(sentences, Random(seed), numbers).make()
-        ends, counts = training.pairs_of(life)
-        assert not np.tril(ends).any()
-        assert not np.any(ends & ~counts)
-        assert ends.sum(axis=1).max() == 1  # a state ends once
-        for old, new in zip(*np.nonzero(ends), strict=True):
-            stated, ended = life[old].labels[: len(ASPECTS)], life[new].labels[len(ASPECTS) :]
-            assert np.flatnonzero(stated).tolist() == np.flatnonzero(ended[:-2]).tolist()
-        num_ends += int(ends.sum())
-    assert num_ends > 50
-    assert not any("{" in line.text for line in life)
+    made = list(training.filled(sentences, Random(0)))
+    assert not any("{" in text for text, _ in made)
+    labels = np.stack([label for _, label in made])
+    states, ends = labels[:, : len(ASPECTS)], labels[:, len(ASPECTS) : -2]
+    about = labels[:, -2:].sum(axis=1)
+    assert set(about) == {0, 1}  # the speaker, another person, or no state at all
+    assert np.array_equal(about > 0, (states + ends).any(axis=1))
+    assert (states.sum(axis=1) <= 1).all()
+    assert states.any(axis=0).all()
+
+
+def made_diary(rng: np.random.Generator, topics: np.ndarray) -> training.Marked:
+    """Return a diary in which a sentence near topics[0, k] is ended by one near topics[1, k]."""
+    chosen = rng.permutation(topics.shape[1])[:4]
+    vectors = np.concatenate([topics[0, chosen], topics[1, chosen[:2]]]).astype(np.float32)
+    said = [Said(str(number), None, frozenset()) for number in range(len(vectors))]
+    return training.Marked(said, vectors, np.arange(1, len(said) + 1), {0: 5, 1: 6}, 0)
+
+
+def test_pairs_learn_which_sentence_ends_which() -> None:
+    rng = np.random.default_rng(0)
+    topics = rng.normal(size=(2, 8, 32)) / 32**0.5
+    blank = np.zeros(0, np.float32)
+    heads = np.zeros((2 * len(ASPECTS) + 2, 32), np.float32)
+    base = Endings(heads, heads[:, 0], *[blank] * 7, threshold=1.0, probe=blank)
+
+    def features(one: training.Marked) -> np.ndarray:
+        return pair_features(one.said, one.vectors, base.read(one.vectors))
+
+    diaries = [made_diary(rng, topics) for _ in range(60)]
+    examples = [training.example_of(one, features(one)) for one in diaries]
+    arrays = training.fit_pairs(examples, seed=0, epochs=25)
+    endings = Endings(**{**vars(base), **arrays})
+    rows = [row for _ in range(20) for row in training.scores(endings, made_diary(rng, topics))]
+    threshold = training.threshold_of(rows)
+    assert sum(is_right and likely >= threshold for likely, _, is_right in rows) > 0.8 * 2 * 20
+
+
+def test_the_weights_judge_as_the_model_in_training_does() -> None:
+    rng = np.random.default_rng(0)
+    diary = made_diary(rng, rng.normal(size=(2, 8, 32)))
+    heads = rng.normal(size=(2 * len(ASPECTS) + 2, 32)).astype(np.float32)
+    blank = np.zeros(0, np.float32)
+    base = Endings(heads, heads[:, 0], *[blank] * 7, threshold=1.0, probe=blank)
+    found = pair_features(diary.said, diary.vectors, base.read(diary.vectors))
+    model = training.Pairs(torch.from_numpy(found).flatten(0, 1), 32).eval()
+    torch.nn.init.normal_(model.alone.weight)
+    with torch.no_grad():
+        logits = model(torch.from_numpy(found), torch.from_numpy(diary.vectors))
+    judged = Endings(**{**vars(base), **model.arrays()}).judge(diary.said, diary.vectors)
+    np.testing.assert_allclose(judged, logits.sigmoid().numpy(), atol=1e-5)
+
+
+def test_a_marked_sentence_in_no_thesis_counts_as_missed() -> None:
+    rng = np.random.default_rng(0)
+    diary = made_diary(rng, rng.normal(size=(2, 8, 32)))
+    diary.num_lost = 2
+    width = 2 * len(ASPECTS) + 2
+    arrays = {"heads": np.zeros((width, 32)), "head_bias": np.zeros(width), "pair": np.zeros(15)}
+    arrays |= {"pair_bias": np.zeros(1), "old": np.zeros((1, 32)), "new": np.zeros((1, 32))}
+    arrays |= {"old_bias": np.zeros(1), "new_bias": np.zeros(1), "alone": np.zeros((2, 32))}
+    rows = training.scores(Endings(**arrays, threshold=1.0, probe=np.zeros(32)), diary)
+    assert rows[-2:] == [(0.0, True, False)] * 2
 
 
 def test_the_threshold_marks_few_lasting_sentences() -> None:
@@ -42,9 +92,27 @@ def test_the_threshold_marks_few_lasting_sentences() -> None:
     assert training.threshold_of([(0.9, False, False)]) == 1
 
 
-@pytest.mark.parametrize("name", ["diaries_tune.json", "diaries.json", "diaries_unread.json"])
+NAMES = ["diaries_tune.json", "diaries.json", "diaries_unread.json", "diaries_second.json"]
+
+
+def no_vectors(texts: list[str]) -> np.ndarray:
+    return np.zeros((len(texts), 384), np.float32)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_marked_end_is_a_sentence(name: str) -> None:
     for diary in json.loads((training.FOLDER / name).read_text("utf-8")):
-        read = training.read_diary(diary, lambda texts: np.zeros((len(texts), 384), np.float32))
-        assert len(read.ends) == len(diary["ends"])
+        read = training.read_diary(diary, no_vectors)
+        assert read.num_lost == 0
         assert all(read.entries[index] < by for index, by in read.ends.items())
+
+
+def test_diaries_of_the_training_are_well_formed() -> None:
+    diaries = training.written_diaries()
+    assert len({one["name"] for one in diaries}) == len(diaries) > 150
+    for one in diaries:
+        dates = [entry["date"] for entry in one["entries"]]
+        assert dates == sorted(set(dates))
+        for end in one["ends"]:
+            assert one["entries"][end["entry"] - 1]["text"].count(end["quote"]) == 1
+            assert end["entry"] < end["ended_by"] <= len(dates)

@@ -2,10 +2,10 @@
 
 For each aspect of a person's life, linear classifiers over sentence vectors estimate the
 probability that a sentence states a fact and the probability that it ends one; two more estimate
-whether the sentence is about its speaker or about another person. A further linear classifier
-judges a pair of sentences from these probabilities, from shared names and words, and from the
-cosine. ``ending_training`` of the benchmarks trains all of them. About three of five marks are
-right, and most ends are missed, so a mark says only "may have ended".
+whether the sentence is about its speaker or about another person. A pair of sentences is judged by
+features of these probabilities, by shared names and words, the cosine, and a product of two learned
+projections of the vectors. ``ending_training`` of the benchmarks trains all of it. Most ends are
+missed and many marks are wrong (docs/results.md), so a mark says only "may have ended".
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,11 @@ class Endings:
         heads: weights of each sentence classifier, [2 A + 2, D]: states of the A aspects, ends of
             them, about the speaker, about another.
         head_bias: [2 A + 2].
-        pair, pair_bias: weights of ``pair_features``, and a bias.
+        pair: weights of ``pair_features``, [15].
+        pair_bias: bias of a pair, [1].
+        old, new: projections of the vectors of the older and of the newer sentence, [R, D].
+        old_bias, new_bias: their biases, [R].
+        alone: what each sentence adds by itself, as the older and as the newer one, [2, D].
         threshold: smallest probability at which a statement is marked.
         probe: vector of ``vectors.PROBE``, [D], by the encoder on which the classifiers were
             trained.
@@ -90,7 +95,12 @@ class Endings:
     heads: np.ndarray
     head_bias: np.ndarray
     pair: np.ndarray
-    pair_bias: float
+    pair_bias: np.ndarray
+    old: np.ndarray
+    new: np.ndarray
+    old_bias: np.ndarray
+    new_bias: np.ndarray
+    alone: np.ndarray
     threshold: float
     probe: np.ndarray
 
@@ -101,9 +111,12 @@ class Endings:
             said: n statements.
             vectors: vectors of their texts, [n, D].
         """
-        return sigmoid(
-            pair_features(said, vectors, self.read(vectors)) @ self.pair + self.pair_bias
-        )
+        old = np.tanh(vectors @ self.old.T + self.old_bias)
+        new = np.tanh(vectors @ self.new.T + self.new_bias)
+        alone = vectors @ self.alone.T
+        logits = pair_features(said, vectors, self.read(vectors)) @ self.pair + self.pair_bias
+        logits += old @ new.T / np.sqrt(len(self.old)) + alone[:, :1] + alone[None, :, 1]
+        return sigmoid(logits)
 
     def read(self, vectors: np.ndarray) -> np.ndarray:
         """Return the probabilities of the sentence classifiers, [n, 2 A + 2]."""
@@ -162,15 +175,8 @@ def shipped() -> Endings:
     """Return the classifiers that come with the package."""
     from safetensors.numpy import load_file
 
-    arrays = load_file(FILE)
-    return Endings(
-        arrays["heads"],
-        arrays["head_bias"],
-        arrays["pair"],
-        float(arrays["pair_bias"]),
-        float(arrays["threshold"]),
-        arrays["probe"],
-    )
+    arrays: dict[str, Any] = load_file(FILE)
+    return Endings(**arrays | {"threshold": float(arrays["threshold"])})
 
 
 def mark_ended(

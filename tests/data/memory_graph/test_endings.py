@@ -25,7 +25,7 @@ SAID = (
     ("2022-02-13", "So much for no chocolate, I had three bars."),
 )
 LATER = (
-    *("Pico ran in the wheel all night.", "Pico ate a whole carrot.", "Cleaned the cage of Pico."),
+    *("Pico ran in the wheel all night.", "Pico ate a whole carrot.", "Pico has a new wheel."),
     *("Bought straw for the cage.", "Pico sleeps in the straw.", "Baked a carrot cake."),
     *("Ate a cake with nuts.", "Nuts and cake for breakfast.", "Baked bread with nuts."),
     *("The bread and the cake were good.", "Made a chocolate cake."),
