@@ -4,16 +4,17 @@
     python -m turngraph.benchmarks.memory_graph endings --trained --diaries FILE
 
 Sentence classifiers learn what a sentence states and ends, from the sentences with blanks of
-``ending_sentences.yaml``. The classifier of pairs learns from ``ending_diaries.jsonl``: diaries
-that large language models wrote, in which every sentence that no longer holds is marked with the
-entry that ended it. Every sixth diary is left out, and the threshold is set on these. Prints what
-is found on them and on ``--diaries``.
+``ending_sentences.yaml``. The classifier of pairs learns from lives that are made of the same
+sentences, and from ``ending_diaries.jsonl``: diaries that large language models wrote, in which
+every sentence that no longer holds is marked with the entry that ended it. Every sixth diary is
+left out, and the threshold is set on these. Prints what is found on them and on ``--diaries``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -47,45 +48,114 @@ FOLDER = Path(__file__).parent
 WRITTEN = FOLDER / "ending_diaries.jsonl"
 HELD_OUT = 6
 """Every such diary of ``WRITTEN`` is left out of the training."""
+NUM_LIVES = 50
+KINDS = ("states", "starts", "ends")
+CAPITAL = re.compile(r"[A-Z][\w'&]*")
 FILLINGS = 8
 """Number of sentences made of each sentence with blanks."""
 RANK = 64
-MAX_FALSE = 0.02
+MAX_FALSE = 0.03
 """Largest share of the lasting sentences that a threshold may mark."""
 Sentences = dict[str, Any]
 
 
-def filled(sentences: Sentences, rng: Random) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield sentences with their blanks filled, and what each states and ends, [2 A + 2]."""
-    slots = sentences["slots"]
-    listed = [("", "none", sentences["none"])]
-    listed += [(aspect, *kind) for aspect in ASPECTS for kind in sentences[aspect].items()]
-    for aspect, kind, templates in listed:
-        role = kind.removeprefix("other_")
-        label = np.zeros(2 * len(ASPECTS) + 2, dtype=np.float32)
-        if aspect:
-            label[ASPECTS.index(aspect)] = role in ("states", "starts")
-            label[len(ASPECTS) + ASPECTS.index(aspect)] = role in ("ends", "starts")
-            label[-2 if role == kind else -1] = 1
-        for template in templates:
-            for _ in range(FILLINGS):
-                text = _fill(template, slots, rng, is_short=role != "states" and bool(aspect))
-                yield text, label
+@dataclass(frozen=True)
+class Filled:
+    """A sentence whose blanks are filled.
+
+    Args:
+        text: as it is remembered, most often with a speaker in front.
+        label: what it states and ends, and whom it is about, [2 A + 2].
+        said: the same text as the classifiers of pairs see it.
+    """
+
+    text: str
+    label: np.ndarray
+    said: Said
 
 
-def _fill(template: str, slots: dict[str, list[str]], rng: Random, is_short: bool) -> str:
+def fill(
+    template: str, aspect: str, kind: str, values: dict[str, str], speaker: str | None = None
+) -> Filled:
+    """Fill the blanks of a sentence of an aspect; "" as aspect for one that states nothing."""
+    role = kind.removeprefix("other_")
+    label = np.zeros(2 * len(ASPECTS) + 2, dtype=np.float32)
+    if aspect:
+        label[ASPECTS.index(aspect)] = role in ("states", "starts")
+        label[len(ASPECTS) + ASPECTS.index(aspect)] = role in ("ends", "starts")
+        label[-2 if role == kind else -1] = 1
+    text = template.format(**values)
+    text = text[0].upper() + text[1:]
+    names = [*CAPITAL.findall(text[1:]), *(v for v in (values["pet"], values["who"]) if v in text)]
+    told = f"{speaker}: {text}" if speaker else text
+    return Filled(told, label, said_of(told, speaker, names))
+
+
+def drawn(slots: dict[str, list[str]], rng: Random) -> dict[str, str]:
+    """Return a value for each blank: "thing", "thing2", and "thing0" for what was before."""
     values = {}
     for slot, choices in slots.items():
         values[slot], values[f"{slot}2"], values[f"{slot}0"] = rng.sample(choices, 3)
-    values["who"] = rng.choice([*slots["kin"], *slots["name"]])
-    if is_short and rng.random() < 0.5:  # "the Yaris" of "a Toyota Yaris"
-        values |= {slot: values[slot].rpartition(" ")[2] for slot in ("thing", "thing0")}
-    text = template.format(**values)
-    text = text[0].upper() + text[1:]
-    if rng.random() < 0.8:
-        first, second = rng.sample(slots["name"], 2)
-        text = f"{first} {second}son: {text}"
-    return text
+    return values | {"who": rng.choice([*slots["kin"], *slots["name"]])}
+
+
+def filled(sentences: Sentences, rng: Random) -> Iterator[Filled]:
+    """Yield every sentence with its blanks filled, ``FILLINGS`` times."""
+    listed = [("", "none", sentences["none"])]
+    listed += [(aspect, *kind) for aspect in ASPECTS for kind in sentences[aspect].items()]
+    for aspect, kind, templates in listed:
+        for template in templates:
+            for _ in range(FILLINGS):
+                values = drawn(sentences["slots"], rng)
+                yield fill(template, aspect, kind, values, _speaker(values, rng))
+
+
+def _speaker(values: dict[str, str], rng: Random) -> str | None:
+    return f"{values['name0']} {values['name2']}son" if rng.random() < 0.8 else None
+
+
+def made_life(sentences: Sentences, rng: Random, embed: Embed) -> Marked:
+    """Return a diary of filled sentences, an entry each: states of a life, and what ends some."""
+    speaker = _speaker(drawn(sentences["slots"], rng), rng)
+    threads = [("", rng.sample(ASPECTS, 8))]
+    threads += [("other_", rng.sample(ASPECTS, 3)) for _ in range(3)]
+    lines: list[tuple[float, Filled, int | None, int | None]] = []  # when, what, states, ends
+    for prefix, aspects in threads:
+        for aspect in aspects:
+            kinds = {kind: sentences[aspect].get(prefix + kind) for kind in KINDS}
+            values = drawn(sentences["slots"], rng)
+            ending = values | {f"{slot}0": values[slot] for slot in sentences["slots"]}
+            if rng.random() < 0.5:  # "the Yaris" of "a Toyota Yaris"
+                short = values["thing"].rpartition(" ")[2]
+                ending |= {"thing": short, "thing0": short}
+            begin, end = sorted((rng.random(), rng.random()))
+            state = len(lines)
+            drawn_state = rng.choice(kinds["states"] or kinds["starts"])
+            one = fill(drawn_state, aspect, f"{prefix}states", values, speaker)
+            lines.append((begin, one, state, None))
+            kind = rng.choice([kind for kind in ("starts", "ends") if kinds[kind]])
+            if kind == "starts":  # a new value in place of the old one
+                ending |= (
+                    drawn(sentences["slots"], rng)
+                    | {f"{slot}0": values[slot] for slot in sentences["slots"]}
+                    | {"who": values["who"]}
+                )
+            if rng.random() < 0.6:
+                one = fill(rng.choice(kinds[kind]), aspect, prefix + kind, ending, speaker)
+                lines.append((end, one, None, state))
+    for template in rng.sample(sentences["none"], 10):
+        one = fill(template, "", "none", drawn(sentences["slots"], rng), speaker)
+        lines.append((rng.random(), one, None, None))
+    lines.sort(key=lambda line: line[0])
+    entry_of = {ended: i for i, (_, _, _, ended) in enumerate(lines, 1) if ended is not None}
+    ends = {
+        i: entry_of[state]
+        for i, (_, _, state, _) in enumerate(lines)
+        if state is not None and state in entry_of
+    }
+    said = [one.said for _, one, _, _ in lines]
+    vectors = embed([one.text for one in said])
+    return Marked(said, vectors, np.arange(1, len(said) + 1), ends, 0)
 
 
 def fit_heads(vectors: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -248,8 +318,10 @@ def fit_pairs(examples: list[Example], seed: int, epochs: int = 60) -> dict[str,
 def train(embed: Embed, diaries: Sequence[Marked], seed: int) -> Endings:
     """Return the classifiers, trained on diaries, with a threshold of 1."""
     sentences = yaml.safe_load((FOLDER / "ending_sentences.yaml").read_text("utf-8"))
-    texts, labels = zip(*filled(sentences, Random(seed)), strict=True)
-    heads, bias = fit_heads(embed(texts), np.stack(labels))
+    rng = Random(seed)
+    known = list(filled(sentences, rng))
+    heads, bias = fit_heads(embed([one.text for one in known]), np.stack([o.label for o in known]))
+    lives = [made_life(sentences, rng, embed) for _ in range(NUM_LIVES)]
     blank = np.zeros(0, np.float32)
     parts = dict.fromkeys(
         ("pair", "pair_bias", "old", "new", "old_bias", "new_bias", "alone"), blank
@@ -257,10 +329,13 @@ def train(embed: Embed, diaries: Sequence[Marked], seed: int) -> Endings:
     untrained = Endings(heads, bias, **parts, threshold=1.0, probe=embed([PROBE])[0])
     examples = [
         example_of(one, pair_features(one.said, one.vectors, untrained.read(one.vectors)))
-        for one in diaries
+        for one in [*diaries, *lives]
     ]
     num_ends = sum(len(one.ends) for one in diaries)
-    print(f"{len(texts)} sentences; {len(diaries)} diaries with {num_ends} ends", flush=True)
+    print(
+        f"{len(known)} sentences; {len(lives)} lives; {len(diaries)} diaries with {num_ends} ends",
+        flush=True,
+    )
     return replace(untrained, **fit_pairs(examples, seed))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -14,17 +15,33 @@ from turngraph.benchmarks.memory_graph import ending_training as training
 from turngraph.data.memory_graph.recall.endings import ASPECTS, Endings, Said, pair_features
 
 
+def no_vectors(texts: Sequence[str]) -> np.ndarray:
+    return np.zeros((len(texts), 384), np.float32)
+
+
 def test_every_blank_is_filled_and_each_sentence_has_its_labels() -> None:
     sentences = yaml.safe_load((training.FOLDER / "ending_sentences.yaml").read_text("utf-8"))
     made = list(training.filled(sentences, Random(0)))
-    assert not any("{" in text for text, _ in made)
-    labels = np.stack([label for _, label in made])
+    assert not any("{" in one.text for one in made)
+    labels = np.stack([one.label for one in made])
     states, ends = labels[:, : len(ASPECTS)], labels[:, len(ASPECTS) : -2]
     about = labels[:, -2:].sum(axis=1)
     assert set(about) == {0, 1}  # the speaker, another person, or no state at all
     assert np.array_equal(about > 0, (states + ends).any(axis=1))
     assert (states.sum(axis=1) <= 1).all()
     assert states.any(axis=0).all()
+
+
+def test_a_life_ends_only_what_it_has_stated() -> None:
+    sentences = yaml.safe_load((training.FOLDER / "ending_sentences.yaml").read_text("utf-8"))
+    num_ends = 0
+    for seed in range(5):
+        life = training.made_life(sentences, Random(seed), no_vectors)
+        num_ends += len(life.ends)
+        assert all(life.entries[old] < new <= len(life.said) for old, new in life.ends.items())
+        assert len(set(life.ends.values())) == len(life.ends)
+        assert not any("{" in one.text for one in life.said)
+    assert num_ends > 40
 
 
 def made_diary(rng: np.random.Generator, topics: np.ndarray) -> training.Marked:
@@ -93,10 +110,6 @@ def test_the_threshold_marks_few_lasting_sentences() -> None:
 
 
 NAMES = ["diaries_tune.json", "diaries.json", "diaries_unread.json", "diaries_second.json"]
-
-
-def no_vectors(texts: list[str]) -> np.ndarray:
-    return np.zeros((len(texts), 384), np.float32)
 
 
 @pytest.mark.parametrize("name", NAMES)
