@@ -26,7 +26,8 @@ _CODE = "|".join(sorted(name.upper() for name in _CURRENCIES if re.fullmatch("[a
 _SPACE = "[ \u00a0\u202f\u2009]"
 _DIGITS = r"\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*"
 _SPACED = r"(?<![\d.,'’])[1-9]\d{0,2}(?: \d{3})+(?!\d)"
-"""Pattern of a number with a space between thousands, which it is beside a currency only."""
+"""Pattern of a number with a space between thousands, which it is beside a currency, or before a
+unit that stands apart: "1 350 kg", but not "10 100m races"."""
 _MONEY_DIGITS = rf"(?:{_SPACED}(?:[.,]\d+)?|{_DIGITS})"
 _UNIT = "mn|mio|bn|tn|kg|km|cm|mm|mg|ml|cl|lbs?|oz|mi|ft|kWh|kW|°C|°F|GB|MB|TB|[mgl]"
 _SIZE = r"(?:[kKmMbB]|[mM]n|[mM]io\.?|bn|tn)"
@@ -40,7 +41,7 @@ AMOUNT = (
 """Pattern of a number with its currency or unit, or with apostrophes between thousands, which
 counts as one word."""
 SPACED_AMOUNT = (
-    rf"[+-]?(?:(?:(?:[A-Z]{{2}})?{_SIGN})?{_DIGITS}{_SPACE}(?:{_UNIT}|{_CODE})(?!\w)"
+    rf"[+-]?(?:(?:(?:[A-Z]{{2}})?{_SIGN})?{_MONEY_DIGITS}{_SPACE}(?:{_UNIT}|{_CODE})(?!\w)"
     rf"|(?:{_CODE}){_SPACE}?{_DIGITS}(?!\w))"
 )
 """Pattern of a number with a unit or a currency's code beside it, as several words."""
@@ -58,13 +59,15 @@ def read_amount(text: str) -> Amount | None:
     """Return the amount of a text that has one number, else None.
 
     "1.350" is 1350 if it is money, which nobody writes with three decimals, else 1.35. "1 350" is a
-    number if it is money and the text has no other word. For a number that cannot be read
-    ("€12.34.5") the result is None.
+    number if nothing but a currency, or a unit that stands apart, is beside it. For a number that
+    cannot be read ("€12.34.5") the result is None.
     """
     joined = re.sub(_SPACED, lambda spaced: spaced[0].replace(" ", "\u00a0"), text)
     if joined != text:
         amount = read_amount(joined)
-        return amount if amount is not None and amount.unit in _CURRENCIES.values() else None
+        if amount is None or amount.unit in _CURRENCIES.values():
+            return amount
+        return amount if re.search(rf"\d{_SPACE}(?:{_UNIT})$", text) else None
     numbers = list(_NUMBER.finditer(text))
     if len(numbers) != 1:
         return None
