@@ -9,8 +9,8 @@ single-answer questions whose answer is in the top passages, and in the prompt, 
 first passages of the top ``--top_k`` within ``--max_nodes`` tokens. Differences are to the first
 retriever with the same weight, with 95 % bootstrap intervals over conversations. ``bm25_stem``
 is BM25+ over Snowball's English stems, ``rrf`` reciprocal-rank fusion with the sentence encoder,
-``links`` BM25+ whose passages bring those that share an entity with them. Vectors stay in the
-user's cache folder, for other runs.
+``links`` BM25+ whose passages bring those that share an entity with them, ``eigen`` the search
+over themes and utility questions. Vectors stay in the user's cache folder, for other runs.
 """
 
 from __future__ import annotations
