@@ -57,7 +57,7 @@ def test_what_merely_opens_sentences_is_no_title() -> None:
         ("The offices of Amazon.com are in Rome. then Bo came.", "Amazon.com|Rome|Bo"),
         ("Ann paid €1.5m for it, US$300 for tea and 45 € for both.", "€1.5m|US$300|45 €"),
         ("It weighs 72.5kg, costs $5 and lies 10 km off, at 10:30.", "72.5kg|10 km"),
-        ("A load of 1 350 kg in 2020, 350 km away, for 10 100m races.", "1 350 kg|2020|350 km|10|100m"),
+        ("1 350 kg in 2020, 350 km away, for 10 100m races", "1 350 kg|2020|350 km|10|100m"),
         (
             "It weighs 72.5 kg at 38.5 °C and has 16\u00a0GB and 12 men.",
             "72.5 kg|38.5 °C|16\u00a0GB|12",
