@@ -49,7 +49,7 @@ def test_a_later_chat_knows_what_was_said_in_an_earlier_one(
     assert "[memory" not in capsys.readouterr().out
     second = command("infer.py", *chat, text="Who moved to Lima?\n")
     assert "[memory, " in second
-    assert "remembered] 2019: user moved to Lima" in " ".join(second.split())
+    assert "remembered] user: I moved to Lima in 2019." in " ".join(second.split())
     with MemoryGraph.open(db) as graph:
         assert graph.stats().nodes["episodic"] == 4  # a question and an answer of each chat
         sources = {row[0] for row in graph.store.db.execute("SELECT source FROM episodes")}

@@ -475,4 +475,4 @@ def test_house_style() -> None:
             assert function.num_lines < MAX_FUNCTION_LINES, where
             assert function.untyped <= {"self", "cls"}, where
             assert function.has_return_type, where
-    assert not source_of(path).has_bare_except
+        assert not source_of(path).has_bare_except, module_of(path)

@@ -237,7 +237,8 @@ class Pairs(nn.Module):
         old, new = self.dropout(vectors), self.dropout(vectors)
         product = torch.tanh(self.old(old)) @ torch.tanh(self.new(new)).T / RANK**0.5
         by_old, by_new = self.alone(old)[:, :1], self.alone(new)[:, 1]
-        return logits + product + by_old + by_new
+        total: Tensor = logits + product + by_old + by_new
+        return total
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as ``Endings`` has them, for features that are not scaled."""
@@ -309,7 +310,7 @@ def fit_pairs(examples: list[Example], seed: int, epochs: int = 60) -> dict[str,
         for begin in range(0, len(examples), 4):
             loss = torch.stack([one.loss(model) for one in examples[begin : begin + 4]]).sum()
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
         schedule.step()
     return model.arrays()
@@ -323,10 +324,9 @@ def train(embed: Embed, diaries: Sequence[Marked], seed: int) -> Endings:
     heads, bias = fit_heads(embed([one.text for one in known]), np.stack([o.label for o in known]))
     lives = [made_life(sentences, rng, embed) for _ in range(NUM_LIVES)]
     blank = np.zeros(0, np.float32)
-    parts = dict.fromkeys(
-        ("pair", "pair_bias", "old", "new", "old_bias", "new_bias", "alone"), blank
+    untrained = Endings(
+        heads, bias, blank, blank, blank, blank, blank, blank, blank, 1.0, embed([PROBE])[0]
     )
-    untrained = Endings(heads, bias, **parts, threshold=1.0, probe=embed([PROBE])[0])
     examples = [
         example_of(one, pair_features(one.said, one.vectors, untrained.read(one.vectors)))
         for one in [*diaries, *lives]
@@ -336,7 +336,8 @@ def train(embed: Embed, diaries: Sequence[Marked], seed: int) -> Endings:
         f"{len(known)} sentences; {len(lives)} lives; {len(diaries)} diaries with {num_ends} ends",
         flush=True,
     )
-    return replace(untrained, **fit_pairs(examples, seed))
+    arrays: dict[str, Any] = fit_pairs(examples, seed)
+    return replace(untrained, **arrays)
 
 
 Row = tuple[float, bool, bool]

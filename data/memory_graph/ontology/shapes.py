@@ -82,10 +82,10 @@ def _broken(
         return
     if term.domain is not None and not _may_be(ontology, types.get(subject), term.domain):
         yield "domain"
-    is_text = isinstance(quad.object, Literal)
-    if _out_of_range(ontology, quad, None if is_text else types.get(_name(quad.object))):
+    text = quad.object.value if isinstance(quad.object, Literal) else None
+    if _out_of_range(ontology, quad, types.get(_name(quad.object)) if text is None else None):
         yield "range"
-    if is_text and term.pattern is not None and not re.search(term.pattern, quad.object.value):
+    if text is not None and term.pattern is not None and not re.search(term.pattern, text):
         yield "pattern"
     if term.functional and len(values[subject, iri]) > 1:
         yield "count"

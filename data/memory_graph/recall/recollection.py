@@ -118,8 +118,8 @@ def evidence_of(facts: Sequence[Fact]) -> list[Evidence]:
 def each_once(facts: Sequence[Fact]) -> list[Fact]:
     """Return ranked facts without repeated statements: each keeps the rank of its best form.
 
-    A thesis replaces the triplets of its sentence, unless a part of it has ended. An episode is
-    left out if a thesis or a triplet covers its whole text.
+    A thesis replaces the triplets of its sentence, unless a part of it has ended. A thesis or a
+    triplet that covers the whole text of an episode replaces the episode.
 
     Args:
         facts: best first.
@@ -131,7 +131,10 @@ def each_once(facts: Sequence[Fact]) -> list[Fact]:
         for place in fact.provenance
     }
     said = {
-        (p.episode, p.span) for fact in facts if fact.type != "episodic" for p in fact.provenance
+        (place.episode, place.span): fact
+        for fact in reversed(facts)
+        if fact.type != "episodic"
+        for place in fact.provenance
     }
     by_key: dict[int, Fact] = {}
     for fact in facts:
@@ -140,8 +143,10 @@ def each_once(facts: Sequence[Fact]) -> list[Fact]:
             begin = len(fact.text) - len(fact.text.lstrip())
             whole = fact.key >> 1, (begin, len(fact.text.rstrip()))
             if whole in said:
-                continue
-        elif fact.type == "simple":
+                covering = said[whole]
+                places = [(*whole, covering.hypothesis)]
+                fact = replace(covering, score=fact.score)
+        if fact.type == "simple":
             better = next((theses[place] for place in places if place in theses), fact)
             fact = replace(better, score=fact.score)
         by_key.setdefault(fact.key, fact)
