@@ -20,7 +20,8 @@ _DAY = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
 _STAMP = rf"[\[(]?(?:(?P<day>{_DAY})[,T]?\s?)?(?P<clock>{_CLOCK})[\])]?"
 _NAME = r"[^\W_][^:<>\[\]\n]{0,39}"
 _STAMPED = re.compile(rf"{_STAMP}(?:\s[-–—])?\s", re.IGNORECASE)
-_SPEAKER = re.compile(rf"(?:<(?P<nick>[^<>\n]{{1,40}})>|(?P<name>{_NAME}):)(?=\s|$)")
+_SPEAKER = re.compile(rf"(?:<(?P<nick>[^<>\n]{{1,40}})>|(?:~\s?)?(?P<name>{_NAME}):)(?=\s|$)")
+"""WhatsApp has "~ " before the name of somebody who is not among the contacts."""
 _HEAD_LINE = re.compile(rf"(?P<name>{_NAME}?)\s{{1,3}}(?:[-–—]\s)?{_STAMP}", re.IGNORECASE)
 _RULES = "-–—=*_# "
 

@@ -13,9 +13,9 @@ from turngraph.data.linearise import cut_lead
 from turngraph.data.sources.table_grid import MAX_COLUMNS, Cell, Link, RichText
 
 BLOCKS = frozenset(
-    "address article aside blockquote body caption center dd div dl dt fieldset figcaption figure "
-    "footer form h1 h2 h3 h4 h5 h6 header hr html li main nav ol p pre section table tbody td "
-    "tfoot th thead tr ul".split()
+    "address article aside blockquote body caption center dd details div dl dt fieldset figcaption "
+    "figure footer form h1 h2 h3 h4 h5 h6 header hr html li main nav ol p pre section summary "
+    "table tbody td tfoot th thead tr ul".split()
 )
 BOLD = frozenset({"b", "strong"})
 _GROUPS = frozenset({"thead", "tbody", "tfoot"})

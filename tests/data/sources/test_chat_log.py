@@ -43,6 +43,7 @@ def test_each_passage_names_speaker_and_date(tmp_path: Path) -> None:
     "head",
     [
         "[14.05.24, 18:02:11] Noor:",
+        "[14.05.24, 18:02:11] ~ Noor:",
         "5/14/24, 6:02\u202fPM - Noor Vis:",
         "2024-05-14 18:02 Noor:",
         "2024-05-14T18:02:11 <noor>",

@@ -221,6 +221,8 @@ def test_sentences_name_cells():
 def test_text_between_blocks_is_read_in_its_place():
     html = "<div>First of all.<p>In the middle.</p>Last of all.</div>"
     assert texts(html) == ["Page, First of all.", "Page, In the middle.", "Page, Last of all."]
+    html = "<details><summary>Who has the key?</summary>Ann has it.</details>"
+    assert texts(html) == ["Page, Who has the key?", "Page, Ann has it."]
 
 
 def test_a_value_inside_a_longer_one_is_not_found_and_the_next_is():
