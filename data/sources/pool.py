@@ -42,7 +42,8 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"{shown(folder)}: no such folder")
+        reason = "is a file, not a folder" if folder.exists() else "no such folder"
+        raise UserError(f"{shown(folder)}: {reason}")
     paths, others, skipped = find_files(folder, SUFFIXES)
     if strict and skipped:
         raise skipped[0]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import read_pool
 from turngraph.data.sources.markdown import front_matter
@@ -436,3 +437,11 @@ def test_front_matter(text: str, facts: list[tuple[str, str]], rest: str) -> Non
 def test_an_output_that_is_a_folder_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"Is a directory; --output must name a file"):
         main(["--input", str(tmp_path / "missing"), "--output", str(tmp_path)])
+
+
+def test_a_file_in_place_of_a_folder_is_told_apart_from_none(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One.")
+    with pytest.raises(UserError, match=r"a\.txt: is a file, not a folder"):
+        read_folder(tmp_path / "a.txt")
+    with pytest.raises(UserError, match=r"b\.txt: no such folder"):
+        read_folder(tmp_path / "b.txt")
