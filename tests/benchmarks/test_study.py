@@ -212,15 +212,6 @@ def test_from_rows_to_the_page(
     assert len(calls) == 11
 
 
-NODES = {
-    "model.answers": "nodes",
-    "model.lora": None,
-    "model.scorer.width": 16,
-    "model.scorer.heads": 2,
-    "evidence.question_nodes": "query",
-}
-
-
 def test_hits_of_several_files_are_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
