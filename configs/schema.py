@@ -17,6 +17,8 @@ EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "col
 PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
 """Features of a passage from retrieval, which the scorer reads."""
 
+Retriever = Literal["bm25", "links", "dense", "rrf", "eigen"]
+
 MAX_LAYERS = 1000
 """Largest number of graph layers; a mistyped number would otherwise fill the memory."""
 
@@ -61,7 +63,7 @@ class DataConfig:
 class EvidenceConfig:
     """Retrieval, evidence memory, and the graph of one turn."""
 
-    retriever: Literal["bm25", "links", "dense", "rrf", "eigen"] = "bm25"
+    retriever: Retriever = "bm25"
     """How E_t is retrieved from the pool. bm25: BM25+; links: BM25+, and passages that share an
     entity with a matching passage are raised; dense: cosine similarity of sentence vectors
     (embedder); rrf: reciprocal-rank fusion of bm25 and dense; eigen: best-first search along
