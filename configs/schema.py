@@ -66,9 +66,9 @@ class EvidenceConfig:
     retriever: Retriever = "bm25"
     """How E_t is retrieved from the pool. bm25: BM25+; links: BM25+, and passages that share an
     entity with a matching passage are raised; dense: cosine similarity of sentence vectors
-    (embedder); rrf: reciprocal-rank fusion of bm25 and dense; eigen: best-first search along
-    similar passages, their themes and rare names in common. Change it where questions and passages
-    share few words."""
+    (embedder); rrf: reciprocal-rank fusion of bm25 and dense, over the 64 passages that bm25 ranks
+    first, in a corpus over all; eigen: best-first search along similar passages, their themes and
+    rare names in common. Change it where questions and passages share few words."""
     corpus: str | None = None
     """Folder of a corpus (turngraph corpus build) that is searched in addition to the pools; null:
     none. Change it for evidence beyond the conversations' own; commands that answer take
