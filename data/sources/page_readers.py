@@ -33,7 +33,7 @@ MAX_OPTIONS = 5_000
 
 
 def read_html(text: str, path: Path, limit: PassageLimit, with_path: bool = True) -> list[Evidence]:
-    """Read a page without its navigation and other boilerplate; ``with_path`` as in ``read_page``."""
+    """Read a page without its navigation and boilerplate; ``with_path`` is as in ``read_page``."""
     _check_depth(text, path)
     if text.lower().count("<option") > MAX_OPTIONS:
         raise Unreadable(path, "too large", f"more than {MAX_OPTIONS} options to select")
