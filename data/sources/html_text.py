@@ -18,6 +18,7 @@ BLOCKS = frozenset(
     "table tbody td tfoot th thead tr ul".split()
 )
 BOLD = frozenset({"b", "strong"})
+STRUCK = ("del", "s", "strike")
 HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 TOGGLES = (
     ":is(a, button):is([aria-controls], [aria-expanded], "
