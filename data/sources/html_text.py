@@ -18,6 +18,7 @@ BLOCKS = frozenset(
     "table tbody td tfoot th thead tr ul".split()
 )
 BOLD = frozenset({"b", "strong"})
+STRUCK = ("del", "s", "strike")
 HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 TOGGLES = (
     ":is(a, button):is([aria-controls], [aria-expanded], "
@@ -99,16 +100,16 @@ def opened_parts(tree: LexborHTMLParser, unseen: Container[int]) -> dict[int, Le
 
     A heading that has a toggle stands for it. Parts of list items and cells are left out.
     """
-    opened = {}
+    opened: dict[int, LexborNode] = {}
     toggles = tree.css(TOGGLES)
     named = {node.attributes.get("id"): node for node in tree.css("[id]")} if toggles else {}
     for node in [*tree.css("details > summary"), *toggles]:
         above = list(_upwards(node))
-        part: LexborNode | None = above[1]
+        part = above[1]
         if node.tag != "summary":
             targets = ((node.attributes.get(name) or "").lstrip("#") for name in _TARGETS)
-            part = next((named[target] for target in targets if target in named), None)
-            if part is None or part.mem_id in {around.mem_id for around in above}:
+            part = next((named[target] for target in targets if target in named), node)
+            if part.mem_id in {around.mem_id for around in above}:
                 continue
         openers = [around for around in above if around.tag in _OPENERS]
         is_whole = len(openers) == 1 or (len(openers) == 2 and openers[1].tag in HEADINGS)

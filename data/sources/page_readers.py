@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser
@@ -104,8 +105,20 @@ def read_markdown(
                 linearise_infobox(document.title, cut_lead(key), value), "infobox", [value]
             )
     for block in page_blocks:
-        _add_block(document, block)
+        if block.kind == "html":
+            _add_html(document, block.text[0], path)
+        else:
+            _add_block(document, block)
     return document.passages
+
+
+def _add_html(document: Document, html: str, path: Path) -> None:
+    """Add the passages of HTML with tables, as those of a page below the document's headings."""
+    levels = {name: level for level, name in document.headings.items()}
+    heads = (f"<h{levels[name]}>{escape(name)}</h{levels[name]}>" for name in document.path)
+    page = read_page("".join(heads) + html, document.title, shown(path), document.limit, True)
+    kept = [replace(_with_plain_ids(passage), id=document.place) for passage in page.evidence]
+    document.passages += kept
 
 
 def _add_block(document: Document, block: Block) -> None:

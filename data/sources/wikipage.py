@@ -32,6 +32,7 @@ from turngraph.data.sources.document import (
 from turngraph.data.sources.html_text import (
     BLOCKS,
     HEADINGS,
+    STRUCK,
     TextWriter,
     children,
     inline_text,
@@ -139,8 +140,12 @@ class Page:
     problems: list[str]
 
 
-def read_page(html: str, title: str, name: str, limit: PassageLimit, with_path: bool) -> Page:
+def read_page(
+    html: str, title: str, name: str, limit: PassageLimit | None, with_path: bool
+) -> Page:
     """Read a user's page as evidence with entities; short sentences of a paragraph share a passage.
+
+    What is struck through is left out, as it does not hold.
 
     Args:
         html: the page or its body.
@@ -190,7 +195,8 @@ class _Reader:
 
     def __init__(self, page: RawPage, tree: LexborHTMLParser) -> None:
         self.page = page
-        self.unseen = {node.mem_id for node in tree.css(_UNSEEN)}
+        unseen = ", ".join((_UNSEEN, *STRUCK)) if page.joined else _UNSEEN
+        self.unseen = {node.mem_id for node in tree.css(unseen)}
         for kind, selector in LEFT_OUT.items():
             left_out = {node.mem_id for node in tree.css(selector)}
             self.unseen |= left_out

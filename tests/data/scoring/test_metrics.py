@@ -229,6 +229,9 @@ def test_exact_match_of_a_list_in_any_order():
     assert exact_match("b; a", gold("A", "B"))
     assert not exact_match("b", gold("A", "B"))
     assert not exact_match("Lima", [])
+    assert not exact_match("42", gold("0042"))
+    assert not exact_match("42", [Answer("The part", "0042")])
+    assert not exact_match("0042", [Answer("The part", "0042")])
 
 
 def test_token_f1_by_hand():
@@ -255,6 +258,11 @@ def test_token_f1_by_hand():
         ("It was on 12 October 2000", ["2 October 2000"], False),
         ("about 1,234 people", ["1234"], True),
         ("about 1,234 people", ["234"], False),
+        ("part 0042 of it", ["42"], False),
+        ("part 0042 of it", ["0042"], True),
+        ("It was on 2. Oktober 2000", ["2000-10-02"], True),
+        ("It was on 02.10.2000, I think", ["2 October 2000"], True),
+        ("It was version 3.02.10.2000", ["2 October 2000"], False),
         ("3.5 goals", ["5"], False),
         ("3.50 goals", ["3.5"], False),
         ("首都は東京です", ["東京"], True),

@@ -77,6 +77,7 @@ TEXT = "<p>The old bridge was built before the war by the people of the town.</p
         (f"<h1>T</h1>{TEXT}{TABLE}", ["T, City is Lima, People is 10"]),
         (f"<h1>T</h1>{TEXT}<footer>{TABLE}</footer>", []),
         (f"<h1>T</h1>{TEXT}<p><a href='/'>Back</a> | <a href='/n'>Next</a></p>", []),
+        (f"<h1>T</h1>{TEXT}<p>Ten <del>crowns</del> <s>or</s> euros.</p>", ["T, Ten euros."]),
         (f"<h1>T</h1>{TEXT}<p>See <a href='/n'>the next one</a>.</p>", ["T, See the next one."]),
     ],
 )
