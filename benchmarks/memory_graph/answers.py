@@ -213,29 +213,41 @@ def episodes_of(fact: Fact) -> list[int]:
 
 
 def ends(graph: MemoryGraph, diary: dict[str, Any]) -> tuple[int, int, int, int]:
-    """Return how many states ended as marked, are marked, ended unmarked, and how many there are.
+    """Return how many states ended as marked, are marked, ended unmarked, and are not marked.
 
-    A state is a sentence; it ends if all that was read from it does not hold any more.
+    A state is a sentence; it ends if all that was read from it does not hold any more. A sentence
+    with two marks counts once, and ends as marked if either entry ends it.
     """
     rows = graph.store.db.execute(
         """SELECT e.origin, p.start, p.stop, n.valid_to FROM nodes n JOIN provenance p
         ON p.fact = 2 * n.id JOIN episodes e ON e.node = p.episode WHERE n.type = 1"""
     ).fetchall()
     texts = [entry["text"] for entry in diary["entries"]]
-    marked = {
-        (one["entry"], texts[one["entry"] - 1].index(one["quote"])): one for one in diary["ends"]
-    }
-    right = wrong = 0
-    seen: set[tuple[int, int]] = set()
+    marked = [(end["entry"], texts[end["entry"] - 1].index(end["quote"])) for end in diary["ends"]]
+    right = wrong = num_ended = 0
+    lost = set(marked)
     for origin, start, stop, until in rows:
-        entry = int(origin)
-        at = [key for key in marked if key[0] == entry and start <= key[1] < stop]
-        seen.update(at)
-        if until is not None and at:
-            ended_by = diary["entries"][marked[at[0]]["ended_by"] - 1]["date"]
-            right += str(until).startswith(ended_by[:7])
+        places = enumerate(marked)
+        at = [i for i, (n, place) in places if n == int(origin) and start <= place < stop]
+        lost.difference_update(marked[i] for i in at)
+        num_ended += bool(at)
+        months = [diary["entries"][diary["ends"][i]["ended_by"] - 1]["date"][:7] for i in at]
+        right += until is not None and str(until).startswith(tuple(months))
         wrong += until is not None and not at
-    return right, len(marked), wrong, len(rows) - len(seen)
+    return right, num_ended + len(lost), wrong, len(rows) - num_ended
+
+
+def read_diaries(path: Path) -> list[dict[str, Any]]:
+    """Return the diaries of a file.
+
+    Raises:
+        UserError: a diary has no questions.
+    """
+    diaries: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+    for diary in diaries:
+        if not diary.get("questions"):
+            raise UserError(f"{path}: diary {diary['name']!r} has no questions to ask")
+    return diaries
 
 
 def fill(episodes: Sequence[Episode], path: Path, embed: Embed) -> ChatGraph:
@@ -267,8 +279,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     embed = cached(make_embed(EMBEDDER))
     reader = None if options.reader is None else load_reader(options.reader).reader()
     with tempfile.TemporaryDirectory() as folder:
-        for path in options.diaries:
-            for diary in json.loads(path.read_text("utf-8")):
+        for diaries in [read_diaries(path) for path in options.diaries]:
+            for diary in diaries:
                 episodes, asked = diary_questions(diary)
                 where = Path(folder) / f"{diary['name']}.db"
                 with closing(fill(episodes, where, embed)) as chat:

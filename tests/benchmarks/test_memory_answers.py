@@ -28,7 +28,10 @@ DIARY = {
         {"question": "What is my cat called?", "evidence": [3], "answers": ["Luna", "cat Luna"]},
         {"question": "Who is my boss?", "evidence": [], "answers": []},
     ],
-    "ends": [{"entry": 1, "quote": "I live in Oslo", "ended_by": 2}],
+    "ends": [
+        {"entry": 1, "quote": "I live in Oslo", "ended_by": 2},
+        {"entry": 1, "quote": "in Oslo", "ended_by": 3},
+    ],
 }
 
 
@@ -48,6 +51,9 @@ def test_a_diary_is_asked_and_its_ends_are_counted(
     assert second == "eva: 1 of 1 ends right, 0 of 3 false"
     answers.main(["--diaries", str(path), "--over", "chat"])
     assert capsys.readouterr().out.startswith("eva: 1 questions, first 1.000, among three 1.000")
+    path.write_text(json.dumps([DIARY, {**DIARY, "name": "bo", "questions": []}]))
+    with pytest.raises(UserError, match=r"diaries\.json: diary 'bo' has no questions to ask"):
+        answers.main(["--diaries", str(path)])
 
 
 def test_the_committed_diaries_are_whole() -> None:

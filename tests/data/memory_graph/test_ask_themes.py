@@ -135,7 +135,7 @@ def test_eigen_is_a_traversal(graph: MemoryGraph) -> None:
     found = graph.ask(QUESTION, settings=EIGEN)
     assert (found.mode, found.without_themes, found.behind) == ("facts", False, ())
     index = graph._recall._themes
-    with graph._recall._view(QUESTION, None, EIGEN) as (view, _):
+    with graph._recall.view_of(QUESTION, None, EIGEN) as (view, _):
         _, hits = index.search(view, SEARCH)
         keys = facts_of_hits(graph.store.db, index, view, Eigen(top_k=10**6)).tolist()
         assert keys[:50] == traverse(view, EIGEN.traversal).facts.tolist()

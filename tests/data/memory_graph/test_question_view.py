@@ -233,16 +233,16 @@ def test_nearest_by_words_are_episodes_with_a_word_of_the_question(tmp_path: Pat
     texts = ["tea and cake", "the tea, tea, tea", "coffee", "tea"]
     with MemoryGraph.open(tmp_path / "a.db", embed=Hashing()) as graph:
         graph.remember_many([Episode(text, origin=text) for text in texts])
-        with graph._recall._view('What of "tea" OR the?', None, RecallSettings()) as (view, _):
+        with graph._recall.view_of('What of "tea" OR the?', None, RecallSettings()) as (view, _):
             nodes, scores = view.nearest_by_words(10, EPISODIC)
             assert set(view.names(nodes.tolist())) == {"tea and cake", "the tea, tea, tea", "tea"}
             assert view.names(nodes.tolist())[-1] == "tea and cake"
             assert scores.tolist() == sorted(scores, reverse=True)
             assert view.nearest_by_words(1, EPISODIC)[0].tolist() == nodes[:1].tolist()
         forbidden = RecallSettings(forbidden=("E",))
-        with graph._recall._view("tea", None, forbidden) as (view, _):
+        with graph._recall.view_of("tea", None, forbidden) as (view, _):
             assert len(view.nearest_by_words(10, EPISODIC)[0]) == 0
-        with graph._recall._view("and the", None, RecallSettings()) as (view, _):
+        with graph._recall.view_of("and the", None, RecallSettings()) as (view, _):
             assert len(view.nearest_by_words(10, EPISODIC)[0]) == 0
 
 
@@ -250,7 +250,7 @@ def test_beside_is_the_episode_before_and_after_in_the_same_source(tmp_path: Pat
     said = [("one", "x"), ("alone", None), ("two", "x"), ("other", "y"), ("three", "x")]
     with MemoryGraph.open(tmp_path / "a.db", embed=Hashing()) as graph:
         graph.remember_many([Episode(text, source=source) for text, source in said])
-        with graph._recall._view("tea", None, RecallSettings()) as (view, _):
+        with graph._recall.view_of("tea", None, RecallSettings()) as (view, _):
             episodes = np.flatnonzero(view.node_types == EPISODIC)
             ones, others = (view.names(part.tolist()) for part in view.adjacent(episodes))
             pairs = sorted(f"{one} {other}" for one, other in zip(ones, others, strict=True))
