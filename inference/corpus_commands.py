@@ -182,9 +182,8 @@ def search(args: argparse.Namespace) -> None:
     if args.top_k < 1:
         raise UserError(f"--top_k {args.top_k}: must be at least 1")
     corpus = Corpus(args.corpus, args.version)
-    embedder = corpus.version.embedder
-    needs = args.retriever != "bm25" and embedder is not None
-    index = corpus.index(args.retriever, embed_of(embedder) if needs and embedder else None)
+    embedder = None if args.retriever == "bm25" else corpus.version.embedder
+    index = corpus.index(args.retriever, embed_of(embedder) if embedder else None)
     results = index.rank(args.question, args.top_k)
     if not results:
         print("no passage has a word of the question")

@@ -343,3 +343,4 @@ def test_all_of_a_checkpoint_is_on_the_disk_before_it_gets_its_name(
     monkeypatch.setattr(os, "fsync", sync)
     save_checkpoint(trained(config), config, {}, tmp_path / "best")
     assert synced >= {path.name for path in (tmp_path / "best").rglob("*")}
+    assert any(name.startswith(".best-") for name in synced), "the folder's own entries"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import cached
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.types import Evidence, Retrieved
@@ -134,6 +136,11 @@ def test_a_state_counts_passages_and_copies_none() -> None:
     state = one.state()
     one.add(found("m3"))
     assert state == (2, None, None)
+    one.graph = Mock(restore=Mock(side_effect=UserError("cannot be written")))
+    with pytest.raises(UserError):
+        one.restore(state)
+    assert len(one) == 3, "as the graph still has the turn"
+    one.graph = None
     one.restore(state)
     assert one.state() == state
     one.add(found("m3", "m2", turn=1))
