@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from turngraph.data.embedding import Embed
-from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Ranker, Stemmer
+from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Stemmer
 from turngraph.data.retrieval.reciprocal_ranks import RRF
 from turngraph.data.types import Evidence, Query, Retrieved
 
@@ -73,18 +73,12 @@ class FusedIndex:
     Args:
         pool: the passages to index.
         embed: the sentence encoder.
-        ranker, stemmer: as of ``EvidenceIndex``.
+        stemmer: as of ``EvidenceIndex``.
     """
 
-    def __init__(
-        self,
-        pool: Sequence[Evidence],
-        embed: Embed,
-        ranker: Ranker = "bm25s",
-        stemmer: Stemmer = "none",
-    ) -> None:
+    def __init__(self, pool: Sequence[Evidence], embed: Embed, stemmer: Stemmer = "none") -> None:
         self.pool = pool
-        by_words = EvidenceIndex(pool, ranker, stemmer)
+        by_words = EvidenceIndex(pool, stemmer)
         self._indexes: tuple[Index, Index] = (by_words, DenseIndex(pool, embed))
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
