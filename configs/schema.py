@@ -77,13 +77,9 @@ class EvidenceConfig:
     form."""
     top_k: int = 30
     """Number of passages in E_t."""
-    max_query_words: int = 128
-    """Words of Q_t that are kept, the last ones, where Q_t is one text: for history_weight: 1, and
-    for question_nodes: query. Change it for longer questions; sentence encoders have limits of
-    their own."""
     history_weight: float = 0.4
     """w in the BM25 weight w^k of a turn k turns back; the question has weight 1. 1: the paper's
-    Q_t; less than 1: a new topic outweighs old ones."""
+    Q_t, of whose words the last 128 are kept; less than 1: a new topic outweighs old ones."""
     memory: Literal["none", "rerank", "random"] = "rerank"
     """Evidence memory M_t. none: no memory; rerank: passages of earlier turns, reranked by their
     similarity to Q_t; random: drawn at random (the paper's control)."""
@@ -93,23 +89,19 @@ class EvidenceConfig:
     knows some 50."""
     max_nodes: int | None = None
     """Most tokens of evidence; the lowest-ranked passages beyond it are dropped. Null: no limit."""
-    chain: Literal["forward", "backward", "both"] = "forward"
+    chain: Literal["forward", "both"] = "forward"
     """Direction of token chains; forward is w_1 -> w_2, as in the paper's figure."""
-    entity_edges: Literal["star", "clique", "none"] = "star"
-    """star: O(m) edges for m spans of an entity; clique: all pairs; none: chains only."""
-    question_nodes: Literal["none", "question", "query"] = "none"
-    """Add a chain of the question's or Q_t's tokens to the graph, linked to the evidence by
-    entities and words. It is encoded, but takes no position in the prompt."""
+    question_nodes: Literal["none", "query"] = "none"
+    """query: add a chain of Q_t's tokens to the graph, linked to the evidence by entities and
+    words. It is encoded, but takes no position in the prompt."""
     structure_edges: Literal["none", "table"] = "none"
     """table: edges from header to cell, within a row, and within a column."""
-    edges: Literal["all", "none", "shuffled"] = "all"
-    """none: leave out all edges, of every kind, in training and answering, as a control for message
-    passing. shuffled: replace the entity edges by as many random ones."""
+    edges: Literal["all", "no_entity", "none", "shuffled"] = "all"
+    """Controls, in training and answering. no_entity: leave out the entity edges; none: leave out
+    all edges, of every kind; shuffled: replace the entity edges by as many random ones."""
 
     def __post_init__(self) -> None:
-        for name in ("top_k", "max_query_words"):
-            value = getattr(self, name)
-            check(value >= 1, f"evidence.{name}", value, "must be at least 1")
+        check(self.top_k >= 1, "evidence.top_k", self.top_k, "must be at least 1")
         weight = self.history_weight
         check(0 <= weight <= 1, "evidence.history_weight", weight, "must lie between 0 and 1")
         of_pools = self.corpus is not None and self.retriever in ("links", "eigen")
@@ -145,11 +137,6 @@ class EncoderConfig:
     residual_gate_init: float = 0.1
     """Initial value of the residual gates (residual: gated). Change it to start nearer to plain
     token embeddings (0) or to the paper's encoder (1)."""
-    node_embeddings: Literal["frozen", "trained"] = "frozen"
-    """frozen or trained: the encoder's own copy of the LM's token embeddings."""
-    edge_types: bool = False
-    """Learn a vector for each edge type, which is added to messages and in attention. Change it
-    where the graph has other edges than chains and entities."""
 
     def __post_init__(self) -> None:
         _check_layers("model.encoder.num_layers", self.num_layers)
@@ -387,7 +374,7 @@ def _check_static_nodes(config: Config) -> None:
         ("model.evidence", model.evidence, model.evidence == "graph", "graph"),
         ("model.lora", "LoRA", model.lora is None, "null"),
         ("training.packing", training.packing, not training.packing, "false"),
-        ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
+        ("evidence.question_nodes", nodes, nodes != "none", "query"),
     ):
         check(
             holds, name, value, f"must be {must} where model.answers is nodes and model.layer is 0"

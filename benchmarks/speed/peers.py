@@ -141,7 +141,7 @@ class Ours:
         low = self.config.model.dtype == "bfloat16"
         with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
             assert isinstance(model, GraphLM)
-            states = model.encoder(node_ids_of(tensors), tensors.edge_index, tensors.edge_types)
+            states = model.encoder(node_ids_of(tensors), tensors.edge_index)
         states.sum().backward()
         self.optimizer.zero_grad()
 
