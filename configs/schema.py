@@ -43,7 +43,8 @@ class DataConfig:
     single_answers_only: bool = False
     """Leave out questions with several answers; they remain part of the interaction."""
     num_workers: int = 0
-    """Processes that retrieve, build graphs and tokenise before training; 0: the main process."""
+    """Processes that retrieve, build graphs and tokenise before training; 0: the main process.
+    Change it to the number of cores where building the examples takes long."""
     ray: str | None = None
     """Address of a Ray cluster that replaces num_workers; local: this machine's cores. Change it
     where one machine is too slow."""
@@ -133,7 +134,7 @@ class EncoderConfig:
     """Dropout of attention weights."""
     residual: Literal["none", "gated"] = "gated"
     """none: as in the paper; gated: a residual gate, a scalar that starts small, scales each
-    layer's change before it is added."""
+    layer's change before it is added. Change it to compare with the paper's encoder."""
     residual_gate_init: float = 0.1
     """Initial value of the residual gates (residual: gated). Change it to start nearer to plain
     token embeddings (0) or to the paper's encoder (1)."""
@@ -228,7 +229,8 @@ class ModelConfig:
     attn_implementation: Literal[
         "sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3"
     ] = "sdpa"
-    """The LM's attention; flex and flash skip what packing masks out."""
+    """The LM's attention; flex and flash skip what packing masks out. Change it with packing, or to
+    eager on a CPU, where it is a sixth faster."""
     gradient_checkpointing: bool = False
     """Recompute the LM's activations in the backward pass: less memory, a third more time. Change
     it where the GPU's memory is short."""
@@ -295,7 +297,7 @@ class TrainingConfig:
     one); null: new weights. Change it to train a checkpoint further on other data."""
     seed: int = 0
     """Random seed for initial weights, batches and dropout, and for drawing questions unless
-    data.draw_seed is given."""
+    data.draw_seed is given. Change it to repeat a training by chance alone."""
     output: str = "runs/default"
     """Folder of the run: best/, last/, log.jsonl, tensorboard/."""
 
