@@ -3,9 +3,9 @@
     python -m turngraph.benchmarks.memory_graph speed [--nodes 100000]
 
 Fills a graph with generated texts by rules, up to a number of nodes, in steps: sentences a second.
-Names follow a power law, so that a few objects have most of the edges. Then asks it, in a process
-of its own: the first question, which computes vectors; opening; asking, also after each text that
-is remembered; resident memory.
+Names follow a power law, so that a few objects have most of the edges. Then asks it: the first
+question, which computes vectors; opening; asking, also after each text that is remembered; the
+resident memory of all this.
 
 Prints Markdown tables; ``--output`` writes JSON.
 """
@@ -19,9 +19,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +62,7 @@ def main(argv: Sequence[str]) -> None:
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
             "filling": fill(path, args.nodes, names, args.seed),
         }
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # memory is not shared
-            given = path, names, args.questions, args.mixture, args.embedder
-            report["asking"] = pool.submit(ask, *given).result()
+        report["asking"] = ask(path, names, args.questions, args.mixture, args.embedder)
     if args.output:
         write_reports(args.output, [*COMMAND, *argv], [report])
     print(markdown(report))

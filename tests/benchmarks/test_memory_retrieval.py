@@ -154,7 +154,10 @@ def test_shuffling_keeps_degrees_and_texts_and_loses_the_rest(tmp_path: Path) ->
         assert dict(graph.store.db.execute("SELECT id, text FROM nodes")) == texts
 
 
-def test_a_graph_is_filled_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_graph_is_filled_and_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_speed, "BATCH", 2)
     output = tmp_path / "speed.json"
     memory_speed.main(["--nodes", "100", "--questions", "2", "--output", str(output)])
     [report] = json.loads(output.read_text())["reports"]
