@@ -85,7 +85,7 @@ class TurnRetrieval:
 def turn_query(interaction: Interaction, question: str, config: EvidenceConfig) -> Query:
     """Return Q_t: as one text, or as turns with weights."""
     if config.history_weight == 1:
-        return cut_query(query(interaction, question), config.max_query_words)
+        return cut_query(query(interaction, question))
     return weighted_query(interaction, question, config.history_weight)
 
 
@@ -95,16 +95,16 @@ def needs_embed(config: EvidenceConfig) -> bool:
 
 
 def _new_index(pool: Pool, config: EvidenceConfig, embed: Embed | None) -> Index:
-    retriever, ranker = config.retriever, config.ranker
+    retriever = config.retriever
     if retriever == "bm25":
-        return EvidenceIndex(pool, ranker, config.stemmer)
+        return EvidenceIndex(pool, config.stemmer)
     if retriever == "links":
-        return LinkedIndex(pool, ranker, config.stemmer)
+        return LinkedIndex(pool, config.stemmer)
     assert embed is not None, f"evidence.retriever {retriever} needs a sentence encoder"
     if retriever == "dense":
         return DenseIndex(pool, embed)
     if retriever == "rrf":
-        return FusedIndex(pool, embed, ranker, config.stemmer)
+        return FusedIndex(pool, embed, config.stemmer)
     from turngraph.data.eigen.eigen_index import EigenIndex  # seldom needed
 
     return EigenIndex(pool, embed)

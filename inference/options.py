@@ -147,9 +147,11 @@ class AnswerOptions:
         Raises:
             UserError: edges are cut that the checkpoint does not have.
         """
-        if self.cut_edges != "nothing" and config.evidence.edges == "none":
+        edges = config.evidence.edges
+        is_cut = edges == "none" or (edges == "no_entity" and self.cut_edges != "all")
+        if self.cut_edges != "nothing" and is_cut:
             raise UserError(
-                f"--cut_edges {self.cut_edges}: the checkpoint has evidence.edges: none"
+                f"--cut_edges {self.cut_edges}: the checkpoint has evidence.edges: {edges}"
             )
         limit = self.max_new_tokens or config.training.max_new_tokens or MAX_NEW_TOKENS
         return replace(self, max_new_tokens=limit)

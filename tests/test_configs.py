@@ -216,7 +216,6 @@ def test_a_wrong_field_is_named_with_file_and_line(
     ("text", "message"),
     [
         ("evidence: {top_k: 0}", "field evidence.top_k: 0 given"),
-        ("evidence: {max_query_words: 0}", "evidence.max_query_words"),
         ("evidence: {max_nodes: 3}", "evidence.max_nodes: 3 given"),
         ("evidence: {history_weight: 1.5}", "evidence.history_weight: 1.5 given"),
         ("evidence: {stemmer: english, retriever: dense}", "evidence.stemmer: 'english' given"),

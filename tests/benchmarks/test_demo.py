@@ -101,7 +101,7 @@ def test_rows_differ_in_what_they_are_named_for() -> None:
     assert (text.model.evidence, graph.model.evidence, reader.model.layer > 0) == (
         "text", "graph", True,
     )  # fmt: skip
-    assert (reader.evidence.entity_edges, unlinked.evidence.entity_edges) == ("star", "none")
+    assert (reader.evidence.edges, unlinked.evidence.edges) == ("all", "no_entity")
     assert reader.data.max_train_questions == unlinked.data.max_train_questions
     assert len({config.evidence.top_k for config in configs.values()}) == 1
     assert len({config.evidence.memory for config in configs.values()}) == 1

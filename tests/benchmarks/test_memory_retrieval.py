@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from turngraph.benchmarks.memory_graph import memory_speed
 from turngraph.benchmarks.memory_graph.memory_retrieval import (
     markdown,
     measure,
@@ -151,3 +152,18 @@ def test_shuffling_keeps_degrees_and_texts_and_loses_the_rest(tmp_path: Path) ->
         assert (edges["source"] != before[0]).any()
         np.testing.assert_array_equal(edges["target"], before[1])
         assert dict(graph.store.db.execute("SELECT id, text FROM nodes")) == texts
+
+
+def test_a_graph_is_filled_and_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_speed, "BATCH", 2)
+    output = tmp_path / "speed.json"
+    memory_speed.main(["--nodes", "100", "--questions", "2", "--output", str(output)])
+    [report] = json.loads(output.read_text())["reports"]
+    sizes = [row["nodes"] for row in report["filling"]]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] >= 100
+    assert all(row["per_second"] > 0 for row in report["filling"])
+    assert {"opening", "asking", "asking after a text"} <= set(report["asking"])
+    assert "| asking | " in capsys.readouterr().out

@@ -16,6 +16,7 @@ from turngraph.benchmarks.quality.unseen.measures import (
     estimates,
     measures,
     perfect_error,
+    risk_coverage,
     score,
     threshold,
 )
@@ -166,3 +167,8 @@ def test_a_perfect_calibration_has_an_error_of_few_answers() -> None:
     assert perfect_error(sure, num_draws=4000) == pytest.approx(expected, abs=0.002)
     assert perfect_error(np.ones(10)) == 0.0
     assert perfect_error(np.full(10_000, 0.5), num_draws=50) < expected / 5
+
+
+def test_risk_by_coverage() -> None:
+    curve = risk_coverage([0.2, 0.9, 0.5], [False, True, False])
+    assert curve == [(1 / 3, 0.0), (2 / 3, 1 / 2), (1.0, 2 / 3)]

@@ -193,7 +193,7 @@ def test_no_example_sees_its_neighbours_evidence() -> None:
 
 
 def test_entity_edges_reach_the_answer() -> None:
-    linked, unlinked = (tiny_examples(1, entity_edges=kind)[0] for kind in ("star", "none"))
+    linked, unlinked = (tiny_examples(1, edges=kind)[0] for kind in ("all", "no_entity"))
     assert linked.graph.num_entity_edges > 0
     assert text_ids(linked) == text_ids(unlinked)
     model = tiny_model()
@@ -296,7 +296,7 @@ def test_lora_may_name_one_layer_in_full() -> None:
 
 
 def test_parameter_groups_hold_each_trainable_parameter_once() -> None:
-    model = tiny_model(encoder=EncoderConfig(node_embeddings="trained"))
+    model = tiny_model()
     groups = model.parameter_groups()
     assert set(groups) == {"lora", "encoder", "residual_gate"}
     grouped = [id(parameter) for group in groups.values() for parameter in group]
@@ -304,7 +304,6 @@ def test_parameter_groups_hold_each_trainable_parameter_once() -> None:
     assert len(grouped) == len(trainable)
     assert set(grouped) == trainable
     assert [id(p) for p in groups["residual_gate"]] == [id(model.encoder.residual_gates)]
-    assert id(model.encoder.embeddings.weight) in {id(p) for p in groups["encoder"]}
 
 
 def test_low_precision_is_for_what_is_frozen() -> None:
