@@ -178,17 +178,24 @@ def train(run: Run, examples: list[Example], stop: StopRequest, resume_anyway: b
         SystemExit: a stop was requested.
     """
     schedule = BatchSchedule(examples, run.config.training, run.accelerator.num_processes)
-    run.prepare(schedule)
-    run.resume(fingerprint(examples), resume_anyway)
-    if run.progress.finished:
-        logger.info("%s: already complete; --fresh trains again", run.output)
-        return
-    run.open_log()
-    step, every = run.progress.step, run.config.training.eval_every
-    is_evaluated = not step or run.progress.metrics.get("step") == step
-    if run.tune and is_due(step, every) and not is_evaluated:  # a signal stopped it
-        evaluate(run, stop)
-    train_steps(run, examples, schedule, range(step, schedule.num_steps), stop)
+    if run.config.training.loop == "trl":
+        from turngraph.training.trl_loop import train_with_trl  # seconds
+
+        run.resume(fingerprint(examples), resume_anyway)
+        if not run.progress.finished:
+            return train_with_trl(run, examples, schedule, stop)
+    else:
+        run.prepare(schedule)
+        run.resume(fingerprint(examples), resume_anyway)
+        if not run.progress.finished:
+            run.open_log()
+            step, every = run.progress.step, run.config.training.eval_every
+            is_evaluated = not step or run.progress.metrics.get("step") == step
+            if run.tune and is_due(step, every) and not is_evaluated:  # a signal stopped it
+                evaluate(run, stop)
+            train_steps(run, examples, schedule, range(step, schedule.num_steps), stop)
+            return
+    logger.info("%s: already complete; --fresh trains again", run.output)
 
 
 def train_steps(
@@ -341,6 +348,8 @@ def finish(run: Run, stop: StopRequest) -> None:
         SystemExit: a signal requested a stop.
     """
     done = run.progress
+    if run.config.training.loop == "trl":
+        stop = StopRequest()  # it cannot resume, so that no signal stops its evaluation
     if not done.finished:
         run.open_log()
         if run.tune and done.metrics.get("step") != done.step:

@@ -300,6 +300,9 @@ class TrainingConfig:
     seed: int = 0
     """Random seed for initial weights, batches and dropout, and for drawing questions unless
     data.draw_seed is given. Change it to repeat a training by chance alone."""
+    loop: Literal["native", "trl"] = "native"
+    """native: the loop in train.py; trl: TRL's SFTTrainer, for evidence: text with LoRA in one
+    process; it cannot resume a stopped run. Change it to use what TRL offers."""
     output: str = "runs/default"
     """Folder of the run: best/, last/, log.jsonl, tensorboard/."""
 
@@ -352,6 +355,8 @@ class Config:
             "must name a file unless training.max_steps is 0",
         )
         model = self.model
+        if self.training.loop == "trl":
+            _check_trl(self)
         if model.layer:
             _check_reader(self)
         elif model.answers == "nodes":
@@ -370,6 +375,19 @@ class Config:
         most = self.evidence.top_k
         most = min(most, self.training.max_passages or most)
         return replace(self, evidence=replace(self.evidence, top_k=most))
+
+
+def _check_trl(config: Config) -> None:
+    model, training = config.model, config.training
+    for name, value, holds, must in (
+        ("model.evidence", model.evidence, model.evidence == "text", "text"),
+        ("model.answers", model.answers, model.answers == "text", "text"),
+        ("model.lora", None, model.lora is not None, "set"),
+        ("training.batch_size", None, training.batch_size is not None, "set"),
+        ("training.packing", training.packing, not training.packing, "false"),
+        ("training.max_steps", training.max_steps, training.max_steps != 0, "above 0"),
+    ):
+        check(holds, name, value, f"must be {must} where training.loop is trl")
 
 
 def _check_static_nodes(config: Config) -> None:

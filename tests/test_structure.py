@@ -100,7 +100,8 @@ LIBRARIES = {
     "torch_geometric transformers",
     "inference": "accelerate huggingface_hub numpy rich safetensors torch transformers",
     "inference.serve": "fastapi prometheus_client pydantic starlette torch uvicorn",
-    "training": "accelerate numpy safetensors sklearn torch transformers wandb",
+    "training": "accelerate datasets huggingface_hub numpy safetensors sklearn torch "
+    "transformers trl wandb",
     "train": "accelerate torch",
     "infer": "",
     "memory": "",
@@ -168,7 +169,7 @@ EXTRAS = {
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""
 CORE_BY_NAME = {
-    "torch", "torch-geometric", "transformers", "peft", "accelerate",
+    "torch", "torch-geometric", "transformers", "peft", "trl", "accelerate",
     "sentence-transformers",
 }  # fmt: skip
 """What everyone who trains has at hand, whatever imports it."""

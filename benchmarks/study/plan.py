@@ -45,12 +45,15 @@ def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
 
     Similar runs have the same trainer, kind of evidence and way of answering; if there are none,
     all trainings, or all answers, are used. Training time is scaled by the number of questions.
-    Without a finished run, the estimate of the size is used.
+    Without a finished run, the estimate of the size is used. A run that cannot resume needs all its
+    time.
     """
     state = run.state
     if state["done"]:
         return 0.0
     minutes = _expected(run, size, runs)
+    if run.uninterruptible:
+        return minutes
     return max(minutes - float(state["seconds"]) / 60, min(minutes, 1.0))
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import fcntl
 import logging
+import math
 import shlex
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -173,7 +175,9 @@ def run_all(
                     break
                 waiting.remove(run)
                 minutes = minutes_left(run, size, all_runs)
-                if stop:
+                if run.uninterruptible and minutes > (stop.max_minutes or math.inf):
+                    failed[run.folder] = f"{run.name}: needs --max_minutes {minutes:.0f} or more"
+                elif stop or (run.uninterruptible and minutes > minutes_to(stop)):
                     stopped = True
                 else:
                     logger.info("%s, about %.0f min; log in %s", run.name, minutes, run.folder)
@@ -208,6 +212,13 @@ def _now(run_one: Callable[[Run, Size, StopRequest], Outcome], *given: Any) -> F
     except UserError as error:
         future.set_exception(error)
     return future
+
+
+def minutes_to(stop: StopRequest) -> float:
+    """Return the minutes that are left of --max_minutes."""
+    if stop.max_minutes is None:
+        return math.inf
+    return stop.max_minutes - (time.monotonic() - stop.started) / 60
 
 
 if __name__ == "__main__":

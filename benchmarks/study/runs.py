@@ -102,6 +102,11 @@ class Run:
         """File of its answers."""
         return self.folder / PREDICTIONS
 
+    @property
+    def uninterruptible(self) -> bool:
+        """Whether the run cannot resume after a stop and must start over."""
+        return self.kind == "train" and self.config.training.loop == "trl"
+
 
 def state_of(folder: Path) -> Json:
     """Return the state that is recorded in a run's folder."""

@@ -405,6 +405,22 @@ def test_a_stopped_run_is_gone_on_with(
     assert seen[1] == seen[2]
 
 
+def test_what_cannot_be_cut_waits_for_time_enough(
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
+) -> None:
+    overrides = {"model.evidence": "text", "training.loop": "trl"}
+    row = {"name": "trl", "label": "TRL", "overrides": overrides}
+    sizes = {"smoke": {"train_minutes": 60, "overrides": {"training.max_steps": 2}}}
+    changes = {"rows": [row], "sizes": sizes, "baselines": [], "claims": []}
+    path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match="train trl, seed 0: needs --max_minutes 60 or more"):
+        run_study.main([*argv, "--max_minutes", "59"])
+    with pytest.raises(SystemExit):
+        run_study.main([*argv, "--max_minutes", "60"])  # some of it has passed
+    assert calls == []
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
