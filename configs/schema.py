@@ -74,6 +74,9 @@ class EvidenceConfig:
     """Folder of a corpus (turngraph corpus build) that is searched in addition to the pools; null:
     none. Change it for evidence beyond the conversations' own; commands that answer take
     --corpus."""
+    ranker: Literal["bm25s", "rank_bm25"] = "bm25s"
+    """Library that ranks by BM25+. Change it to check results against the reference implementation:
+    both rank alike, bm25s is faster."""
     stemmer: Literal["none", "english"] = "none"
     """english: BM25+ compares Snowball's stems, so that maintains matches maintained (extra stems).
     It needs retriever bm25, links or rrf, and no corpus. Change it for English where words vary in

@@ -95,16 +95,16 @@ def needs_embed(config: EvidenceConfig) -> bool:
 
 
 def _new_index(pool: Pool, config: EvidenceConfig, embed: Embed | None) -> Index:
-    retriever = config.retriever
+    retriever, ranker = config.retriever, config.ranker
     if retriever == "bm25":
-        return EvidenceIndex(pool, config.stemmer)
+        return EvidenceIndex(pool, ranker, config.stemmer)
     if retriever == "links":
-        return LinkedIndex(pool, config.stemmer)
+        return LinkedIndex(pool, ranker, config.stemmer)
     assert embed is not None, f"evidence.retriever {retriever} needs a sentence encoder"
     if retriever == "dense":
         return DenseIndex(pool, embed)
     if retriever == "rrf":
-        return FusedIndex(pool, embed, config.stemmer)
+        return FusedIndex(pool, embed, ranker, config.stemmer)
     from turngraph.data.eigen.eigen_index import EigenIndex  # seldom needed
 
     return EigenIndex(pool, embed)

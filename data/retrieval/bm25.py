@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+from rank_bm25 import BM25Plus
 
 from turngraph.configs.extras import extra
 from turngraph.data.normalise import UNSPACED, WORD, fold
@@ -15,6 +16,7 @@ from turngraph.data.retrieval.numpy_bm25s import bm25s
 from turngraph.data.retrieval.similar_terms import SimilarTerms
 from turngraph.data.types import Evidence, Query, Retrieved
 
+Ranker = Literal["bm25s", "rank_bm25"]
 Stemmer = Literal["none", "english"]
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at DEBUG
@@ -94,22 +96,30 @@ class EvidenceIndex:
 
     Args:
         pool: the passages to index.
+        ranker: ``bm25s`` (sparse, fast) or ``rank_bm25`` (reference implementation); the ranks are
+            the same.
         stemmer: as of ``terms``.
 
     Raises:
         UserError: the stemmer is not installed.
     """
 
-    def __init__(self, pool: Sequence[Evidence], stemmer: Stemmer = "none") -> None:
+    def __init__(
+        self, pool: Sequence[Evidence], ranker: Ranker = "bm25s", stemmer: Stemmer = "none"
+    ) -> None:
         self.pool = pool
+        self.ranker = ranker
         self.stemmer = stemmer
-        self._bm25: bm25s.BM25 | None = None
+        self._bm25: BM25Plus | bm25s.BM25 | None = None
         self._similar: SimilarTerms | None = None
         corpus = [terms(passage.text, stemmer) for passage in pool]
         if not any(corpus):  # no words; every passage then scores 0
             return
-        self._bm25 = bm25s.BM25(method="bm25+", k1=K1, b=B, delta=DELTA, dtype="float64")
-        self._bm25.index(corpus, show_progress=False)
+        if ranker == "rank_bm25":
+            self._bm25 = BM25Plus(corpus, k1=K1, b=B, delta=DELTA)
+        else:
+            self._bm25 = bm25s.BM25(method="bm25+", k1=K1, b=B, delta=DELTA, dtype="float64")
+            self._bm25.index(corpus, show_progress=False)
         self._similar = SimilarTerms({term for passage in corpus for term in passage})
 
     @classmethod
@@ -120,7 +130,7 @@ class EvidenceIndex:
             pool: its passages, each of which is read only when it is a result.
             bm25: BM25+ over the ``terms`` of these passages; None: no passage has a term.
         """
-        index = cls(())
+        index = cls((), "bm25s")
         index.pool, index._bm25 = pool, bm25
         return index
 
@@ -133,7 +143,7 @@ class EvidenceIndex:
             return np.zeros(len(self.pool))
         known, other = list[str](), list[str]()
         for token in terms(text, self.stemmer):
-            (known if token in self._bm25.vocab_dict else other).append(token)
+            (known if self._has(token) else other).append(token)
         scores = self._exact(known)
         if (similar := self._similar) is None:
             return np.round(scores, SCORE_DECIMALS)
@@ -145,6 +155,11 @@ class EvidenceIndex:
                 highest = np.maximum(highest, share * np.where(exact > exact.min(), exact, 0.0))
             scores = scores + highest
         return np.round(scores, SCORE_DECIMALS)
+
+    def _has(self, term: str) -> bool:
+        """Tell whether a passage has a term."""
+        of = self._bm25
+        return term in (of.idf if isinstance(of, BM25Plus) else of.vocab_dict if of else ())
 
     def _exact(self, known: list[str]) -> np.ndarray:
         """Return the scores for terms that some passages have."""

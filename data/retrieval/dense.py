@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from turngraph.data.embedding import Embed
-from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Stemmer, best
+from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Ranker, Stemmer, best
 from turngraph.data.retrieval.reciprocal_ranks import RRF
 from turngraph.data.types import Evidence, Query, Retrieved
 
@@ -80,17 +80,18 @@ class FusedIndex:
     Args:
         pool: the passages to index.
         embed: the sentence encoder.
-        stemmer: as of ``EvidenceIndex``.
+        ranker, stemmer: as of ``EvidenceIndex``.
     """
 
     def __init__(
         self,
         pool: Sequence[Evidence],
         embed: Embed,
+        ranker: Ranker = "bm25s",
         stemmer: Stemmer = "none",
     ) -> None:
         self.pool, self.embed = pool, embed
-        self._by_words = EvidenceIndex(pool, stemmer)
+        self._by_words = EvidenceIndex(pool, ranker, stemmer)
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.

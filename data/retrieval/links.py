@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Stemmer
+from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Ranker, Stemmer
 from turngraph.data.types import Evidence, Query
 
 MAX_SHARE = 0.2
@@ -23,11 +23,13 @@ class LinkedIndex(EvidenceIndex):
     matches the question raises the texts that its cells link to, and a text raises such rows.
 
     Args:
-        pool, stemmer: as of ``EvidenceIndex``.
+        pool, ranker, stemmer: as of ``EvidenceIndex``.
     """
 
-    def __init__(self, pool: Sequence[Evidence], stemmer: Stemmer = "none") -> None:
-        super().__init__(pool, stemmer)
+    def __init__(
+        self, pool: Sequence[Evidence], ranker: Ranker = "bm25s", stemmer: Stemmer = "none"
+    ) -> None:
+        super().__init__(pool, ranker, stemmer)
         having: dict[str, list[int]] = {}
         for number, passage in enumerate(pool):
             for id_ in {entity.id: None for entity in passage.entities}:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from turngraph.data.graph.entity_spans import entity_spans
-from turngraph.data.retrieval.bm25 import EvidenceIndex
+from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker
 from turngraph.data.types import Entity, Evidence
 
 LIBRARY, FEE, BOAT, CHESS, DOGS, KITCHEN = range(6)
@@ -147,10 +147,13 @@ def board_pool(board: str) -> tuple[Evidence, ...]:
     return tuple(Evidence(str(i), line.strip(), "text") for i, line in enumerate(lines))
 
 
+@pytest.mark.parametrize("ranker", ["bm25s", "rank_bm25"])
 @pytest.mark.parametrize(("board", "question", "gold"), ASKED)
-def test_the_answer_stands_alone_at_the_top(board: str, question: str, gold: int) -> None:
+def test_the_answer_stands_alone_at_the_top(
+    board: str, question: str, gold: int, ranker: Ranker
+) -> None:
     pool = board_pool(board)
-    first, *others = EvidenceIndex(pool).rank(question, len(pool))
+    first, *others = EvidenceIndex(pool, ranker).rank(question, len(pool))
     assert first.evidence.id == str(gold)
     assert all(item.score < first.score for item in others)
 
