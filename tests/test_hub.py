@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,8 @@ import pytest
 
 import turngraph
 from turngraph.inference.api import QA
+from turngraph.inference.hub import save_checkpoint_files
+from turngraph.model.checkpoint import check_manifest, hashes, read_checkpoint
 
 COMMIT = "a" * 40
 
@@ -146,6 +149,17 @@ def test_pushed_and_loaded_again_it_is_the_same_checkpoint(hub: type[Hub], qa: Q
     assert loaded.checkpoint.hash == qa.checkpoint.hash
     assert not list(loaded.checkpoint.folder.rglob("*.pkl"))
     assert not any("trainer.pkl" in request for request in hub.requests)
+
+
+def test_what_resumes_training_is_left_out(graph_checkpoint: str, tmp_path: Path) -> None:
+    folder = tmp_path / "last"
+    shutil.copytree(graph_checkpoint, folder)
+    (folder / "trainer_state").mkdir()
+    (folder / "trainer_state" / "progress.json").write_text("{}")
+    known = check_manifest(Path(graph_checkpoint))
+    (folder / "manifest.json").write_text(json.dumps(known | {"files": hashes(folder)}))
+    saved = save_checkpoint_files(read_checkpoint(folder), tmp_path / "saved")
+    assert check_manifest(saved) == known
 
 
 def test_a_file_that_changed_on_the_hub_is_refused(hub: type[Hub], qa: QA) -> None:

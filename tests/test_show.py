@@ -15,6 +15,7 @@ from rich.console import Console
 
 from turngraph.data.cli import visible
 from turngraph.data.prompt import Prompt
+from turngraph.data.scoring.explanation import ExplainedPassage, ExplainedTurn, PassageEdge
 from turngraph.data.types import Evidence, Retrieved
 from turngraph.inference.display import (
     AnswerStream,
@@ -22,6 +23,7 @@ from turngraph.inference.display import (
     show_evidence,
     show_folded,
     show_passages,
+    show_reasons,
 )
 from turngraph.inference.text_stream import settled
 from turngraph.tests.tiny import tiny_examples, tiny_tokenizer
@@ -154,3 +156,25 @@ def test_every_answer_has_its_probability(logprob: float, shown: str) -> None:
     record = {"question": "Where?", "answer": "Lima", "logprob": logprob}
     show_answer(Console(file=file, width=80), TINY, record, example)
     assert file.getvalue().splitlines()[:3] == ["> Where?", "Lima", f"  probability {shown}"]
+
+
+def test_reasons_are_listed_by_share_and_what_is_left_is_summed_up() -> None:
+    passages = [
+        ExplainedPassage(str(i), "text", f"said {i}", 1.0, 0, "new", (i + 1) / 78, None)
+        for i in range(12)
+    ]
+    edges = [PassageEdge(i, i + 1, f"Q{i}", f"e{i}", (i + 1) / 90, 0.5) for i in range(12)]
+    edges.append(PassageEdge(3, 7, "Q2", "e2", 12 / 90, 0.5))
+    turn = ExplainedTurn("0", 0, "?", "Lima", (), -0.5, tuple(passages), tuple(edges), ())
+    file = io.StringIO()
+    show_reasons(Console(file=file, width=60, color_system=None), turn)
+    assert [line.rstrip() for line in file.getvalue().splitlines()] == [
+        "The model gave its answer a probability of 61%.",
+        "    share  source  origin  evidence",
+        *(f"{i + 1:>2}  {(i + 1) / 78:>5.0%}  text    new     said {i}" for i in range(11, 1, -1)),
+        "2 more passages: 4% together",
+        "Linked by",
+        "  17% e2: passages 3, 4, 8",
+        *(f"  {(i + 1) / 90:.0%} e{i}: passages {i + 1}, {i + 2}" for i in range(11, 2, -1)),
+        "  3% 2 more entities",
+    ]

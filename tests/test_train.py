@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -102,6 +103,17 @@ def test_accumulating_four_times_one_is_a_batch_of_four(tmp_path: Path, tiny_fol
         assert other == pytest.approx(loss, rel=1e-5)
         for name, gradient in expected.items():
             assert torch.allclose(found[name], gradient, rtol=1e-3, atol=1e-5), name
+
+
+def test_processes_reduce_gradients_with_the_last_batch_of_a_step(
+    tmp_path: Path, tiny_folder: str
+) -> None:
+    run, calls = quiet_run(tmp_path, tiny_folder), MagicMock()
+    backward, run.accelerator.no_sync = run.accelerator.backward, calls.no_sync
+    run.accelerator.backward = lambda loss: (calls.backward(), backward(loss))
+    gradients(run, [[one] for one in unequal_examples()])
+    alone = ["no_sync", "no_sync().__enter__", "backward", "no_sync().__exit__"]
+    assert [name for name, *_ in calls.mock_calls] == [*3 * alone, "backward"]
 
 
 def test_the_loss_of_a_step_is_the_mean_over_its_answer_tokens(

@@ -131,9 +131,13 @@ def test_a_model_that_mixes_packed_examples_is_refused(architecture: str) -> Non
     assert torch.isfinite(lm(unpacked).total)
 
 
-def test_positions_that_run_on_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size_of_logits", [1.0, 1e-3])
+def test_positions_that_run_on_are_refused(
+    size_of_logits: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An LM that keeps examples apart, but counts its positions through them."""
     base = tiny_base("gpt2")
+    base.get_output_embeddings().weight.data *= size_of_logits
     body = base.transformer.wpe.forward
     monkeypatch.setattr(
         base.transformer.wpe, "forward", lambda ids: body(torch.arange(ids.shape[1])[None])

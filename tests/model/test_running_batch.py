@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from turngraph.configs.schema import ModelConfig
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.generation import Past
+from turngraph.model.make_model import make_model
 from turngraph.model.running_batch import SPARE, JoinedLayer, Row, RunningBatch
+from turngraph.tests.model.test_packing import blind_model
 from turngraph.tests.tiny import ARCHITECTURES, END_ID, tiny_examples, tiny_model
 
 
@@ -126,3 +130,13 @@ def test_out_of_memory_while_a_layer_is_laid_out_changes_nothing(
         layer.join(torch.ones(1, 2, 99, 4), torch.ones(1, 2, 99, 4))
     for shown, known in zip(layer._show(), before, strict=True):
         assert torch.equal(shown, known)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"), [("mamba", "linear_attention"), ("lfm2", "conv")]
+)
+def test_an_lm_with_other_layers_than_attention_is_refused(architecture: str, kind: str) -> None:
+    config = ModelConfig("tiny", lora=None, dtype="float32")
+    model = make_model(config, blind_model(architecture))
+    with pytest.raises(UserError, match=f"not batched for an LM with layers of type {kind}"):
+        RunningBatch(model, END_ID)

@@ -17,7 +17,9 @@ from turngraph.training.cluster_cost import (
     CHIPS,
     USABLE,
     Gpus,
+    batch_examples,
     cluster_lines,
+    example_sizes,
     exchange_bytes,
     parse_gpus,
     plan,
@@ -61,6 +63,20 @@ def test_a_plan_by_hand() -> None:
     launched = plan(config_of(), replace(COST, launches=10**6), Gpus("h100", 8), False, share=0.4)
     assert launched.seconds == pytest.approx(5.0)
     assert exchange_bytes(COST, Gpus("h100", 8), False, 3, False) == 7 / 8 * 8 * 209e6
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens", "max_nodes", "num", "longest"),
+    [(5, None, 4096, 5, 4096), (None, 3416, 1500, 2, 1500), (None, 1, None, 1, 3000)],
+)
+def test_a_batch_of_tokens_has_as_many_usual_examples_as_fit(
+    size: int | None, tokens: int | None, max_nodes: int | None, num: int, longest: int
+) -> None:
+    evidence = EvidenceConfig(top_k=100, max_nodes=max_nodes)
+    settings = TrainingConfig(batch_size=size, batch_tokens=tokens)
+    config = replace(config_of(), evidence=evidence, training=settings)
+    assert batch_examples(config) == num
+    assert example_sizes(config) == (Sizes(1500), Sizes(longest))
 
 
 @pytest.mark.parametrize(

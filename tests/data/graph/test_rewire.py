@@ -60,6 +60,10 @@ def test_partners_are_others_and_the_same_each_time() -> None:
     shuffled = [shuffle_entity_edges(graph, starts, seed) for seed in (0, 0, 1)]
     assert entity_pairs(shuffled[0]) == entity_pairs(shuffled[1]) != entity_pairs(graph)
     assert entity_pairs(shuffled[2]) != entity_pairs(shuffled[0])
+    before, *after = (
+        {(a // SIZE, b // SIZE) for a, b in entity_pairs(g)} for g in [graph, *shuffled]
+    )
+    assert before not in after, "passages, not tokens alone"
 
 
 def test_edges_of_a_single_star_move_to_other_tokens() -> None:
