@@ -54,11 +54,14 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     """Print rows as a table on a terminal, else as tab-separated lines.
 
     Args:
-        headers: headers of the columns; columns of numbers are right-aligned.
+        headers: headers of the columns; columns of numbers are right-aligned. Beside tab-separated
+            lines they go to standard error.
         rows: one value for each column; None is blank.
     """
     lines = [["" if v is None else clean_line(str(v)) for v in row] for row in rows]
     if not sys.stdout.isatty():
+        if lines and any(headers):
+            print("\t".join(headers), file=sys.stderr)
         for line in lines:
             print("\t".join(line))
         return
@@ -340,8 +343,13 @@ def remembered_line(done: Remembered) -> str:
     return (
         f"{plural(done.episodes, 'episode')}{known}: {plural(done.objects, 'new object')}, "
         f"{plural(done.theses, 'thesis', 'theses')}, {plural(done.triplets, 'triplet')}, "
-        f"{done.superseded} superseded; {done.seconds:.1f} s{cost}"
+        f"{_superseded(done)} superseded; {done.seconds:.1f} s{cost}"
     )
+
+
+def _superseded(done: Remembered) -> str:
+    theses = plural(done.superseded_theses, "thesis", "theses")
+    return f"{theses} and {plural(done.superseded - done.superseded_theses, 'triplet')}"
 
 
 def _spent(cost: Mapping[str, float]) -> list[tuple[str, float]]:
