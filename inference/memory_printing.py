@@ -244,8 +244,8 @@ def print_step(number: str, trace: StepTrace) -> None:
 
 
 def print_themes(shown: Sequence[RecalledTheme]) -> None:
-    """Print themes, one a line: number, level, eigenvalue, chunks, sources, first quotation."""
-    headers = ("theme", "level", "eigenvalue", "chunks", "sources", "first quotation")
+    """Print themes, one a line: number, level, eigenvalue, passages, sources, first quotation."""
+    headers = ("theme", "level", "eigenvalue", "passages", "sources", "first quotation")
     print_rows(headers, [_theme_row(theme) for theme in shown])
 
 
@@ -288,8 +288,9 @@ def print_recollection(recollection: Recollection, num_facts: int | None = None)
     by_key = {fact.key: fact for fact in recollection.facts}
     for theme in recollection.themes:
         print_line(
-            f"theme {theme.id}, level {theme.level}, {theme.score:.3f}: "
-            f"{plural(theme.num_chunks, 'chunk')} of {plural(len(theme.sources), 'source')}"
+            f"theme {theme.id}{' (of themes)' if theme.level == 2 else ''}, "
+            f"closeness {theme.score:.3f}: {plural(theme.num_chunks, 'passage')} "
+            f"of {plural(len(theme.sources), 'source')}"
         )
         if theme.summary is not None:
             print_line(f"{theme.summary} (by {theme.maker})")
@@ -315,7 +316,10 @@ def _log_remarks(recollection: Recollection) -> None:
     if recollection.no_answer:
         return
     if recollection.without_themes:
-        logger.info("no themes: all facts are searched by similarity instead")
+        logger.info(
+            "no themes: all facts are searched by similarity instead; "
+            "`turngraph memory themes` makes themes"
+        )
     elif recollection.by_similarity:
         logger.info("the question names no known object: facts by similarity alone")
 

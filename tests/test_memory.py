@@ -155,7 +155,7 @@ def test_no_answer_and_questions_from_standard_input(
 def test_show_and_history(folder: Path, capsys: Any) -> None:
     remember(capsys, folder)
     shown = run(capsys, "show", folder, "anna")
-    assert "Anna (3)" in shown
+    assert "Anna (in 3 episodes)" in shown
     assert "Anna lives in Paris\t" not in shown
     history = lines(run(capsys, "history", folder, "ANNA"))
     texts = [row[2] for row in history]
