@@ -234,27 +234,6 @@ def test_no_time_left_leaves_what_was_measured(config: Path, tmp_path: Path) -> 
     assert "Time ran out" in train_table.markdown(result)
 
 
-def test_out_of_memory_is_a_row_and_ends_nothing(
-    run: train_speed.Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    system, train = run.build("text"), peers.Ours.train
-
-    def small(self: peers.Ours, batches: Any) -> peers.Round:
-        if len(batches[0]) > 2:
-            raise torch.OutOfMemoryError("too small")
-        return train(self, batches)
-
-    monkeypatch.setattr(peers.Ours, "train", small)
-    run.warm_up("text", system)
-    for setting in run.settings:
-        batches = train_speed.make_batches(run.examples, setting, 0)
-        run.measure_round(system, run.cells["text", setting], batches)
-    cells = {s.batch_size: c for (name, s), c in run.cells.items() if name == "text" and s.grouped}
-    assert (cells[2].error, len(cells[2].seconds)) == (None, 1)
-    assert (cells[4].error, cells[4].seconds) == ("out of memory", [])
-    train_table.markdown(train_table.report(run.cells, run.facts()))
-
-
 def test_a_tokenizer_cut_to_a_vocabulary(smollm2_tokenizer: Any) -> None:
     cut = base_models.load_tokenizer(MISTRAL, random_weights=True)
     text = "Nebuchadnezzar II besieged Jerusalem; 東京 is far.\n<|im_end|>"
