@@ -236,6 +236,17 @@ def test_a_taken_port_is_found_before_the_model_is_loaded(tmp_path: Path) -> Non
         listening("no-such-host.invalid", 80)
 
 
+def test_an_address_that_the_machine_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = (socket.AF_INET, ("127.0.0.1", 0))
+    monkeypatch.setattr(connections, "_addresses", lambda *_: [missing, here])
+    missing = (socket.AF_INET, ("192.0.2.1", 0))
+    [one] = listening("localhost", 0)
+    one.close()
+    monkeypatch.setattr(connections, "_addresses", lambda *_: [here, missing, missing][1:])
+    with pytest.raises(UserError, match="Cannot assign"):
+        listening("localhost", 0)
+
+
 def test_host_and_port_are_given_apart_or_together() -> None:
     assert read_address() == ("127.0.0.1", 8080)
     assert read_address(port=80) == ("127.0.0.1", 80)

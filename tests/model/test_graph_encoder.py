@@ -116,33 +116,6 @@ def test_permuting_nodes_permutes_the_output(data: st.DataObject, residual: str)
     assert torch.allclose(model(ids[order], place[edge_index]), states[order], atol=1e-5)
 
 
-def test_several_graphs_at_once_are_the_graphs_one_by_one() -> None:
-    model = encoder()
-    other_ids, other_edges = torch.tensor([1, 2, 3]), torch.tensor([[0, 1], [1, 2]])
-    both = model(torch.cat([NODES, other_ids]), torch.cat([EDGES, other_edges + len(NODES)], dim=1))
-    alone = torch.cat([model(NODES, EDGES), model(other_ids, other_edges)])
-    assert torch.allclose(both, alone, atol=1e-6)
-
-
-def test_messages_run_from_source_row_to_target_row() -> None:
-    model = encoder(num_layers=1)
-    edge = torch.tensor([[0], [1]])
-    before = model(torch.tensor([3, 7]), edge)
-    source_changed = model(torch.tensor([4, 7]), edge)
-    target_changed = model(torch.tensor([3, 8]), edge)
-    assert not torch.allclose(source_changed[1], before[1])
-    assert torch.equal(target_changed[0], before[0])
-
-
-def test_each_layer_reaches_one_edge_further() -> None:
-    chain = torch.tensor([[0, 1, 2], [1, 2, 3]])
-    ids, changed = torch.tensor([3, 7, 7, 1]), torch.tensor([4, 7, 7, 1])
-    for num_layers in (1, 2, 3):
-        model = encoder(num_layers=num_layers)
-        moved = (model(ids, chain) - model(changed, chain)).abs().amax(1) > 1e-7
-        assert moved.tolist() == [i <= num_layers for i in range(4)]
-
-
 def test_relative_change_is_the_mean_over_nodes() -> None:
     model = encoder(residual_gate_init=0.2)
     states, embedded = model(NODES, EDGES), model.embeddings.weight[NODES]

@@ -76,12 +76,6 @@ def test_passages_of_any_size(sizes: list[int]) -> None:
 FOUR = [letters("abcd", 10 * i) for i in range(4)]  # nodes 0-3, 4-7, 8-11, 12-15
 
 
-def test_star_joins_every_span_to_the_first_one_of_the_best_ranked_passage() -> None:
-    spans = [[], spans_at(Q=2), spans_at(Q=4), spans_at(Q=1)]
-    graph = build(FOUR, spans, max_entity_share=0.75)
-    assert set(entity_pairs(graph)) == {(5, 11), (11, 5), (5, 12), (12, 5)}
-
-
 def test_edges_join_last_tokens() -> None:
     passages = [letters("Kid A x"), letters("on Kid A"), *FOUR[:2]]
     spans = [[EntitySpan("Q", 0, 5)], [EntitySpan("Q", 3, 8)], [], []]
@@ -147,11 +141,6 @@ def test_the_share_counts_passages_and_not_spans() -> None:
     assert build(FOUR, [crowd, spans_at(Q=1), [], []]).num_entity_edges == 2
 
 
-def test_one_entity_over_its_share_does_not_silence_the_others() -> None:
-    spans = [spans_at(T=1, Q=2), spans_at(T=1), spans_at(T=1, Q=4), spans_at(T=1)]
-    assert entity_pairs(build(FOUR, spans)) == [(1, 11), (11, 1)]
-
-
 ENTITIES = st.lists(st.sets(st.sampled_from("PQRS")), min_size=1, max_size=7)
 
 
@@ -176,13 +165,6 @@ def test_entity_edges_are_symmetric_distinct_and_as_many_as_they_should_be(
 
 def _star(nodes: list[int]) -> list[tuple[int, int]]:
     return [(nodes[0], node) for node in nodes[1:]]
-
-
-def test_star_is_linear_and_clique_is_all_pairs() -> None:
-    passages = [letters("ab") for _ in range(40)]
-    spans = [spans_at(Q=1) if i < 20 else [] for i in range(40)]
-    assert build(passages, spans, entity_edges="star").num_entity_edges == 2 * 19
-    assert build(passages, spans, entity_edges="clique").num_entity_edges == 20 * 19
 
 
 def test_cutting_takes_the_entity_edges_or_all_and_leaves_the_nodes() -> None:

@@ -18,6 +18,7 @@ from turngraph.data.memory_graph.memory_types import Provenance
 from turngraph.data.memory_graph.recall.find_themes import facts_of_hits, named_speakers
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection, each_once
+from turngraph.data.memory_graph.recall.theme_arrays import NONE, join_rows, read_theme_arrays
 from turngraph.data.memory_graph.recall.theme_search import (
     AskThemes,
     ThemeIndex,
@@ -263,3 +264,15 @@ def test_a_graph_that_is_changed_by_others_is_read_again(graph: MemoryGraph) -> 
     sources = {source for theme in found.themes for source in theme.sources}
     assert "a" not in sources
     assert {p.source for fact in found.facts for p in fact.provenance} <= {"b", "c", "d", "e"}
+
+
+def test_rows_of_sources_are_joined(graph: MemoryGraph) -> None:
+    arrays = read_theme_arrays(graph.store.db, graph.store.derived)
+    ids = arrays.chunks
+    assert len(ids) == 96
+    assert (np.diff(arrays.starts) >= 4).all()
+    assert np.isin(arrays.others, ids).all()
+    again = join_rows(arrays, [], ids[10:])
+    assert again[0].tolist() == ids[10:].tolist()
+    assert np.isin(again[2], ids[10:]).all()
+    assert join_rows(NONE, [(ids, None)], ids)[1].tolist() == [0] * 97

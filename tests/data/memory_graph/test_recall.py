@@ -348,6 +348,14 @@ def test_what_became_partly_untrue_is_marked_wherever_it_is_shown(tmp_path: Path
     assert episode.partly_until == "2020-03"
 
 
+def test_refresh_brings_all_arrays_to_the_last_write(graph: MemoryGraph) -> None:
+    recall = graph._recall
+    for _ in range(2):
+        assert recall.refresh() == graph.store.revision
+        assert recall.adjacency.revision == recall.vectors.revision == graph.store.revision
+        graph.remember(SINGS)
+
+
 def test_both_ranks_by_facts_and_episodes_together(tmp_path: Path) -> None:
     with MemoryGraph.open(tmp_path / "both.db", word_vectors) as graph:
         for number, text in enumerate(("Anna sells old maps.", "Ben lives in Oslo.", "Anna rows.")):

@@ -174,6 +174,7 @@ def test_a_kill_at_any_moment_leaves_valid_rows_intact(tmp_path: Path) -> None:
 
 
 def test_the_index_finds_nearly_the_same_as_exact_search(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_EXACT", 4000)
     rng = np.random.default_rng(8)
     centres = unit(rng, 100, 64)
     count = module.MAX_EXACT + 2000
