@@ -693,6 +693,20 @@ def test_a_deadline_counts_from_the_arrival_of_a_question(start: Start) -> None:
         assert late.result().status_code == 504
 
 
+def test_a_question_that_is_late_waits_for_no_other(start: Start) -> None:
+    client = start(deadline=0.01)
+    service = client.app.state.service
+    turns = [{"role": role, "content": "Who?"} for role in ("user", "assistant")]
+    body = {"messages": [*turns, turns[0]]}
+    built = service.qa.builder.counts["graphs"]
+    with ThreadPoolExecutor(1) as threads, service.building.of("another"):
+        late = threads.submit(client.post, "/v1/chat/completions", json=body)
+        wait_until(lambda: late.done() or service.engine.num_admitted == 1)
+        time.sleep(0.02)
+    assert late.result().status_code == 504
+    assert service.qa.builder.counts["graphs"] == built
+
+
 def test_too_many_questions_wait_and_late_ones_end(start: Start) -> None:
     client = start(max_batch=1, max_waiting=1, deadline=1e-6)
     service = client.app.state.service
