@@ -82,9 +82,6 @@ def test_answer_takes_it_without_a_checkpoint_and_withholds(tmp_path: Path) -> N
     turns = (Turn("0", "When was the club founded?", (Answer("1987"),)),)
     write_conversations(tmp_path / "input.jsonl", [Conversation("c", "", turns, pool)])
     given = {"--input": tmp_path / "input.jsonl", "--output": tmp_path / "output.jsonl"}
-    for level, answer in ((0, "1987"), (1, NOT_IN_EVIDENCE)):
-        words = [f"{name}={value}" for name, value in (given | {"--abstain_below": level}).items()]
-        infer.main(["answer", *words])
-        [record] = [record for _, record in iter_lines(tmp_path / "output.jsonl")]
-        assert record["answer"] == answer
-        (tmp_path / "output.jsonl").unlink()
+    infer.main(["answer", "--abstain_below=1", *(f"{name}={path}" for name, path in given.items())])
+    [record] = [record for _, record in iter_lines(tmp_path / "output.jsonl")]
+    assert (record["answer"], record["withheld"]) == (NOT_IN_EVIDENCE, "1987")

@@ -127,20 +127,3 @@ def test_a_command_that_fails_ends_the_demo_and_its_lines_are_shown(
     with pytest.raises(ValueError, match=r"^text: answer --checkpoint gone.* ended with 2$"):
         demo.call(row, words, "1", Console())
     assert "text: error: gone: no such folder" in capsys.readouterr().out
-
-
-def test_the_command_to_go_on_with_is_the_one_of_this_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / ".venv" / "bin"
-    monkeypatch.setattr(demo.sys, "executable", str(folder / "python"))
-    assert demo.turngraph_command() == "turngraph"
-    folder.mkdir(parents=True)
-    (folder / "turngraph").touch()
-    assert demo.turngraph_command() == ".venv/bin/turngraph"
-    monkeypatch.chdir(folder.parent.parent.parent)
-    assert demo.turngraph_command() == f"{tmp_path.name}/.venv/bin/turngraph"
-    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / ".venv"))
-    assert demo.turngraph_command() == "turngraph"

@@ -32,19 +32,6 @@ def test_every_blank_is_filled_and_each_sentence_has_its_labels() -> None:
     assert states.any(axis=0).all()
 
 
-def test_a_life_ends_only_what_it_has_stated() -> None:
-    sentences = yaml.safe_load((training.FOLDER / "ending_sentences.yaml").read_text("utf-8"))
-    num_ends = 0
-    for seed in range(5):
-        life = training.made_life(sentences, Random(seed), no_vectors)
-        num_ends += len(life.ends)
-        pairs = [(life.entries[old], new) for old, by in life.ends.items() for new in by]
-        assert all(old < new <= len(life.said) for old, new in pairs)
-        assert len({new for _, new in pairs}) == len(life.ends)
-        assert not any("{" in one.text for one in life.said)
-    assert num_ends > 40
-
-
 def made_diary(rng: np.random.Generator, topics: np.ndarray) -> training.Marked:
     """Return a diary in which a sentence near topics[0, k] is ended by one near topics[1, k]."""
     chosen = rng.permutation(topics.shape[1])[:4]
@@ -85,18 +72,6 @@ def test_the_weights_judge_as_the_model_in_training_does() -> None:
         logits = model(torch.from_numpy(found), torch.from_numpy(diary.vectors))
     judged = Endings(**{**vars(base), **model.arrays()}).judge(diary.said, diary.vectors)
     np.testing.assert_allclose(judged, logits.sigmoid().numpy(), atol=1e-5)
-
-
-def test_a_marked_sentence_in_no_thesis_counts_as_missed() -> None:
-    rng = np.random.default_rng(0)
-    diary = made_diary(rng, rng.normal(size=(2, 8, 32)))
-    diary.num_lost = 2
-    width = 2 * len(ASPECTS) + 2
-    arrays = {"heads": np.zeros((width, 32)), "head_bias": np.zeros(width), "pair": np.zeros(15)}
-    arrays |= {"pair_bias": np.zeros(1), "old": np.zeros((1, 32)), "new": np.zeros((1, 32))}
-    arrays |= {"old_bias": np.zeros(1), "new_bias": np.zeros(1), "alone": np.zeros((2, 32))}
-    rows = training.scores(Endings(**arrays, threshold=1.0, probe=np.zeros(32)), diary)
-    assert rows[-2:] == [(0.0, True, False)] * 2
 
 
 def test_the_threshold_marks_few_lasting_sentences() -> None:

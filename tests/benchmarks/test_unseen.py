@@ -82,12 +82,6 @@ def test_the_threshold_keeps_nine_of_ten_right_answers() -> None:
     assert all(e.low <= e.mean <= e.high for e in estimates(one, everything) if e.mean == e.mean)
 
 
-def test_without_a_right_answer_there_is_no_threshold() -> None:
-    one = scored([0.5, 0.5], [False, False], [True, False])
-    assert math.isnan(threshold(one, np.arange(2)))
-    assert math.isnan(measures(one, np.arange(2))[2])
-
-
 def test_every_accepted_spelling_is_right_and_withholding_is_where_nothing_answers() -> None:
     asked = read_asked("read")
 

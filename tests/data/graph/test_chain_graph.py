@@ -74,12 +74,6 @@ def test_passages_of_any_size(sizes: list[int]) -> None:
 FOUR = [letters("abcd", 10 * i) for i in range(4)]  # nodes 0-3, 4-7, 8-11, 12-15
 
 
-def test_star_joins_every_span_to_the_first_one_of_the_best_ranked_passage() -> None:
-    spans = [[], spans_at(Q=2), spans_at(Q=4), spans_at(Q=1)]
-    graph = build(FOUR, spans, max_entity_share=0.75)
-    assert set(entity_pairs(graph)) == {(5, 11), (11, 5), (5, 12), (12, 5)}
-
-
 def test_edges_join_last_tokens() -> None:
     passages = [letters("Kid A x"), letters("on Kid A"), *FOUR[:2]]
     spans = [[EntitySpan("Q", 0, 5)], [EntitySpan("Q", 3, 8)], [], []]
@@ -133,11 +127,6 @@ def test_an_entity_in_more_than_its_share_of_the_passages_gets_no_edges(
 def test_the_share_counts_passages_and_not_spans() -> None:
     crowd = [EntitySpan("Q", i, i + 1) for i in range(4)]
     assert build(FOUR, [crowd, spans_at(Q=1), [], []]).num_entity_edges == 2
-
-
-def test_one_entity_over_its_share_does_not_silence_the_others() -> None:
-    spans = [spans_at(T=1, Q=2), spans_at(T=1), spans_at(T=1, Q=4), spans_at(T=1)]
-    assert entity_pairs(build(FOUR, spans)) == [(1, 11), (11, 1)]
 
 
 ENTITIES = st.lists(st.sets(st.sampled_from("PQRS")), min_size=1, max_size=7)

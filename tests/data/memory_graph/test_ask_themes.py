@@ -43,14 +43,6 @@ def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
         yield graph
 
 
-@pytest.mark.parametrize(("score", "best"), [(0.5, 1), (0.0, 0)])
-def test_what_the_search_found_counts_beside_the_vectors(score: float, best: int) -> None:
-    index = create_autospec(ThemeIndex, instance=True, chunks=range(2))
-    index.themes_of.side_effect = lambda chunk: [chunk]
-    assert best_themes(index, np.array([0.9, 0.1]), [(3, score)], 1) == [best]
-    assert best_themes(index, np.array([0.9, 0.1]), [(1, score)], 1) == [best]
-
-
 @pytest.mark.parametrize(
     "found", [[(4, 0.3), (5, 0.3)], [(8, 0.3), (8, 0.3)], [(5, 0.3), (8, 0.3)]]
 )
