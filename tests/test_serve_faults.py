@@ -671,3 +671,19 @@ def test_documents_that_come_at_once_have_no_more_room(
     assert reply.status_code == 422
     assert "beside 14 of other documents" in reply.json()["error"]["message"]
     assert [one["name"] for one in client.get("/api/documents").json()] == ["b.txt"]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_reader_that_leaves_a_stream_ends_the_answer(is_read: bool) -> None:
+    async def read() -> bool:
+        streaming, answer = Streaming(), asyncio.get_running_loop().create_future()
+        pieces = streaming.until(answer)
+        streaming.emit("Lima")
+        assert await anext(pieces) == "Lima"
+        if is_read:
+            answer.set_result(None)
+            assert [piece async for piece in pieces] == []
+        await pieces.aclose()
+        return streaming.gone.is_set()
+
+    assert asyncio.run(read()) != is_read

@@ -47,6 +47,8 @@ def test_a_plan_by_hand() -> None:
     flops = (4 * 7e9 + 6 * 75e6) * 1708 + 14 * 32 * 4096 * 1708**2 / 2 + 4 * 131e6 * 8
     flops += 6 * 134e6 * 1500
     assert COST.flops(sizes, False) == pytest.approx(flops)
+    forward = 2 * (7e9 + 75e6) * 1708 + 4 * 32 * 4096 * 1708**2 / 2  # of the LM's layers
+    assert COST.flops(sizes, True) == pytest.approx(flops + forward)
     assert found.seconds == pytest.approx(flops / (0.4 * 989e12))
     assert found.tokens_per_second == pytest.approx(8 * 1708 / found.seconds)
     assert found.memory["optimizer"] == 8 * 209e6
