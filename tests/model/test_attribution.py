@@ -68,10 +68,8 @@ def test_gradient_x_input_is_the_derivative_of_scaling_a_node(evidence: Any) -> 
         assert found.nodes[node] == pytest.approx((up - down) / (2 * step), abs=5e-3)
 
 
-@pytest.mark.parametrize("edge_types", [False, True])
-def test_an_edges_part_is_the_derivative_of_a_factor_on_its_attention(edge_types: bool) -> None:
-    config = EncoderConfig(heads=2, edge_types=edge_types)
-    model, example = stir(tiny_model(encoder=config)), tiny_examples(2)[1]
+def test_an_edges_part_is_the_derivative_of_a_factor_on_its_attention() -> None:
+    model, example = stir(tiny_model(encoder=EncoderConfig(heads=2))), tiny_examples(2)[1]
     model.encoder.residual_gates.data.fill_(1.0)
     found, step = explained(model, example), 0.05
     num_edges = example.graph.edge_index.shape[1]
