@@ -124,8 +124,8 @@ def test_relative_change_is_the_mean_over_nodes() -> None:
     assert model.relative_change == pytest.approx(float(expected.detach()), rel=1e-5)
 
 
-def test_frozen_node_embeddings_have_no_gradient_and_are_not_saved() -> None:
-    model = encoder(node_embeddings="frozen")
+def test_node_embeddings_have_no_gradient_and_are_not_saved() -> None:
+    model = encoder()
     model(NODES, EDGES).sum().backward()
     assert model.embeddings.weight.grad is None
     assert not model.embeddings.weight.requires_grad
