@@ -384,7 +384,7 @@ def test_a_program_needs_no_right_but_to_rows(
         (["ask", *place, "--no_embed", "--compute", "How many people did Bo meet?"], "computed: 1"),
         (["sparql", *place, "ASK { ?s ?p ?o }"], "yes"),
         (["ontology", "coverage", *place], "facts typed"),
-        (["themes", *place, "--no_embed"], "chunks"),
+        (["themes", *place, "--no_embed"], "passages"),
         (["merge", *place, "Bo", "Cy"], "merged"),
         (["undo", *place], "undone"),
         (["split", *place, "Anna", "--name", "Anne", "--episode", "1"], "new object"),
