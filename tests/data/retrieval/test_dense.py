@@ -73,6 +73,16 @@ def test_fusion_embeds_only_what_words_rank_first() -> None:
     assert len(FusedIndex(pool, noted).rank("lima", 150)) == 150 == len(asked) - 1
 
 
+@pytest.mark.parametrize(("cosine", "found"), [(0.29, []), (0.31, ["e0"])])
+def test_fusion_finds_nothing_without_a_word_or_a_near_vector(
+    cosine: float, found: list[str]
+) -> None:
+    vectors = {"opera": [1.0, 0.0], "rhine": [cosine, (1 - cosine**2) ** 0.5]}
+    pool = make_pool(["rhine"])
+    index = FusedIndex(pool, lambda texts: np.array([vectors[text] for text in texts]))
+    assert [item.evidence.id for item in index.rank("opera", 3)] == found
+
+
 def test_fusion_takes_the_stemmer() -> None:
     pool = make_pool(["abc def", "the abc", "die"])
     same = [FusedIndex(pool, letters, stemmer=s) for s in ("none", "english")]
