@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from turngraph.configs.schema import Retriever
 from turngraph.configs.shipped import READER, find_checkpoint_folder
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser, run_cli
@@ -290,6 +291,11 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="corpus (turngraph corpus build) that every question searches; default: as trained",
     )
+    parser.add_argument(
+        "--retriever",
+        choices=get_args(Retriever),
+        help="how passages are retrieved; bm25 needs no sentence encoder (as trained)",
+    )
     parser.add_argument("--base_model", help="new folder of the base model, if it has moved")
     parser.add_argument(
         "--trust_remote_code",
@@ -332,6 +338,7 @@ def loading(args: argparse.Namespace) -> LoadOptions:
         quantization=args.quantization,
         trust_remote_code=tuple(args.trust_remote_code),
         corpus=args.corpus,
+        retriever=args.retriever,
     )
 
 

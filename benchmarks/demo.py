@@ -83,7 +83,7 @@ TRAINED = (
     Row("text", "worldfacts/text", options=LM_OPTIONS),
     Row("paper's graph", "worldfacts/graph", options=LM_OPTIONS),
     READER,
-    Row("reader, no entity edges", "demo", options=("--evidence.entity_edges=none",)),
+    Row("reader, no entity edges", "demo", options=("--evidence.edges=no_entity",)),
 )
 """Rows that are trained, for about the same time."""
 

@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if words is not None:  # the card is written by hand
         card.write_text(words, encoding="utf-8")
     data = dataclasses.replace(checkpoint.config.data, train=args.train, tune=args.tune)
-    training = dataclasses.replace(checkpoint.config.training, output="runs/mixture/reader")
+    training = dataclasses.replace(
+        checkpoint.config.training, output="runs/mixture/reader", start_from=None
+    )
     config = dataclasses.replace(checkpoint.config, data=data, training=training)
     (READER_FOLDER / CONFIG).write_text(write_config(config), encoding="utf-8")
     metrics = checkpoint.metrics | {THRESHOLD: round(level, 4)}

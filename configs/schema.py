@@ -17,6 +17,8 @@ EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "col
 PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
 """Features of a passage from retrieval, which the scorer reads."""
 
+Retriever = Literal["bm25", "links", "dense", "rrf", "eigen"]
+
 MAX_LAYERS = 1000
 """Largest number of graph layers; a mistyped number would otherwise fill the memory."""
 
@@ -43,7 +45,8 @@ class DataConfig:
     single_answers_only: bool = False
     """Leave out questions with several answers; they remain part of the interaction."""
     num_workers: int = 0
-    """Processes that retrieve, build graphs and tokenise before training; 0: the main process."""
+    """Processes that retrieve, build graphs and tokenise before training; 0: the main process.
+    Change it to the number of cores where building the examples takes long."""
     ray: str | None = None
     """Address of a Ray cluster that replaces num_workers; local: this machine's cores. Change it
     where one machine is too slow."""
@@ -61,12 +64,12 @@ class DataConfig:
 class EvidenceConfig:
     """Retrieval, evidence memory, and the graph of one turn."""
 
-    retriever: Literal["bm25", "links", "dense", "rrf", "eigen"] = "bm25"
+    retriever: Retriever = "bm25"
     """How E_t is retrieved from the pool. bm25: BM25+; links: BM25+, and passages that share an
     entity with a matching passage are raised; dense: cosine similarity of sentence vectors
-    (embedder); rrf: reciprocal-rank fusion of bm25 and dense; eigen: best-first search along
-    similar passages, their themes and rare names in common. Change it where questions and passages
-    share few words."""
+    (embedder); rrf: reciprocal-rank fusion of bm25 and dense, over the 64 passages that bm25 ranks
+    first, in a corpus over all; eigen: best-first search along similar passages, their themes and
+    rare names in common. Change it where questions and passages share few words."""
     corpus: str | None = None
     """Folder of a corpus (turngraph corpus build) that is searched in addition to the pools; null:
     none. Change it for evidence beyond the conversations' own; commands that answer take
@@ -80,13 +83,9 @@ class EvidenceConfig:
     form."""
     top_k: int = 30
     """Number of passages in E_t."""
-    max_query_words: int = 128
-    """Words of Q_t that are kept, the last ones, where Q_t is one text: for history_weight: 1, and
-    for question_nodes: query. Change it for longer questions; sentence encoders have limits of
-    their own."""
     history_weight: float = 0.4
     """w in the BM25 weight w^k of a turn k turns back; the question has weight 1. 1: the paper's
-    Q_t; less than 1: a new topic outweighs old ones."""
+    Q_t, of whose words the last 128 are kept; less than 1: a new topic outweighs old ones."""
     memory: Literal["none", "rerank", "random"] = "rerank"
     """Evidence memory M_t. none: no memory; rerank: passages of earlier turns, reranked by their
     similarity to Q_t; random: drawn at random (the paper's control)."""
@@ -96,23 +95,19 @@ class EvidenceConfig:
     knows some 50."""
     max_nodes: int | None = None
     """Most tokens of evidence; the lowest-ranked passages beyond it are dropped. Null: no limit."""
-    chain: Literal["forward", "backward", "both"] = "forward"
+    chain: Literal["forward", "both"] = "forward"
     """Direction of token chains; forward is w_1 -> w_2, as in the paper's figure."""
-    entity_edges: Literal["star", "clique", "none"] = "star"
-    """star: O(m) edges for m spans of an entity; clique: all pairs; none: chains only."""
-    question_nodes: Literal["none", "question", "query"] = "none"
-    """Add a chain of the question's or Q_t's tokens to the graph, linked to the evidence by
-    entities and words. It is encoded, but takes no position in the prompt."""
+    question_nodes: Literal["none", "query"] = "none"
+    """query: add a chain of Q_t's tokens to the graph, linked to the evidence by entities and
+    words. It is encoded, but takes no position in the prompt."""
     structure_edges: Literal["none", "table"] = "none"
     """table: edges from header to cell, within a row, and within a column."""
-    edges: Literal["all", "none", "shuffled"] = "all"
-    """none: leave out all edges, of every kind, in training and answering, as a control for message
-    passing. shuffled: replace the entity edges by as many random ones."""
+    edges: Literal["all", "no_entity", "none", "shuffled"] = "all"
+    """Controls, in training and answering. no_entity: leave out the entity edges; none: leave out
+    all edges, of every kind; shuffled: replace the entity edges by as many random ones."""
 
     def __post_init__(self) -> None:
-        for name in ("top_k", "max_query_words"):
-            value = getattr(self, name)
-            check(value >= 1, f"evidence.{name}", value, "must be at least 1")
+        check(self.top_k >= 1, "evidence.top_k", self.top_k, "must be at least 1")
         weight = self.history_weight
         check(0 <= weight <= 1, "evidence.history_weight", weight, "must lie between 0 and 1")
         of_pools = self.corpus is not None and self.retriever in ("links", "eigen")
@@ -144,15 +139,10 @@ class EncoderConfig:
     """Dropout of attention weights."""
     residual: Literal["none", "gated"] = "gated"
     """none: as in the paper; gated: a residual gate, a scalar that starts small, scales each
-    layer's change before it is added."""
+    layer's change before it is added. Change it to compare with the paper's encoder."""
     residual_gate_init: float = 0.1
     """Initial value of the residual gates (residual: gated). Change it to start nearer to plain
     token embeddings (0) or to the paper's encoder (1)."""
-    node_embeddings: Literal["frozen", "trained"] = "frozen"
-    """frozen or trained: the encoder's own copy of the LM's token embeddings."""
-    edge_types: bool = False
-    """Learn a vector for each edge type, which is added to messages and in attention. Change it
-    where the graph has other edges than chains and entities."""
 
     def __post_init__(self) -> None:
         _check_layers("model.encoder.num_layers", self.num_layers)
@@ -244,7 +234,8 @@ class ModelConfig:
     attn_implementation: Literal[
         "sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3"
     ] = "sdpa"
-    """The LM's attention; flex and flash skip what packing masks out."""
+    """The LM's attention; flex and flash skip what packing masks out. Change it with packing, or to
+    eager on a CPU, where it is a sixth faster."""
     gradient_checkpointing: bool = False
     """Recompute the LM's activations in the backward pass: less memory, a third more time. Change
     it where the GPU's memory is short."""
@@ -311,7 +302,7 @@ class TrainingConfig:
     one); null: new weights. Change it to train a checkpoint further on other data."""
     seed: int = 0
     """Random seed for initial weights, batches and dropout, and for drawing questions unless
-    data.draw_seed is given."""
+    data.draw_seed is given. Change it to repeat a training by chance alone."""
     loop: Literal["native", "trl"] = "native"
     """native: the loop in train.py; trl: TRL's SFTTrainer, for evidence: text with LoRA in one
     process; it cannot resume a stopped run. Change it to use what TRL offers."""
@@ -408,7 +399,7 @@ def _check_static_nodes(config: Config) -> None:
         ("model.evidence", model.evidence, model.evidence == "graph", "graph"),
         ("model.lora", "LoRA", model.lora is None, "null"),
         ("training.packing", training.packing, not training.packing, "false"),
-        ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
+        ("evidence.question_nodes", nodes, nodes != "none", "query"),
     ):
         check(
             holds, name, value, f"must be {must} where model.answers is nodes and model.layer is 0"

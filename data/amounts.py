@@ -90,7 +90,12 @@ def read_amount(text: str) -> Amount | None:
 
 
 def _plain_digits(text: str, is_money: bool) -> str | None:
-    """Return a number with only a decimal point as a mark; None if the text is not a number."""
+    """Return a number with only a decimal point as a mark; None if the text is not a number.
+
+    "0042" is a code, no number.
+    """
+    if re.match(r"0\d", text):
+        return None
     *whole, last = re.split(r"\D", text)
     marks = re.findall(r"\D", text)
     if not marks:

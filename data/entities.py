@@ -20,7 +20,7 @@ from turngraph.configs.progress import track
 from turngraph.configs.words import plural
 from turngraph.data.amounts import AMOUNT, SPACED_AMOUNT, read_amount
 from turngraph.data.linearise import sentence_spans
-from turngraph.data.normalise import MONTHS, fold, normalise_value, parse_date, parse_number
+from turngraph.data.normalise import MONTH_PATTERN, fold, normalise_value, parse_date, parse_number
 from turngraph.data.types import Conversation, Entity, Evidence
 
 logger = logging.getLogger(__name__)
@@ -30,15 +30,15 @@ MIN_LETTERS = 2
 MAX_CHARS = 100  # a longer cell is a text, not an entity
 MAX_TITLE_CHARS = 80
 
-_MONTH = "|".join(rf"{name[:3]}(?:t\.|t)?(?:{name[3:]})?" for name in MONTHS)
 _DATE = re.compile(
-    rf"(?<!\w)(?:\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:{_MONTH})\.?,?\s+\d{{4}}"
-    rf"|(?:{_MONTH})\.?(?:\s+\d{{1,2}}(?:st|nd|rd|th)?)?,?\s+\d{{4}}|\d{{4}}-\d\d-\d\d)(?!\w)",
+    rf"(?<!\w)(?<!\d\.)(?:\d{{1,2}}(?:st|nd|rd|th|\.)?\s+(?:of\s+)?(?:{MONTH_PATTERN})\.?,?\s+\d{{4}}"
+    rf"|(?:{MONTH_PATTERN})\.?(?:\s+\d{{1,2}}(?:st|nd|rd|th)?)?,?\s+\d{{4}}|\d{{4}}-\d\d-\d\d"
+    r"|\d{1,2}\.\s?\d{1,2}\.\s?\d{4})(?!\w)",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(
     r"(?<!\w)(?<!\d[.,:/])(?:(?<!\d)[+−-])?"
-    r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?!\w|[.,:]\d)"
+    r"(?:\d{1,3}(?:\.\d{3})+,\d+|(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?)(?!\w|[.,:]\d)"
 )
 _SIZE = r" (?:thousand|million|billion|trillion)(?!\w)"
 _AMOUNT = re.compile(
@@ -294,8 +294,8 @@ def _is_amount(text: str) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    number = parse_number(text)
-    return number is not None and sum(map(str.isdigit, number)) >= MIN_DIGITS
+    number = parse_number(text) or text[1:]  # of a code without its first zero, "042" but not "05"
+    return sum(map(str.isdigit, number)) >= MIN_DIGITS
 
 
 def _is_entity(text: str) -> bool:

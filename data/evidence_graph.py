@@ -21,6 +21,9 @@ from turngraph.data.graph.mentions import find_mentions
 from turngraph.data.graph.rewire import shuffle_entity_edges
 from turngraph.data.types import Evidence
 
+LEFT_OUT: dict[str, CutEdges] = {"no_entity": "entity", "none": "all"}
+"""The edges to cut for a value of ``evidence.edges``."""
+
 
 def evidence_graph(
     passages: Sequence[Evidence],
@@ -52,12 +55,11 @@ def evidence_graph(
     more = more_edges(texts, all_tokens, spans, config.structure_edges, has_question)
     if has_question:
         spans[-1] = []  # ``more`` has the question's edges
-    kinds = config.chain, config.entity_edges
-    graph = chain_graph(all_tokens, spans, *kinds, more_edges=more, num_hidden=num_hidden)
+    graph = chain_graph(all_tokens, spans, config.chain, more_edges=more, num_hidden=num_hidden)
     starts = node_starts(all_tokens)
-    if config.edges == "none":
-        graph = cut_edges(graph, "all")
-    elif "shuffle" in (cut, config.edges.removesuffix("d")):
+    if config.edges in LEFT_OUT:
+        graph = cut_edges(graph, LEFT_OUT[config.edges])
+    if "shuffle" in (cut, config.edges.removesuffix("d")):
         graph = shuffle_entity_edges(graph, starts)
     else:
         graph = cut_edges(graph, cut)

@@ -22,6 +22,10 @@ _STOPS = "。！？｡।॥؟۔።။։"  # full stops of scripts without capit
 # Possessive quantifiers: a long run of marks takes linear time.
 _END = re.compile(rf"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)|[{_STOPS}]+[」』”）]*")
 _LAST_WORD = re.compile(r"[\w.&'’-]+$")
+_MONTH_AFTER_DAY = re.compile(  # "3. Mai", "3. August 2021": German dates
+    r"\s+(?:(?:Januar|Februar|März|Mai|Juni|Juli|Oktober|Dezember)\b"
+    r"|(?:April|August|September|November)\s+\d{4})"
+)
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
 _OPENING = "\"'“‘«([„¿¡"
 MAX_LEAD = 200
@@ -104,6 +108,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     lead = before.rstrip()
     if word[0].isdigit() and (not lead or (lead[-1] in ":;" and lead != before)):
         return False  # the number of an item: "1. Unofficial; 2. Official", not a time, "16:55."
+    if re.fullmatch(r"\d\d?", word[0]) and _MONTH_AFTER_DAY.match(text, match.end()):
+        return False
     last = word[0].lower()
     if last in _MAY_END:
         return True

@@ -11,16 +11,29 @@ from typing import Literal
 MONTHS = (
     "january february march april may june july august september october november december"
 ).split()
-_MONTH = {name[:length]: i for i, name in enumerate(MONTHS, 1) for length in (3, len(name))}
+GERMAN_MONTHS = (
+    "januar februar märz april mai juni juli august september oktober november dezember"
+).split()
+_MONTH = {
+    name[:length].replace("ä", "a"): i
+    for names in (MONTHS, GERMAN_MONTHS)
+    for i, name in enumerate(names, 1)
+    for length in (3, len(name))
+}
 _MONTH["sept"] = 9
-_MONTH_PATTERN = "|".join(sorted(_MONTH, key=len, reverse=True))
+MONTH_PATTERN = "|".join(sorted([*_MONTH, "märz"], key=len, reverse=True))
+"""Pattern of a month's name or abbreviation in lower case, folded or not."""
 _DAY_MONTH_YEAR = re.compile(
-    rf"(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_MONTH_PATTERN})\.?,?\s+(\d{{4}})"
+    rf"(\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?({MONTH_PATTERN})\.?,?\s+(\d{{4}})"
 )
-_MONTH_DAY_YEAR = re.compile(rf"({_MONTH_PATTERN})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?,?\s+(\d{{4}})")
-_MONTH_YEAR = re.compile(rf"({_MONTH_PATTERN})\.?,?\s+(\d{{4}})")
+_MONTH_DAY_YEAR = re.compile(rf"({MONTH_PATTERN})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?,?\s+(\d{{4}})")
+_MONTH_YEAR = re.compile(rf"({MONTH_PATTERN})\.?,?\s+(\d{{4}})")
+_DOTTED = re.compile(r"(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})")
 _ISO = re.compile(r'"?(\d{4})-(\d{2})-(\d{2})(?:t00:00:00z)?"?')
 _NUMBER = re.compile(r"[+−–-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+−–-]?\.\d+")
+_DECIMAL_COMMA = re.compile(r"[+−–-]?\d{1,3}(?:\.\d{3})+,\d+")
+_SWAPPED = str.maketrans(".,", ",.")
+_CODE = re.compile(r"[+−–-]?0[\d,]")  # "0042" and "42" are not the same thing
 _NEGATIVE = re.compile(r"[(\[$£€¥]*[−–-][$£€¥]?(?=\.?\d)")  # -5.2%, (−70 kg), -$3
 _GRADE = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)$|(?<=^[a-f])[−–-]$")  # B+, A-, C#, C++
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -112,12 +125,14 @@ def _mark_or_space(match: re.Match[str]) -> str:
 def parse_date(text: str) -> str | None:
     """Return the ISO form of a text that is a single date, else None.
 
-    "2 October 2000", "October 2, 2000", "2nd of Oct. 2000", "2000-10-02" and Wikidata's
-    "2000-10-02T00:00:00Z" give "2000-10-02"; "October 2000" gives "2000-10". A bare year is a
-    number, not a date.
+    "2 October 2000", "October 2, 2000", "2nd of Oct. 2000", German "2. Oktober 2000" and
+    "02.10.2000", "2000-10-02" and Wikidata's "2000-10-02T00:00:00Z" give "2000-10-02"; "October
+    2000" gives "2000-10". A bare year is a number, not a date.
     """
     folded = fold(text)
-    for pattern, order in ((_DAY_MONTH_YEAR, "dmy"), (_MONTH_DAY_YEAR, "mdy"), (_ISO, "ymd")):
+    for pattern, order in (
+        (_DAY_MONTH_YEAR, "dmy"), (_MONTH_DAY_YEAR, "mdy"), (_ISO, "ymd"), (_DOTTED, "dmy")
+    ):  # fmt: skip
         if match := pattern.fullmatch(folded):
             groups = dict(zip(order, match.groups(), strict=True))
             month = _MONTH.get(groups["m"]) or int(groups["m"])
@@ -135,9 +150,14 @@ def _valid_date(year: int, month: int, day: int) -> str | None:
 
 
 def parse_number(text: str) -> str | None:
-    """Return the plain decimal form of a text that is a number ("1,234.0" -> "1234"), else None."""
+    """Return the plain decimal form of a text that is a number ("1,234.0" -> "1234"), else None.
+
+    "1.234,5" is 1234.5, as nothing else is written like that. "0042" is a code, no number.
+    """
     folded = fold(text)
-    if not _NUMBER.fullmatch(folded):
+    if _DECIMAL_COMMA.fullmatch(folded):
+        folded = folded.translate(_SWAPPED)
+    if not _NUMBER.fullmatch(folded) or _CODE.match(folded):
         return None
     sign = "-" if folded[0] in "−–-" else ""
     whole, _, fraction = folded.lstrip("+−–-").replace(",", "").partition(".")
@@ -168,4 +188,4 @@ def answer_type(text: str) -> str:
     """Classify an answer's label as "date", "number" or "string" (paper, table 3)."""
     if parse_date(text) or re.fullmatch(r"(?:1\d|20)\d\d", text.strip()):
         return "date"
-    return "number" if parse_number(text) else "string"
+    return "number" if parse_number(text) or text.strip().isdecimal() else "string"

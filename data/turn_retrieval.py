@@ -85,7 +85,7 @@ class TurnRetrieval:
 def turn_query(interaction: Interaction, question: str, config: EvidenceConfig) -> Query:
     """Return Q_t: as one text, or as turns with weights."""
     if config.history_weight == 1:
-        return cut_query(query(interaction, question), config.max_query_words)
+        return cut_query(query(interaction, question))
     return weighted_query(interaction, question, config.history_weight)
 
 

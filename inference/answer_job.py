@@ -92,6 +92,7 @@ class AnswerJob:
             "input": file_hash(self.input),
             "device": self._device,
             "quantization": self.loading.quantization,
+            "retriever": self.loading.retriever,
             **({} if corpus is None else {"corpus": Corpus(corpus).fingerprint}),
             **{name: value for name, value in shaping.items() if name not in NOT_COMPARED},
         }

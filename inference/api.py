@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
-from turngraph.configs.schema import Config
+from turngraph.configs.schema import Config, Retriever
 from turngraph.configs.shipped import READER
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
@@ -52,6 +52,7 @@ def load(
     quantization: Literal["none", "4bit"] | None = None,
     trust_remote_code: Sequence[str] = (),
     corpus: str | Path | None = None,
+    retriever: Retriever | None = None,
     token: str | None = None,
 ) -> QA:
     """Load a trained checkpoint to answer with.
@@ -65,6 +66,7 @@ def load(
         quantization: quantization of the base model; None: as in training.
         trust_remote_code: names of models whose own Python code may run; none by default.
         corpus: folder of a corpus that is searched in addition to the evidence; None: as trained.
+        retriever: how passages are retrieved, as ``evidence.retriever``; None: as trained.
         token: for a private repository; None: the one of ``hf auth login``.
 
     Raises:
@@ -77,6 +79,7 @@ def load(
         quantization,
         tuple(trust_remote_code),
         None if corpus is None else str(corpus),
+        retriever,
     )
     return QA(read_checkpoint(folder), options)
 

@@ -113,7 +113,7 @@ def print_computed(
         result = compute(lens, question, as_of, planner, options.pushed, graph.marked)
     except NoPlan as reason:
         if not as_json:
-            print_line(f"not computed: {reason}")
+            print_line(f"not computed: {reason}; found without computing:")
         return False
     if as_json:
         facts = [

@@ -23,6 +23,7 @@ from turngraph.data.embedding import cached
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.prompt import Prompt
+from turngraph.inference.model_options import make_embed
 from turngraph.inference.options import LoadOptions
 from turngraph.model.checkpoint import Checkpoint, load_checkpoint
 from turngraph.model.distributed import place
@@ -122,7 +123,10 @@ def load_builder(
         mentions=config.model.answers == "nodes" or config.model.layer > 0,
     )
     if builder.needs_embed:  # loaded with the first texts
-        builder.embed = cached(sentence_encoder(config.evidence.embedder, device, trusted))
+        embedder = config.evidence.embedder
+        on_cpu = device_of(device) == "cpu"
+        embed = make_embed(embedder, trusted) if on_cpu else None
+        builder.embed = cached(embed or sentence_encoder(embedder, device, trusted))
     if builder.corpus is not None:
         corpus = builder.corpus.corpus
         logger.info("corpus %s: %s", corpus.folder, plural(len(corpus), "passage"))

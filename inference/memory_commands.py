@@ -219,7 +219,7 @@ def show(*, db: str, entity: str, as_json: bool) -> None:
         facts = [fact_json(fact) for fact in shown.facts]
         print_json(dataclasses.asdict(shown) | {"facts": facts})
         return
-    names = "; ".join(f"{name} ({count})" for name, count in shown.aliases)
+    names = "; ".join(f"{name} (in {plural(n, 'episode')})" for name, n in shown.aliases)
     rows = [("object", f"#{shown.node} {shown.name}"), ("names", names)]
     print_rows(("", ""), [*rows, ("episodes", shown.num_episodes)])
     print_facts(shown.facts)
@@ -333,7 +333,8 @@ def _cut(text: str) -> str:
 
 
 def _counts(forgotten: Forgotten) -> list[tuple[str, int]]:
-    return list(dataclasses.asdict(forgotten).items())
+    counts = dataclasses.asdict(forgotten)
+    return [(name.replace("reopened", "hold again"), count) for name, count in counts.items()]
 
 
 def check(*, db: str, rebuild: bool) -> None:

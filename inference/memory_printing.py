@@ -54,11 +54,14 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     """Print rows as a table on a terminal, else as tab-separated lines.
 
     Args:
-        headers: headers of the columns; columns of numbers are right-aligned.
+        headers: headers of the columns; columns of numbers are right-aligned. Beside tab-separated
+            lines they go to standard error.
         rows: one value for each column; None is blank.
     """
     lines = [["" if v is None else clean_line(str(v)) for v in row] for row in rows]
     if not sys.stdout.isatty():
+        if lines and any(headers):
+            print("\t".join(headers), file=sys.stderr)
         for line in lines:
             print("\t".join(line))
         return
@@ -241,8 +244,8 @@ def print_step(number: str, trace: StepTrace) -> None:
 
 
 def print_themes(shown: Sequence[RecalledTheme]) -> None:
-    """Print themes, one a line: number, level, eigenvalue, chunks, sources, first quotation."""
-    headers = ("theme", "level", "eigenvalue", "chunks", "sources", "first quotation")
+    """Print themes, one a line: number, level, eigenvalue, passages, sources, first quotation."""
+    headers = ("theme", "level", "eigenvalue", "passages", "sources", "first quotation")
     print_rows(headers, [_theme_row(theme) for theme in shown])
 
 
@@ -285,8 +288,9 @@ def print_recollection(recollection: Recollection, num_facts: int | None = None)
     by_key = {fact.key: fact for fact in recollection.facts}
     for theme in recollection.themes:
         print_line(
-            f"theme {theme.id}, level {theme.level}, {theme.score:.3f}: "
-            f"{plural(theme.num_chunks, 'chunk')} of {plural(len(theme.sources), 'source')}"
+            f"theme {theme.id}{' (of themes)' if theme.level == 2 else ''}, "
+            f"closeness {theme.score:.3f}: {plural(theme.num_chunks, 'passage')} "
+            f"of {plural(len(theme.sources), 'source')}"
         )
         if theme.summary is not None:
             print_line(f"{theme.summary} (by {theme.maker})")
@@ -312,7 +316,10 @@ def _log_remarks(recollection: Recollection) -> None:
     if recollection.no_answer:
         return
     if recollection.without_themes:
-        logger.info("no themes: all facts are searched by similarity instead")
+        logger.info(
+            "no themes: all facts are searched by similarity instead; "
+            "`turngraph memory themes` makes themes"
+        )
     elif recollection.by_similarity:
         logger.info("the question names no known object: facts by similarity alone")
 
@@ -340,8 +347,13 @@ def remembered_line(done: Remembered) -> str:
     return (
         f"{plural(done.episodes, 'episode')}{known}: {plural(done.objects, 'new object')}, "
         f"{plural(done.theses, 'thesis', 'theses')}, {plural(done.triplets, 'triplet')}, "
-        f"{done.superseded} superseded; {done.seconds:.1f} s{cost}"
+        f"{_superseded(done)} superseded; {done.seconds:.1f} s{cost}"
     )
+
+
+def _superseded(done: Remembered) -> str:
+    theses = plural(done.superseded_theses, "thesis", "theses")
+    return f"{theses} and {plural(done.superseded - done.superseded_theses, 'triplet')}"
 
 
 def _spent(cost: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from turngraph.configs.shipped import READER
@@ -169,10 +169,14 @@ def server_extractor(
     return EndpointExtractor(settings, relations=relations, classes=classes)
 
 
-def make_embed(embedder: str | None) -> Embed:
-    """Load a sentence encoder; None: compare words, without a model.
+def make_embed(embedder: str | None, trusted: Collection[str] = ()) -> Embed:
+    """Load a sentence encoder for the CPU; None: compare words, without a model.
 
     Torch is not imported where few texts are new and the encoder is one that NumPy computes.
+
+    Args:
+        embedder: name of the encoder.
+        trusted: names of models whose own Python code may run.
     """
     if embedder is None:
         from turngraph.data.memory_graph.recall.word_vectors import word_vectors
@@ -182,7 +186,7 @@ def make_embed(embedder: str | None) -> Embed:
     from turngraph.data.bert_encoder import bert_encoder
     from turngraph.data.embedding import few_or_many
 
-    encoder = sentence_encoder(embedder)
+    encoder = sentence_encoder(embedder, trusted=trusted)
     folder = local_folder(embedder)
     light = None if folder is None else bert_encoder(folder)
     return encoder if light is None else few_or_many(light, encoder)

@@ -327,11 +327,12 @@ def typed_page(
     from turngraph.data.memory_graph.ontology.lens import Lens
     from turngraph.data.memory_graph.ontology.object_classes import object_classes
     from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
+    from turngraph.data.memory_graph.recall.ended_marks import stored_marks
 
     lens, added = Lens(store, chosen_ontology(ontology, alone)), dict[str, Any]()
     if question is not None:
         try:
-            computed = compute(lens, question)
+            computed = compute(lens, question, mark=stored_marks(store).about)
         except NoPlan as reason:
             raise UserError(f"--question: not computed: {reason}") from None
         added["computed"] = {

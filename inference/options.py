@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from turngraph.configs.schema import Config, EvidenceConfig
+from turngraph.configs.schema import Config, EvidenceConfig, Retriever
 from turngraph.configs.user_error import UserError
 from turngraph.data.graph.chain_graph import CutEdges
 
@@ -26,6 +26,10 @@ class LoadOptions:
         quantization: quantization of the base model; None: as in training.
         trust_remote_code: names of models whose own Python code may run.
         corpus: folder of a corpus that is searched in addition to the pools; None: as trained.
+        retriever: how passages are retrieved, as ``evidence.retriever``; None: as trained.
+
+    Raises:
+        UserError: there is no such retriever.
     """
 
     base_model: str | None = None
@@ -33,10 +37,23 @@ class LoadOptions:
     quantization: Literal["none", "4bit"] | None = None
     trust_remote_code: tuple[str, ...] = ()
     corpus: str | None = None
+    retriever: Retriever | None = None
+
+    def __post_init__(self) -> None:
+        known = get_args(Retriever)
+        if self.retriever is not None and self.retriever not in known:
+            raise UserError(
+                f"--retriever: {self.retriever!r} given, must be one of {', '.join(known)}"
+            )
 
     def applied(self, evidence: EvidenceConfig) -> EvidenceConfig:
-        """Return how evidence is retrieved with these options."""
-        return evidence if self.corpus is None else replace(evidence, corpus=self.corpus)
+        """Return how evidence is retrieved with these options.
+
+        Raises:
+            UserError: a corpus cannot be searched by the retriever.
+        """
+        given = {"corpus": self.corpus, "retriever": self.retriever}
+        return replace(evidence, **{name: value for name, value in given.items() if value})
 
 
 @dataclass(frozen=True)
@@ -130,9 +147,11 @@ class AnswerOptions:
         Raises:
             UserError: edges are cut that the checkpoint does not have.
         """
-        if self.cut_edges != "nothing" and config.evidence.edges == "none":
+        edges = config.evidence.edges
+        is_cut = edges == "none" or (edges == "no_entity" and self.cut_edges != "all")
+        if self.cut_edges != "nothing" and is_cut:
             raise UserError(
-                f"--cut_edges {self.cut_edges}: the checkpoint has evidence.edges: none"
+                f"--cut_edges {self.cut_edges}: the checkpoint has evidence.edges: {edges}"
             )
         limit = self.max_new_tokens or config.training.max_new_tokens or MAX_NEW_TOKENS
         return replace(self, max_new_tokens=limit)

@@ -153,9 +153,16 @@ def _lm(maker: str, language_model: Callable[[str], Generate], summaries: bool) 
 
 def made_line(made: ThemesMade) -> str:
     """Describe the themes of a graph in one line."""
+    from turngraph.data.eigen.themes import MIN_CHUNKS  # needs scipy, which takes long to import
+
     first, second = made.themes
-    chunks, sources = plural(made.chunks, "chunk"), plural(made.sources, "source")
+    passages, sources = plural(made.chunks, "passage"), plural(made.sources, "source")
     questions = plural(made.questions, "question")
     blank = f", {plural(made.blank, 'text')} without words left out" if made.blank else ""
-    counts = f"{first:,} + {second:,} themes" if first else "no themes"
-    return f"{chunks}, {sources}, {counts}, {questions} ({made.maker}){blank}, {made.seconds:.1f} s"
+    none = f"no themes (a source needs {MIN_CHUNKS} passages)"
+    counts = plural(first, "theme") if first else none
+    above = f", {plural(second, 'theme')} of themes" if second else ""
+    return (
+        f"{passages}, {sources}, {counts}{above}, {questions} ({made.maker}){blank}, "
+        f"{made.seconds:.1f} s"
+    )

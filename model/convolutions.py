@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from turngraph.configs.schema import EDGE_TYPES, EncoderConfig
+from turngraph.configs.schema import EncoderConfig
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import similar
 from turngraph.model.gatv2 import GATv2Layer
@@ -21,7 +21,7 @@ def make_convolution(width: int, config: EncoderConfig) -> nn.Module:
 
     Args:
         width: D.
-        config: ``conv``, heads, dropout, edge types.
+        config: ``conv``, heads, dropout.
 
     Raises:
         UserError: PyTorch Geometric has no such convolution, or it needs other arguments.
@@ -33,7 +33,6 @@ def make_convolution(width: int, config: EncoderConfig) -> nn.Module:
             config.heads,
             concat=False,
             dropout=config.dropout,
-            num_edge_types=len(EDGE_TYPES) if config.edge_types else 0,
             loop_free=True,
         )
     return PygConvolution(width, config)
@@ -42,16 +41,15 @@ def make_convolution(width: int, config: EncoderConfig) -> nn.Module:
 class PygConvolution(nn.Module):
     """A convolution of ``torch_geometric.nn`` as a layer of the encoder.
 
-    If it has heads, they have the LM's width and are averaged. Edge types become edge features,
-    [E, D]. ``GINConv`` gets a perceptron of two layers.
+    If it has heads, they have the LM's width and are averaged. ``GINConv`` gets a perceptron of two
+    layers.
 
     Args:
         width: D.
-        config: ``conv``, heads, dropout, edge types.
+        config: ``conv``, heads, dropout.
 
     Raises:
-        UserError: there is no such convolution, it needs other arguments, or ``edge_types`` is
-            true and it takes no edge features.
+        UserError: there is no such convolution, or it needs other arguments.
     """
 
     def __init__(self, width: int, config: EncoderConfig) -> None:
@@ -64,15 +62,6 @@ class PygConvolution(nn.Module):
         if name == "GINConv":
             linear = nn.Linear(width, width), nn.Linear(width, width)
             arguments["nn"] = nn.Sequential(linear[0], nn.ELU(), linear[1])
-        self.edge_features: nn.Embedding | None = None
-        if config.edge_types:
-            if "edge_dim" not in taken:
-                raise UserError(
-                    f"config field model.encoder.edge_types: true given, {name} takes no edge "
-                    "features"
-                )
-            arguments["edge_dim"] = width
-            self.edge_features = nn.Embedding(len(EDGE_TYPES), width)
         settings = {key: value for key, value in arguments.items() if key in taken}
         required = {
             key
@@ -87,22 +76,17 @@ class PygConvolution(nn.Module):
             )
         self.conv = class_(**settings)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_types: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Compute new node states.
 
         Args:
             x: node states, [N, D].
             edge_index: source row and target row, [2, E].
-            edge_types: type of each edge, from 0, [E]; unused unless ``edge_types`` is true.
 
         Returns:
             [N, D].
         """
-        if self.edge_features is None:
-            states: Tensor = self.conv(x, edge_index)
-        else:
-            assert edge_types is not None, "edges without types"
-            states = self.conv(x, edge_index, edge_attr=self.edge_features(edge_types))
+        states: Tensor = self.conv(x, edge_index)
         return states
 
 

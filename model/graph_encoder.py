@@ -34,9 +34,8 @@ class GraphEncoder(nn.Module):
       would erase half of every token that the LM has to copy.
 
     Args:
-        token_embeddings: the LM's input embeddings, [vocabulary, D]; copied, so that training
-            does not change the LM's own.
-        config: convolution, layers, heads, dropout, residual, node embeddings.
+        token_embeddings: the LM's input embeddings, [vocabulary, D]; copied and frozen.
+        config: convolution, layers, heads, dropout, residual.
 
     Attributes:
         relative_change: mean over nodes of |state - embedding| / |embedding|, of the last call.
@@ -46,11 +45,8 @@ class GraphEncoder(nn.Module):
         super().__init__()
         self.config = config
         width = token_embeddings.shape[1]
-        trained = config.node_embeddings == "trained"
         copy = token_embeddings.detach().clone()
-        if trained:
-            copy = copy.float()
-        self.embeddings: nn.Embedding = nn.Embedding.from_pretrained(copy, freeze=not trained)
+        self.embeddings: nn.Embedding = nn.Embedding.from_pretrained(copy)
         self.layers = nn.ModuleList(
             make_convolution(width, config) for _ in range(config.num_layers)
         )
@@ -59,26 +55,21 @@ class GraphEncoder(nn.Module):
             self.residual_gates = nn.Parameter(gates)
         self.relative_change: Tensor | float = 0.0
 
-    def forward(
-        self, node_ids: Tensor, edge_index: Tensor, edge_types: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, node_ids: Tensor, edge_index: Tensor) -> Tensor:
         """Encode a graph, or several at once as disjoint parts of one.
 
         Args:
             node_ids: token ids, [N].
             edge_index: source row and target row, [2, E].
-            edge_types: index of each edge's type in ``EDGE_TYPES``, [E]; needed for
-                ``edge_types: true``.
 
         Returns:
             Node states, [N, D], in float32 or the autocast type.
         """
         embedded = self.embeddings(node_ids).float()  # [N, D]
         states: Tensor = embedded
-        edge_types = edge_types if self.config.edge_types else None
         for index, layer in enumerate(self.layers):
             inner = index + 1 < len(self.layers)
-            change = layer(states, edge_index, edge_types).float()
+            change = layer(states, edge_index).float()
             change = nn.functional.elu(change) if inner else change
             if self.config.residual == "none":
                 states = change
@@ -92,6 +83,5 @@ class GraphEncoder(nn.Module):
         return states
 
     def saved_state(self) -> dict[str, Tensor]:
-        """Return the tensors to save: all but frozen node embeddings, which the base model has."""
-        frozen = self.config.node_embeddings == "frozen"
-        return {k: v for k, v in self.state_dict().items() if not (frozen and "embeddings" in k)}
+        """Return the tensors to save: all but the node embeddings, which the base model has."""
+        return {k: v for k, v in self.state_dict().items() if "embeddings" not in k}

@@ -36,7 +36,7 @@ class GraphLM(TextLM):
         """
         embedded = super().input_embeddings(batch)  # [B, T, D]
         # even without nodes: data parallelism needs the encoder's gradients in every process
-        states = self.encoder(node_ids_of(batch), batch.edge_index, batch.edge_types)  # [N, D]
+        states = self.encoder(node_ids_of(batch), batch.edge_index)  # [N, D]
         if batch.in_prompt is not None:
             states = states[batch.in_prompt]
         rows = embedded.flatten(0, 1)  # [B * T, D]

@@ -11,32 +11,29 @@ MOST = 6.0
 
 
 def cpu_seconds(do: Callable[[], object]) -> float:
-    """Return the CPU seconds of the faster of two calls.
+    """Return the CPU seconds of a call.
 
     Without the collector of cycles, whose time grows with what other tests have left.
     """
-    best = float("inf")
-    for _ in range(2):
-        gc.collect()
-        gc.disable()
-        try:
-            begin = time.process_time()
-            do()
-            best = min(best, time.process_time() - begin)
-        finally:
-            gc.enable()
-    return best
+    gc.disable()
+    try:
+        begin = time.process_time()
+        do()
+        return time.process_time() - begin
+    finally:
+        gc.enable()
 
 
 def assert_grows_linearly(seconds: Callable[[int], float], num: int) -> None:
-    """Fail if four attempts all took far more than four times the CPU seconds at four times n.
+    """Fail if the fastest of eight calls at four times n takes far more than four times as long.
 
     Args:
         seconds: returns the CPU seconds of an input of a size.
         num: the size, for which it takes some hundredths of a second.
     """
-    ratios: list[float] = []
-    while len(ratios) < 4 and min(ratios, default=MOST) >= MOST:
-        small, large = seconds(num), seconds(4 * num)
-        ratios.append(large / max(small, 0.004))
-    assert min(ratios) < MOST, ratios
+    small = large = float("inf")
+    for _ in range(8):
+        small, large = min(small, seconds(num)), min(large, seconds(4 * num))
+        if large < MOST * max(small, 0.004):
+            return
+    raise AssertionError(f"{large} s at four times what takes {small} s")

@@ -91,14 +91,6 @@ def test_a_chat_is_infer_answer_with_predicted_history(
         assert f"> {record['question']}\n{visible(record['answer']) or '(no answer)'}\n" in said
 
 
-def test_the_turns_before_are_part_of_the_question(session: Session) -> None:
-    for number, question in enumerate(QUESTIONS):
-        turn = session.ask(question)
-        text = session.builder.prompt.tokenizer.decode(turn.example.suffix_ids)
-        assert [q in text for q in QUESTIONS] == [n <= number for n in range(3)]
-    assert [question for question, _ in session.interaction] == QUESTIONS
-
-
 def test_with_neither_it_says_what_answers_come_from(
     graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -84,6 +84,22 @@ def test_the_command_answers_and_goes_on_only_with_the_same_corpus(
         infer.main([*argv, "--corpus", str(folder), "--evidence_of", "other", "--fresh"])
     with pytest.raises(ValueError, match="nowhere: no such folder"):
         infer.main([*argv, "--corpus", "nowhere"])
+    with pytest.raises(ValueError, match="retriever"):  # not that of the answers before
+        infer.main([*argv, "--corpus", str(folder), "--retriever", "rrf"])
+    with pytest.raises(ValueError, match=r"which rrf needs; .* --retriever bm25"):
+        infer.main([*argv, "--corpus", str(folder), "--retriever", "rrf", "--fresh"])
+
+
+def test_passages_are_retrieved_in_another_way_than_in_training(graph_checkpoint: str) -> None:
+    trained, other = (
+        list(turngraph.load(graph_checkpoint, device="cpu", retriever=name).answer([CONVERSATION]))
+        for name in (None, "dense")
+    )
+    cosines = [passage["score"] for passage in other[0]["evidence"]]
+    assert cosines == sorted(cosines, reverse=True)
+    assert max(cosines) <= 1 < max(passage["score"] for passage in trained[0]["evidence"])
+    with pytest.raises(ValueError, match="--retriever: 'tfidf' given, must be one of bm25, links"):
+        turngraph.load(graph_checkpoint, device="cpu", retriever="tfidf")  # type: ignore[arg-type]
 
 
 def builder(corpus: Path, **settings: object) -> ExampleBuilder:

@@ -16,6 +16,7 @@ from turngraph.__main__ import run
 from turngraph.configs.parse import load_config
 from turngraph.configs.shipped import find_config
 from turngraph.data.jsonlines import write_conversations, write_pool
+from turngraph.inference.serve.openai_routes import MODEL
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import tiny_conversation
 
@@ -63,6 +64,18 @@ def test_every_page_is_found_from_the_readme() -> None:
     for page in (ROOT / "docs").glob("*.md"):
         assert f"docs/{page.name}" in readme, page.name
     assert len(readme.splitlines()) <= 160
+
+
+def test_the_commands_of_the_readme_write_into_runs_and_pages_name_the_servers_model() -> None:
+    """Git ignores ``runs/``, so that whoever tries the blocks leaves no untracked file."""
+    text = "\n".join(blocks(ROOT / "README.md", "bash"))
+    written = re.findall(r"(?:--(?:training\.)?output|--db|>)[= ]+(\S+)", text)
+    assert len(written) > 5
+    assert [path for path in written if not path.startswith("runs/")] == []
+    models = re.findall(
+        r'"?\bmodel"?[=:] ?"([^"]+)"', "".join(page.read_text("utf-8") for page in PAGES)
+    )
+    assert set(models) == {MODEL}
 
 
 def help_of(words: list[str]) -> str:

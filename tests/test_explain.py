@@ -16,9 +16,6 @@ import torch
 
 import turngraph.inference.explain
 from turngraph import infer
-from turngraph.configs.schema import (
-    EncoderConfig,
-)
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.examples import Example, ExampleBuilder
@@ -28,7 +25,6 @@ from turngraph.data.scoring.explain_page import write_explain_page
 from turngraph.data.scoring.explanation import ExplainedTurn, Explanation, shares
 from turngraph.data.types import Conversation, Evidence
 from turngraph.inference.explain import (
-    evidence_parts,
     explain_conversation,
     page_paths,
     why,
@@ -109,15 +105,6 @@ def test_an_edge_that_is_cut_has_no_share() -> None:
     assert sum(passage.share for passage in found.passages) == pytest.approx(1)
 
 
-def test_edges_of_an_encoder_with_gate_zero_contribute_nothing() -> None:
-    builder = tiny_builder()
-    example = builder.conversation(tiny_conversation(0))[0]
-    model = tiny_model(encoder=EncoderConfig(residual_gate_init=0.0))
-    parts = evidence_parts(model, builder, example, "Lima")
-    assert not parts.edges.any()
-    assert parts.edge_attention.all()
-
-
 def test_a_text_checkpoint_has_passages_and_no_edges() -> None:
     builder = tiny_builder()
     example = builder.conversation(tiny_conversation(0))[0]
@@ -130,7 +117,7 @@ def test_a_text_checkpoint_has_passages_and_no_edges() -> None:
 @pytest.mark.parametrize("evidence", ["graph", "text"])
 def test_nodes_without_a_position_of_their_own_count_for_their_passage(evidence: Any) -> None:
     """Question nodes follow the passages and take no position."""
-    builder = tiny_builder(question_nodes="question")
+    builder = tiny_builder(question_nodes="query")
     example = builder.conversation(tiny_conversation(0))[0]
     assert len(example.graph.prompt_ids) < len(example.graph.node_ids)
     found = why(stir(tiny_model(evidence=evidence)), builder, example, "Lima")
@@ -195,12 +182,6 @@ def test_only_the_turns_that_were_answered_are_explained() -> None:
     assert [turn["id"] for turn in found["turns"]] == ["1"]
 
 
-def test_an_explanation_without_evidence_is_empty() -> None:
-    conversation = replace(tiny_conversation(0), evidence=())
-    found, _, _ = explained(conversation=conversation)
-    assert (found.passages, found.edges) == ((), ())
-
-
 def test_shares() -> None:
     assert shares([1, 3]) == [0.25, 0.75]
     assert shares([0, 0]) == [0, 0]
@@ -226,13 +207,6 @@ def test_answer_explains_each_conversation_on_a_page(graph_checkpoint: str, tmp_
     (tmp_path / "why" / "why-c0.html").unlink()  # complete predictions are not computed again
     assert "why-c0.html" in pages(graph_checkpoint, tmp_path, conversations)
     assert (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines() == lines
-
-
-def test_the_page_of_one_conversation_has_the_requested_name(
-    graph_checkpoint: str, tmp_path: Path
-) -> None:
-    found = pages(graph_checkpoint, tmp_path, [tiny_conversation(0)], "--history", "predicted")
-    assert found == {"why.html"}
 
 
 def test_lines_that_could_not_be_read_have_no_page(graph_checkpoint: str, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ import torch
 
 import turngraph.inference.answer
 from turngraph import infer, memory
+from turngraph.configs.schema import Config, EvidenceConfig, TrainingConfig
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer, Conversation, target_answer
+from turngraph.inference.options import AnswerOptions
 from turngraph.tests.tiny import tiny_conversation
 
 Json = dict[str, Any]
@@ -190,6 +192,18 @@ def test_one_pool_for_all_has_no_other(checkpoint: str, tmp_path: Path) -> None:
     shared = [replace(c, evidence=CONVERSATIONS[0].evidence) for c in CONVERSATIONS]
     with pytest.raises(ValueError, match="same evidence"):
         answer(checkpoint, tmp_path, "--evidence_of", "other", conversations=shared)
+
+
+@pytest.mark.parametrize(
+    ("edges", "cut"), [("none", "all"), ("no_entity", "entity"), ("no_entity", "shuffle")]
+)
+def test_edges_that_a_checkpoint_lacks_cannot_be_cut(edges: Any, cut: Any) -> None:
+    settings = EvidenceConfig(edges=edges)
+    config = Config(evidence=settings, training=TrainingConfig(max_steps=0, max_new_tokens=4))
+    message = f"--cut_edges {cut}: the checkpoint has evidence.edges: {edges}$"
+    with pytest.raises(ValueError, match=message):
+        AnswerOptions(cut_edges=cut).resolved(config)
+    assert AnswerOptions().resolved(config).max_new_tokens == 4
 
 
 @pytest.mark.parametrize("history", ["gold", "predicted"])

@@ -31,7 +31,11 @@ def test_a_hypothesis_is_called_one_and_scores_are_rounded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_facts([Fact(8, "thesis", "Bob may move.", hypothesis=True, score=0.12345)], score=True)
-    assert capsys.readouterr().out == "8\t0.123\tthesis\tBob may move. (a hypothesis)\t\t\n"
+    said = capsys.readouterr()
+    assert said.out == "8\t0.123\tthesis\tBob may move. (a hypothesis)\t\t\n"
+    assert said.err == "fact\tscore\tkind\ttext\tholds\tsaid\n"
+    print_facts([])
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ def run(*arguments: str) -> None:
 def test_themes_are_listed_asked_and_drawn(db: str, capsys: pytest.CaptureFixture[str]) -> None:
     run("themes", db, "--no_embed")
     *lines, last = capsys.readouterr().out.splitlines()
-    wanted = r"96 chunks, 4 sources, (\d+) \+ (\d+) themes, 288 questions \(rules\), [\d.]+ s"
+    themes = r"(\d+) themes, (\d+) themes? of themes"
+    wanted = rf"96 passages, 4 sources, {themes}, 288 questions \(rules\), [\d.]+ s"
     numbers = re.fullmatch(wanted, last)
     assert numbers is not None, last
     assert len(lines) == sum(map(int, numbers.groups()))
@@ -43,7 +44,8 @@ def test_themes_are_listed_asked_and_drawn(db: str, capsys: pytest.CaptureFixtur
         assert quotation.endswith(".")
     run("ask", db, "--themes", "--no_embed", "What has Anna said of roses?")
     first, *facts = capsys.readouterr().out.splitlines()
-    assert re.match(r"theme \d+, level [12], 0\.\d+: \d+ chunks of \d sources?$", first)
+    shown = r"theme \d+( \(of themes\))?, closeness 0\.\d+: \d+ passages of \d sources?$"
+    assert re.match(shown, first)
     assert any("roses" in fact for fact in facts)
     run("ask", db, "--themes", "--no_embed", "--json", "--as_of", "2019", "roses?")
     told = json.loads(capsys.readouterr().out)
@@ -66,16 +68,17 @@ def test_stopped_themes_exit_with_75_and_go_on(
         with pytest.raises(SystemExit) as stopped:
             run("themes", db, "--no_embed")
     assert stopped.value.code == EXIT_GO_ON
-    assert "48 chunks, 2 sources" in capsys.readouterr().out
+    assert "48 passages, 2 sources" in capsys.readouterr().out
     run("themes", db, "--no_embed")
-    assert "96 chunks, 4 sources" in capsys.readouterr().out
+    assert "96 passages, 4 sources" in capsys.readouterr().out
 
 
 def test_few_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     db = str(tmp_path / "few.db")
     with_talks(db, "a", 7).close()
     run("themes", db, "--no_embed")
-    assert re.match(r"7 chunks, 1 source, no themes, 21 questions", capsys.readouterr().out)
+    wanted = "7 passages, 1 source, no themes (a source needs 8 passages), 21 questions"
+    assert capsys.readouterr().out.startswith(wanted)
     with pytest.raises(ValueError, match="no themes; `turngraph memory themes` makes them"):
         run("export", db, "--themes", str(tmp_path / "out.html"))
     assert not (tmp_path / "out.html").exists()
@@ -149,4 +152,4 @@ def test_json(
     run("themes", db, "--no_embed", "--json")
     told = json.loads(capsys.readouterr().out)
     assert {theme["level"] for theme in told["themes"]} >= {1}
-    assert "96 chunks, 4 sources" in caplog.text
+    assert "96 passages, 4 sources" in caplog.text

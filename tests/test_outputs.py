@@ -314,14 +314,6 @@ def test_a_link_to_nothing_gets_its_file(tmp_path: Path) -> None:
     assert (tmp_path / "folder" / "file").read_text() == "text"
 
 
-def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b" / "c.txt"
-    for text in ("one", "two"):
-        with whole_file(path) as file:
-            file.write(text)
-    assert path.read_text() == "two"
-
-
 def test_a_name_of_255_bytes_can_be_written(tmp_path: Path) -> None:
     with whole_file(tmp_path / ("x" * 255)) as file:
         file.write("text")

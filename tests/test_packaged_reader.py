@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,19 @@ def qa() -> turngraph.QA:
     return turngraph.load(device="cpu")
 
 
-def test_it_answers_from_a_document(qa: turngraph.QA, tmp_path: Path) -> None:
+def test_it_answers_from_a_document_and_warns_of_nothing(
+    qa: turngraph.QA,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    recwarn: pytest.WarningsRecorder,
+) -> None:
     (tmp_path / "club.md").write_text(TEXT, encoding="utf-8")
     answer = qa.chat(evidence=[tmp_path]).ask("When was the club founded?")
     assert answer.text == "1987"
     assert answer.confidence is not None
+    said = [*caplog.get_records("setup"), *caplog.records]
+    assert [one.getMessage() for one in said if one.levelno >= logging.WARNING] == []
+    assert [str(one.message) for one in recwarn] == []
     assert [item for item in answer.evidence if "1987" in item.evidence.text]
     for question, text in (
         ("Where is the boathouse?", "Quay Street"),
@@ -73,9 +82,6 @@ def test_answer_takes_it_without_a_checkpoint_and_withholds(tmp_path: Path) -> N
     turns = (Turn("0", "When was the club founded?", (Answer("1987"),)),)
     write_conversations(tmp_path / "input.jsonl", [Conversation("c", "", turns, pool)])
     given = {"--input": tmp_path / "input.jsonl", "--output": tmp_path / "output.jsonl"}
-    for level, answer in ((0, "1987"), (1, NOT_IN_EVIDENCE)):
-        words = [f"{name}={value}" for name, value in (given | {"--abstain_below": level}).items()]
-        infer.main(["answer", *words])
-        [record] = [record for _, record in iter_lines(tmp_path / "output.jsonl")]
-        assert record["answer"] == answer
-        (tmp_path / "output.jsonl").unlink()
+    infer.main(["answer", "--abstain_below=1", *(f"{name}={path}" for name, path in given.items())])
+    [record] = [record for _, record in iter_lines(tmp_path / "output.jsonl")]
+    assert (record["answer"], record["withheld"]) == (NOT_IN_EVIDENCE, "1987")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,10 +10,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from turngraph import infer
 from turngraph.configs.schema import ScorerConfig
 from turngraph.data.batches.collate import candidate_entities
-from turngraph.data.jsonlines import write_conversations, write_pool
+from turngraph.data.jsonlines import write_pool
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.inference.answer_batches import answer_batch
@@ -95,17 +93,6 @@ def test_what_a_scorer_cannot_answer_is_not_explained(with_scorer: Loaded) -> No
     found = why(model, builder, example, "")
     assert [passage.share for passage in found.passages] == [0]
     assert found.edges == ()
-
-
-def test_answer_explains_them_on_a_page(node_ranker_checkpoint: str, tmp_path: Path) -> None:
-    write_conversations(tmp_path / "input.jsonl", [CONVERSATION])
-    options = {"--input": "input.jsonl", "--output": "output.jsonl", "--explain": "why.html"}
-    given = (word for name, file in options.items() for word in (name, str(tmp_path / file)))
-    infer.main(["answer", "--checkpoint", node_ranker_checkpoint, *given])
-    lines = (tmp_path / "output.jsonl").read_text(encoding="utf-8").splitlines()
-    page = (tmp_path / "why.html").read_text(encoding="utf-8")
-    for record in map(json.loads, lines):
-        assert record["answer"] in page
 
 
 def test_a_chat_answers_as_the_file_is_answered_and_says_why(qa: QA) -> None:

@@ -826,10 +826,8 @@ def test_nothing_of_an_answer_waits_for_the_garbage_collector(start: Start) -> N
         ask(client, id_, "Anna lives in Gdynia. Where does she live?")
         assert num_sessions() == before + 1
         assert client.delete(f"/api/conversations/{id_}").status_code == 204
-        for _ in range(100):  # the executor's thread holds its task for a moment after the reply
-            if num_sessions() > before:
-                time.sleep(0.1)
-        assert num_sessions() == before
+        # the executor's thread holds its task for a moment after the reply
+        wait_until(lambda: num_sessions() == before, pause=0.1)
     finally:
         gc.enable()
 

@@ -346,7 +346,7 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     begin, end = logged.index("dry run: 11 steps"), len(logged) - 1
     assert any(line.startswith("dry run: done in") for line in logged[begin:])
     assert any(re.fullmatch(r"evaluate: \d+ questions", line) for line in logged[begin:end])
-    assert not any(line.startswith("train:") for line in logged)
+    assert not any(line.startswith(("train:", "answer with:")) for line in logged)
 
 
 def test_ctrl_c_ends_a_dry_run_at_once(

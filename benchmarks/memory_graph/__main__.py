@@ -4,7 +4,7 @@ python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CHECKPOINT]
 python -m turngraph.benchmarks.memory_graph endings [--trained] [--output FILE]
 python -m turngraph.benchmarks.memory_graph ontology
-python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
+python -m turngraph.benchmarks.memory_graph speed [--nodes 100000]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
 """
 

@@ -5,11 +5,11 @@
 prints, for every diary and every category of LoCoMo, how often evidence of the answer stands first
 and among the first three, the recall at five and ten, how often the first statement has the answer
 in it, and, with a reader, how often the statements that it reads have it, and exact match and F1 of
-what it answers from them. For diaries it also prints which states ended as a reader marked them.
-``--benchmarks hotpotqa`` asks HotpotQA-500 over its passages, and ``--episodes 10000`` over so many
-of their sentences, each an episode. ``--questions`` draws some of a benchmark's questions. Each
-line ends with the milliseconds of a question, its vector included. LoCoMo is CC BY-NC 4.0: for
-evaluation only.
+what it answers from them, and how many of the answers from a confidence on are exact. For diaries
+it also prints which states ended as a reader marked them. ``--benchmarks hotpotqa`` asks
+HotpotQA-500 over its passages, and ``--episodes 10000`` over so many of their sentences, each an
+episode. ``--questions`` draws some of a benchmark's questions. Each line ends with the milliseconds
+of a question, its vector included. LoCoMo is CC BY-NC 4.0: for evaluation only.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from turngraph.inference.model_options import EMBEDDER, make_embed
 DIARIES = Path(__file__).parent / "diaries.json"
 Way = Literal["both", "facts", "episodes", "chat"]
 NUM_READ = 10
+CONFIDENCES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass
@@ -76,13 +77,29 @@ class Scores:
 
     values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     milliseconds: list[float] = field(default_factory=list)
+    answers: list[tuple[float, bool]] = field(default_factory=list)
+    """Confidence of each answer of a calibrated reader, and whether it is exact."""
+
+    def add(self, other: Scores) -> None:
+        """Add the sums of another group."""
+        self.milliseconds += other.milliseconds
+        self.answers += other.answers
+        for key, found in other.values.items():
+            self.values[key] += found
 
     def line(self, name: str) -> str:
         """Return the means in one line, and percentiles of the time."""
         parts = (f"{key} {fmean(found):.3f}" for key, found in self.values.items())
         p50, p95 = np.percentile(self.milliseconds, (50, 95))
         count = len(self.milliseconds)
-        return f"{name}: {count} questions, {', '.join(parts)}, p50 {p50:.0f} ms, p95 {p95:.0f} ms"
+        times = f"p50 {p50:.0f} ms, p95 {p95:.0f} ms"
+        return f"{name}: {count} questions, {', '.join(parts)}, {times}{self._exact_from()}"
+
+    def _exact_from(self) -> str:
+        """Return how many answers of at least each confidence are exact, and how many there are."""
+        counts = ([exact for sure, exact in self.answers if sure >= x] for x in CONFIDENCES)
+        told = zip(CONFIDENCES, counts, strict=True)
+        return "".join(f", from {x} {sum(each)} of {len(each)}" for x, each in told if each)
 
 
 def diary_questions(diary: dict[str, Any]) -> tuple[list[Episode], list[Asked]]:
@@ -195,7 +212,10 @@ def ask_all(
             values["answer in what is read"].append(is_in(texts, one.answers))
             read = reader.read(replace(recalled, facts=facts[:NUM_READ]))
             answer = "" if read is None else read.text
-            values["exact"].append(any(exact_match(answer, [gold]) for gold in one.answers))
+            is_exact = any(exact_match(answer, [gold]) for gold in one.answers)
+            values["exact"].append(is_exact)
+            if read is not None and read.confidence is not None:
+                found[one.group].answers.append((read.confidence, is_exact))
             values["F1"].append(max(token_f1(answer, [gold]) for gold in one.answers))
     return found
 
@@ -213,29 +233,41 @@ def episodes_of(fact: Fact) -> list[int]:
 
 
 def ends(graph: MemoryGraph, diary: dict[str, Any]) -> tuple[int, int, int, int]:
-    """Return how many states ended as marked, are marked, ended unmarked, and how many there are.
+    """Return how many states ended as marked, are marked, ended unmarked, and are not marked.
 
-    A state is a sentence; it ends if all that was read from it does not hold any more.
+    A state is a sentence; it ends if all that was read from it does not hold any more. A sentence
+    with two marks counts once, and ends as marked if either entry ends it.
     """
     rows = graph.store.db.execute(
         """SELECT e.origin, p.start, p.stop, n.valid_to FROM nodes n JOIN provenance p
         ON p.fact = 2 * n.id JOIN episodes e ON e.node = p.episode WHERE n.type = 1"""
     ).fetchall()
     texts = [entry["text"] for entry in diary["entries"]]
-    marked = {
-        (one["entry"], texts[one["entry"] - 1].index(one["quote"])): one for one in diary["ends"]
-    }
-    right = wrong = 0
-    seen: set[tuple[int, int]] = set()
+    marked = [(end["entry"], texts[end["entry"] - 1].index(end["quote"])) for end in diary["ends"]]
+    right = wrong = num_ended = 0
+    lost = set(marked)
     for origin, start, stop, until in rows:
-        entry = int(origin)
-        at = [key for key in marked if key[0] == entry and start <= key[1] < stop]
-        seen.update(at)
-        if until is not None and at:
-            ended_by = diary["entries"][marked[at[0]]["ended_by"] - 1]["date"]
-            right += str(until).startswith(ended_by[:7])
+        places = enumerate(marked)
+        at = [i for i, (n, place) in places if n == int(origin) and start <= place < stop]
+        lost.difference_update(marked[i] for i in at)
+        num_ended += bool(at)
+        months = [diary["entries"][diary["ends"][i]["ended_by"] - 1]["date"][:7] for i in at]
+        right += until is not None and str(until).startswith(tuple(months))
         wrong += until is not None and not at
-    return right, len(marked), wrong, len(rows) - len(seen)
+    return right, num_ended + len(lost), wrong, len(rows) - num_ended
+
+
+def read_diaries(path: Path) -> list[dict[str, Any]]:
+    """Return the diaries of a file.
+
+    Raises:
+        UserError: a diary has no questions.
+    """
+    diaries: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+    for diary in diaries:
+        if not diary.get("questions"):
+            raise UserError(f"{path}: diary {diary['name']!r} has no questions to ask")
+    return diaries
 
 
 def fill(episodes: Sequence[Episode], path: Path, embed: Embed) -> ChatGraph:
@@ -267,8 +299,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     embed = cached(make_embed(EMBEDDER))
     reader = None if options.reader is None else load_reader(options.reader).reader()
     with tempfile.TemporaryDirectory() as folder:
-        for path in options.diaries:
-            for diary in json.loads(path.read_text("utf-8")):
+        for diaries in [read_diaries(path) for path in options.diaries]:
+            for diary in diaries:
                 episodes, asked = diary_questions(diary)
                 where = Path(folder) / f"{diary['name']}.db"
                 with closing(fill(episodes, where, embed)) as chat:
@@ -305,9 +337,7 @@ def ask_benchmark(
         with closing(fill(episodes, folder / f"{name}{number}.db", embed)) as chat:
             for group, scores in ask_all(chat, asked, options.over, reader).items():
                 for total in {group, group.partition(",")[0]}:
-                    totals[total].milliseconds += scores.milliseconds
-                    for key, found in scores.values.items():
-                        totals[total].values[key] += found
+                    totals[total].add(scores)
     return dict(sorted(totals.items()))
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -149,7 +150,7 @@ def made_life(sentences: Sentences, rng: Random, embed: Embed) -> Marked:
     lines.sort(key=lambda line: line[0])
     entry_of = {ended: i for i, (_, _, _, ended) in enumerate(lines, 1) if ended is not None}
     ends = {
-        i: entry_of[state]
+        i: {entry_of[state]}
         for i, (_, _, state, _) in enumerate(lines)
         if state is not None and state in entry_of
     }
@@ -176,14 +177,14 @@ class Marked:
     Args:
         said, vectors: of the theses.
         entries: number of each one's entry, from 1.
-        ends: by index of a thesis, the number of the entry that ends it.
-        num_lost: marked sentences that are in no thesis.
+        ends: by index of a thesis, the numbers of the entries that end it or parts of it.
+        num_lost: number of marked ends that are in no thesis.
     """
 
     said: list[Said]
     vectors: np.ndarray
     entries: np.ndarray
-    ends: dict[int, int]
+    ends: dict[int, set[int]]
     num_lost: int
 
 
@@ -197,14 +198,17 @@ def read_diary(diary: dict[str, Any], embed: Embed) -> Marked:
             said.append(said_of(thesis.text, diary["speaker"], thesis.entities))
             entries.append(number)
             spans.append(thesis.span)
-    ends: dict[int, int] = {}
+    ends: dict[int, set[int]] = defaultdict(set)
+    num_lost = 0
     for end in diary["ends"]:
         at = diary["entries"][end["entry"] - 1]["text"].index(end["quote"])
-        for i, (number, (start, stop)) in enumerate(zip(entries, spans, strict=True)):
-            if number == end["entry"] and start <= at < stop:
-                ends[i] = end["ended_by"]
+        places = enumerate(zip(entries, spans, strict=True))
+        ended = [i for i, (n, (start, stop)) in places if n == end["entry"] and start <= at < stop]
+        num_lost += not ended
+        for i in ended:
+            ends[i].add(end["ended_by"])
     vectors = embed([one.text for one in said])
-    return Marked(said, vectors, np.array(entries), ends, len(diary["ends"]) - len(ends))
+    return Marked(said, vectors, np.array(entries), dict(ends), num_lost)
 
 
 def written_diaries() -> list[dict[str, Any]]:
@@ -289,10 +293,10 @@ def example_of(diary: Marked, features: np.ndarray) -> Example:
     shape = (len(diary.said), int(diary.entries.max()) + 1)
     counts, ends = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape)
     for i, entry in enumerate(diary.entries.tolist()):
-        last = diary.ends.get(i, shape[1] - 1)
+        ended_by = sorted(diary.ends.get(i, ()))
+        last = ended_by[-1] if ended_by else shape[1] - 1
         counts[i, entry + 1 : last + 1] = True
-        if i in diary.ends:
-            ends[i, last] = 1
+        ends[i, ended_by] = 1
     vectors, entries = torch.from_numpy(diary.vectors), torch.from_numpy(diary.entries)
     return Example(torch.from_numpy(features), vectors, entries, counts, ends)
 
@@ -341,16 +345,16 @@ def train(embed: Embed, diaries: Sequence[Marked], seed: int) -> Endings:
 
 
 Row = tuple[float, bool, bool]
-"""How likely a thesis has ended, whether it is marked, and whether the right entry ends it."""
+"""How likely a thesis has ended, whether it is marked, and whether a right entry ends it."""
 
 
 def scores(endings: Endings, diary: Marked) -> list[Row]:
-    """Return a row for each thesis of a diary, and one for each marked sentence that is in none."""
+    """Return a row for each thesis of a diary, and one for each marked end that is in none."""
     likely = endings.judge(diary.said, diary.vectors)
     likely[diary.entries[:, None] >= diary.entries[None, :]] = 0
     by = diary.entries[likely.argmax(axis=1)].tolist()
     rows = [
-        (highest, i in diary.ends, diary.ends.get(i) == by[i])
+        (highest, i in diary.ends, by[i] in diary.ends.get(i, ()))
         for i, highest in enumerate(likely.max(axis=1).tolist())
     ]
     return rows + [(0.0, True, False)] * diary.num_lost

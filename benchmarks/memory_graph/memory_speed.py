@@ -1,183 +1,184 @@
 """Measures speed and memory of a large memory graph.
 
-    python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
+    python -m turngraph.benchmarks.memory_graph speed [--nodes 100000]
 
-Filling: sentences per second by rules, without embedding, from an empty graph to ``--nodes`` and
-into synthetic graphs of ``--fill_nodes``; embedding in batches is measured separately. Asking:
-synthetic power-law graphs with one hub and clustered vectors, written straight into SQL; opening,
-asking, asking while remembering, walking, and memory.
+Fills a graph with generated texts by rules, up to a number of nodes, in steps: sentences a second.
+Names follow a power law, so that a few objects have most of the edges. Then asks it: the first
+question, which computes vectors; opening; asking, also after each text that is remembered; the
+resident memory of all this.
 
-Prints Markdown tables; ``--output`` writes JSON. The full measurement is ``--nodes 1000000
---fill_nodes 30000 100000 300000 1000000 --ask_nodes 100000 1000000`` (about an hour on 2 cores).
+Prints Markdown tables; ``--output`` writes JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
-import shlex
+import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
+import psutil
+from tqdm import tqdm
 
-from turngraph.benchmarks.memory_graph import asking_speed, filling_speed
-from turngraph.benchmarks.memory_graph.memory_retrieval import parser_of
-from turngraph.benchmarks.memory_graph.synthetic_graph import Shape
-from turngraph.data.outputs import whole_file
+from turngraph.benchmarks.memory_graph.memory_retrieval import parser_of, write_reports
+from turngraph.configs.models import sentence_encoder
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.traverse_settings import Traversal
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.memory_graph.record.ingest import BATCH, remember_many
+from turngraph.data.memory_graph.record.store import Store
 from turngraph.model.checkpoint import commit
 
 Json = dict[str, Any]
-Result = TypeVar("Result")
 COMMAND = ("python", "-m", "turngraph.benchmarks.memory_graph", "speed")
-EDGES_PER_NODE = 5
-MIN_HUB = 100_000
+SENTENCES_PER_TEXT = 10
+NUM_STEPS = 10
+SYLLABLES = "ba be bi bo da de di do ka ke ki ko la le li lo ma me mi mo na ne ni no ra re ri"
+VERBS = "met likes married visited founded left knows called paid joined".split()
+TAILS = (
+    "in {place}", "on 3 May {year}", "after the long winter of {year}", "at the station",
+    "because the house was cold", "with a blue umbrella", "in {place} in {year}", "twice a week",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str]) -> None:
     """Measure, print the tables and write the JSON file."""
     args = parse(argv)
-    result: Json = {"facts": facts(args, argv), "filling": [], "into": [], "asking": []}
+    names = names_of(args.nodes, args.seed)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        if args.nodes:
-            path = Path(folder) / "filled.db"
-            result["filling"] = filling_speed.measure(path, args.nodes, args.seed)
-        for nodes in args.fill_nodes:
-            result["into"].append(fill(Path(folder), shape_of(nodes, args.seed), args.keep))
-        if args.embedder and (args.nodes or args.fill_nodes):
-            result["embedding"] = filling_speed.measure_embedding(args.embedder, args.seed)
-        for nodes in args.ask_nodes:
-            folder_kept = Path(args.keep or folder)
-            result["asking"].append(ask(folder_kept, shape_of(nodes, args.seed), args))
+        path = Path(folder) / "filled.db"
+        report: Json = {
+            "commit": commit(),
+            "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+            "filling": fill(path, args.nodes, names, args.seed),
+        }
+        report["asking"] = ask(path, names, args.questions, args.mixture, args.embedder)
     if args.output:
-        with whole_file(args.output) as file:
-            json.dump(result, file, indent=1)
-    print(markdown(result))
+        write_reports(args.output, [*COMMAND, *argv], [report])
+    print(markdown(report))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
-    add("--nodes", type=int, default=50_000, help="fill an empty graph up to this size; 0: do not")
-    add(
-        "--fill_nodes",
-        type=int,
-        nargs="*",
-        default=[],
-        help="sizes of synthetic graphs to fill into",
-    )
-    add(
-        "--ask_nodes",
-        type=int,
-        nargs="*",
-        default=[100_000],
-        help="sizes of synthetic graphs to ask",
-    )
-    add("--questions", type=int, default=200, help="questions per size")
+    add("--nodes", type=int, default=50_000, help="nodes of the graph")
+    add("--questions", type=int, default=200, help="a tenth of them names the hub")
     add("--mixture", default="BeamSearch + WaterCircles")
-    add("--hub", type=float, default=0.1, help="share of the questions that name the hub")
-    add("--misspelt", type=float, default=0.2, help="share of names that match no alias")
-    encoder = "sentence-transformers/all-MiniLM-L6-v2"
-    add("--embedder", default=encoder, help="sentence encoder to measure; empty: none")
-    add("--index", action="store_true", help="index all vectors too; a millisecond per vector")
-    add("--folder", help="folder for temporary databases; default: the system's")
-    add("--keep", help="folder that keeps the asked graphs for later runs")
+    add("--embedder", help="sentence encoder; default: vectors of words, which need no model")
+    add("--folder", help="folder for the temporary database; default: the system's")
     add("--seed", type=int, default=0)
     add("--output", help="JSON file")
     return parser.parse_args(argv)
 
 
-def shape_of(nodes: int, seed: int) -> Shape:
-    """Return the shape of the synthetic graph with a number of nodes."""
-    return Shape(nodes, EDGES_PER_NODE * nodes, min(MIN_HUB, nodes), seed)
+def names_of(nodes: int, seed: int) -> list[str]:
+    """Make names of two words, more than a graph of so many nodes has objects."""
+    rng, parts = random.Random(seed), SYLLABLES.split()
+    made = ("".join(rng.choices(parts, k=rng.choice((2, 3)))).title() for _ in range(9000))
+    words, found = list(dict.fromkeys(made)), dict[str, None]()
+    while len(found) < max(nodes // 2, 100):
+        found[f"{rng.choice(words)} {rng.choice(words)}"] = None
+    return list(found)
 
 
-def fill(folder: Path, shape: Shape, kept: str | None) -> Json:
-    """Fill one graph, made or copied from a kept one, in a separate process."""
-    name = f"{shape.nodes}-{shape.edges}-{shape.seed}.db"
-    made = Path(kept or folder) / f"asked-{name}"
-    path = folder / f"into-{name}"
-    row = alone(filling_speed.measure_into, path, shape, made if made.exists() else None)
-    path.unlink()
-    return row
+def texts(names: Sequence[str], seed: int) -> Iterator[Episode]:
+    """Yield an endless sequence of texts; their names come from a growing part of a list."""
+    rng = random.Random(seed)
+    for index in count():
+        widest = min(50 + 4 * index, len(names))
+        sentences = [_sentence(rng, names, widest) for _ in range(SENTENCES_PER_TEXT)]
+        year = 1990 + index % 30
+        yield Episode(" ".join(sentences), f"{year}-05-03", "made up", f"text {seed} {index}")
 
 
-def ask(folder: Path, shape: Shape, args: argparse.Namespace) -> Json:
-    """Make and measure one graph, in separate processes, so that memory is not shared."""
-    path = folder / f"asked-{shape.nodes}-{shape.edges}-{shape.seed}.db"
-    found: Json = {"nodes": shape.nodes, "edges": shape.edges, "mixture": args.mixture}
-    if not path.exists():
-        found["making_s"] = alone(asking_speed.make, path, shape, args.index)
-    found["ours"] = alone(
-        asking_speed.measure,
-        path,
-        shape,
-        count=args.questions,
-        misspelt=args.misspelt,
-        hub=args.hub,
-        mixture=args.mixture,
-    )
+def _sentence(rng: random.Random, names: Sequence[str], widest: int) -> str:
+    # power law: a few names are in every other sentence, most are in one
+    who, whom, place = (names[int(widest * rng.random() ** 2.5)] for _ in range(3))
+    tail = rng.choice(TAILS).format(place=place, year=rng.randint(1950, 2020))
+    return f"{who} {rng.choice(VERBS)} {whom} {tail}."
+
+
+def fill(path: Path, nodes: int, names: Sequence[str], seed: int) -> list[Json]:
+    """Remember texts until the graph has a number of nodes, in ten steps that are measured."""
+    source, extractor, rows = texts(names, seed), RulesExtractor(), list[Json]()
+    with Store(path) as store, tqdm(total=nodes, desc="filling", unit="node") as bar:
+        for step in range(1, NUM_STEPS + 1):
+            sentences, began, worked = 0, time.perf_counter(), time.process_time()
+            while (there := _count(store, "nodes")) < nodes * step // NUM_STEPS:
+                remember_many(store, extractor, list(islice(source, BATCH)))
+                sentences += SENTENCES_PER_TEXT * BATCH
+                bar.update(_count(store, "nodes") - there)
+            if not sentences:  # the step before went further
+                continue
+            files = path.parent.glob(f"{path.name}*")
+            rows.append(
+                {
+                    "nodes": _count(store, "nodes"),
+                    "edges": _count(store, "edges"),
+                    "per_second": sentences / (time.perf_counter() - began),
+                    "per_cpu_second": sentences / (time.process_time() - worked),
+                    "megabytes": sum(p.stat().st_size for p in files if p.is_file()) / 1e6,
+                }
+            )
+    return rows
+
+
+def _count(store: Store, table: str) -> int:
+    return store.db.execute("SELECT max(id) FROM " + table).fetchone()[0] or 0
+
+
+def ask(path: Path, names: Sequence[str], num: int, mixture: str, embedder: str | None) -> Json:
+    """Measure vectors, opening, asking, and asking after a new text, in milliseconds."""
+    embed = sentence_encoder(embedder) if embedder else word_vectors
+    rng, found, settings = random.Random(0), dict[str, Any](), RecallSettings(Traversal(mixture))
+    asked = [names[0 if i % 10 == 0 else int(50 * rng.random() ** 2.5)] for i in range(num)]
+    questions = [f"Who {rng.choice(VERBS)} {name} in {rng.choice(names[:50])}?" for name in asked]
+    for part in ("computing vectors", "opening"):
+        with MemoryGraph.open(path, embed, RulesExtractor()) as graph:
+            found[part] = _timed(graph, questions[0], settings)
+    with MemoryGraph.open(path, embed, RulesExtractor()) as graph:
+        graph.ask(questions[0], settings=settings)
+        found["asking"] = _percentiles([_timed(graph, q, settings) for q in tqdm(questions)])
+        found["resident MB"] = psutil.Process().memory_info().rss / 2**20
+        late = list[float]()
+        for index, question in enumerate(tqdm(questions, desc="remembering, asking")):
+            graph.remember(f"{asked[index]} met Visitor {index}. Visitor {index} left.")
+            late.append(_timed(graph, question, settings))
+        found["asking after a text"] = _percentiles(late)
     return found
 
 
-def alone(function: Callable[..., Result], *args: object, **keywords: object) -> Result:
-    """Call a function in a separate process."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(function, *args, **keywords).result()
+def _timed(graph: MemoryGraph, question: str, settings: RecallSettings) -> float:
+    began = time.perf_counter()
+    graph.ask(question, settings=settings)
+    return 1000 * (time.perf_counter() - began)
 
 
-def facts(args: argparse.Namespace, argv: Sequence[str]) -> Json:
-    """Return the run's metadata: command, commit, machine."""
-    return {
-        "command": shlex.join([*COMMAND, *argv]),
-        "commit": commit(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
-        "numpy": np.__version__,
-        "seed": args.seed,
-        "at": time.strftime("%Y-%m-%d"),
-    }
+def _percentiles(milliseconds: Sequence[float]) -> list[float]:
+    """Return p50 and p95."""
+    return [float(value) for value in np.percentile(milliseconds, (50, 95))]
 
 
-def markdown(result: Json) -> str:
+def markdown(report: Json) -> str:
     """Return the Markdown tables."""
-    lines = []
-    for name, rows in (("From empty", result["filling"]), ("Into synthetic", result["into"])):
-        lines += _filled(name, rows) if rows else []
-    if "embedding" in result:
-        lines += ["", f"Embedding in batches: {result['embedding']:,.0f} sentences/s."]
-    for row in result["asking"]:
-        lines += ["", f"{row['nodes']:,} nodes, {row['edges']:,} edges, {row['mixture']}:", ""]
-        lines += ["| | p50 ms | p95 ms | opening s | resident MB |", "|---|---:|---:|---:|---:|"]
-        for name, values in _rows(row):
-            cells = [f"{v:,.2f}" if v is not None else "" for v in values]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
+    heads = ("nodes", "edges", "sentences/s", "per CPU second", "file MB")
+    lines = [f"| {' | '.join(heads)} |", "|---:" * len(heads) + "|"]
+    for row in report["filling"]:
+        lines.append(f"| {' | '.join(f'{value:,.0f}' for value in row.values())} |")
+    lines += ["", "| | ms, or p50 | p95 |", "|---|---:|---:|"]
+    for name, value in report["asking"].items():
+        cells = value if isinstance(value, list) else [value]
+        shown = [f"{cell:,.2f}" for cell in cells] + [""] * (2 - len(cells))
+        lines.append(f"| {name} | {' | '.join(shown)} |")
     return "\n".join(lines)
-
-
-def _filled(name: str, rows: Sequence[Json]) -> list[str]:
-    head = ("nodes", "edges", "sentences/s", "per CPU second", "file MB")
-    lines = ["", f"{name}:", "", f"| {' | '.join(head)} |", "|---:" * len(head) + "|"]
-    for row in rows:
-        lines.append(
-            f"| {row['nodes']:,} | {row['edges']:,} | {row['per_second']:,.0f}"
-            f" | {row['per_cpu_second']:,.0f} | {row['megabytes']:,.0f} |"
-        )
-    return lines
-
-
-def _rows(row: Json) -> list[tuple[str, list[float | None]]]:
-    ours = row["ours"]
-    return [
-        ("asking", [*ours["asking"], ours["opening_s"], ours["resident_mb"]]),
-        ("asking while remembering", [*ours["remembering"], None, ours["resident_late_mb"]]),
-        ("one hop", [*ours["one_hop"], None, None]),
-        ("two hops", [*ours["two_hops"], None, None]),
-    ]

@@ -34,17 +34,14 @@ from turngraph.data.entities import complete_entities
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.jsonlines import join_pools, read_conversations
 from turngraph.data.prompt import Prompt
-from turngraph.data.retrieval.bm25 import cut_query
 from turngraph.data.scoring.score import bootstrap
+from turngraph.data.turn_retrieval import turn_query
 from turngraph.data.types import (
     Answer,
     Conversation,
     Evidence,
-    Interaction,
     Query,
     gold_interaction,
-    query,
-    weighted_query,
 )
 
 
@@ -71,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for index, turns in tqdm(chosen.items(), desc="conversations"):
         for weight in args.history_weights:
             for turn in turns:
-                asked = ask_turn(conversations[index], turn, weight, args.max_query_words)
+                asked = ask_turn(conversations[index], turn, weight)
                 for name in args.retrievers:
                     hits = hits_of(rankings, asked, name, args.depths)
                     found.setdefault((name, weight), []).append(hits)
@@ -86,7 +83,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--input", required=True, help="conversations, JSON Lines")
     parser.add_argument("--num", type=int, help="number of questions; all if it is not given")
     parser.add_argument("--depths", type=int, nargs="+", default=[10, 20, 30, 50])
-    parser.add_argument("--max_query_words", type=int, default=128)
     parser.add_argument(
         "--history_weights", type=float, nargs="+", default=[1.0], help="evidence.history_weight"
     )
@@ -98,22 +94,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def ask_turn(conversation: Conversation, turn: int, weight: float, max_query_words: int) -> Asked:
+def ask_turn(conversation: Conversation, turn: int, weight: float) -> Asked:
     """Return the question at index ``turn``, with its pool and its Q_t after gold answers."""
     current = conversation.turns[turn]
     interaction = gold_interaction(conversation, turn)
     return Asked(
         pool=join_pools(conversation.evidence, current.evidence),
-        q_t=make_query(interaction, current.question, weight, max_query_words),
+        q_t=turn_query(interaction, current.question, EvidenceConfig(history_weight=weight)),
         answers=current.answers,
     )
-
-
-def make_query(interaction: Interaction, text: str, weight: float, max_query_words: int) -> Query:
-    """Return Q_t as ``ExampleBuilder.retrieve`` makes it."""
-    if weight == 1:
-        return cut_query(query(interaction, text), max_query_words)
-    return weighted_query(interaction, text, weight)
 
 
 def hits_of(

@@ -94,7 +94,7 @@ def encoder_share(training: Training, values: Values) -> Values:
         else:
             assert isinstance(model, GraphLM), type(model)
             with model._autocast():
-                states = model.encoder(node_ids_of(tensors), *edges)
+                states = model.encoder(node_ids_of(tensors), edges[0])
         states.sum().backward()
 
     seconds = bench.repeat(encode, 5)

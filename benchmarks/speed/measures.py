@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from turngraph.model.evidence_model import EvidenceModel
@@ -64,12 +63,3 @@ def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
         held += change
         peak = max(peak, held)
     return peak
-
-
-def resident_bytes(module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Return the bytes of a module's parameters, buffers and optimizer state."""
-    tensors = [*module.parameters(), *module.buffers()]
-    states = [optimizer.state[p] for p in module.parameters() if p in optimizer.state]
-    tensors += [t for state in states for t in state.values() if isinstance(t, torch.Tensor)]
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-    return sum(storages.values())

@@ -1,4 +1,4 @@
-"""Defines the systems that ``train_speed.py`` measures: our loop, SFTTrainer and GRetriever.
+"""Defines the systems that ``gpu.py`` measures beside each other: our loop, SFTTrainer, GRetriever.
 
 Each gets the same examples, base model, LoRA, Adam and clipping, and trains on the same batches.
 Everything else is the system's own.
@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from itertools import permutations
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -37,14 +37,12 @@ from transformers.trainer_callback import PrinterCallback
 
 from turngraph.benchmarks.speed.measures import clock, lm_of
 from turngraph.configs.schema import Config, LoraConfig
-from turngraph.data.batches.collate import Batch, collate
+from turngraph.data.batches.collate import collate
 from turngraph.data.batches.prefetch import Step, steps
 from turngraph.data.embedding import Embed
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
-from turngraph.model.evidence_model import EvidenceModel, node_ids_of
-from turngraph.model.graph_lm import GraphLM
-from turngraph.training.operations import LmShape, lm_shape
+from turngraph.model.evidence_model import EvidenceModel
 from turngraph.training.optimizer import make_optimizer
 
 LORA = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=("q_proj", "v_proj"))
@@ -59,31 +57,6 @@ class Round(NamedTuple):
 
     seconds: float
     loss: float
-
-
-class System(Protocol):
-    """A system that trains on batches of examples."""
-
-    @property
-    def module(self) -> nn.Module:
-        """All its weights."""
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer of its trained weights."""
-
-    @property
-    def shape(self) -> LmShape | None:
-        """Sizes from which its LM's operations are counted; None: they are not counted."""
-
-    def train(self, batches: Sequence[Sequence[Example]]) -> Round:
-        """Take one optimizer step per batch."""
-
-    def num_tokens(self, example: Example) -> int:
-        """Count the tokens of an example without padding, as the system makes them."""
-
-    def packs(self, batch_size: int) -> bool:
-        """Return whether a batch of that size is one row without padding."""
 
 
 class Given(NamedTuple):
@@ -107,7 +80,6 @@ class Ours:
     def __init__(self, model: EvidenceModel, config: Config) -> None:
         self.module, self.config = model, config
         self.optimizer = make_optimizer(model, config.training)
-        self.shape: LmShape | None = lm_shape(lm_of(model))
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
         """Take one optimizer step per batch."""
@@ -130,28 +102,9 @@ class Ours:
         _clip_and_step(self.module, self.optimizer, self.config.training.max_grad_norm)
         return float(loss.detach())
 
-    def tensors(self, batch: Sequence[Example]) -> Batch:
-        """Return a batch on the model's device."""
-        packed = self.config.training.packing
-        return collate(batch, "right", with_target=True, packed=packed).to(self.module.device)
-
-    def encode(self, tensors: Batch) -> None:
-        """Run the encoder's forward and backward pass over a batch, without the LM."""
-        model = self.module
-        low = self.config.model.dtype == "bfloat16"
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
-            assert isinstance(model, GraphLM)
-            states = model.encoder(node_ids_of(tensors), tensors.edge_index, tensors.edge_types)
-        states.sum().backward()
-        self.optimizer.zero_grad()
-
     def num_tokens(self, example: Example) -> int:
         """Count prompt, evidence and answer; node states count as the tokens they replace."""
         return example.num_tokens
-
-    def packs(self, batch_size: int) -> bool:
-        """Return what the config says."""
-        return self.config.training.packing
 
 
 def _clip_and_step(module: nn.Module, optimizer: torch.optim.Optimizer, max_norm: float) -> None:
@@ -183,7 +136,6 @@ class Trl:
         cast_adapter_inputs(lm_of(model), True)  # as PEFT leaves them
         self.optimizer = make_optimizer(model, config.training)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
-        self.shape: LmShape | None = lm_shape(lm_of(model))
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
         """Take one optimizer step per batch; all batches but the last have one size."""
@@ -220,7 +172,7 @@ class Trl:
             max_grad_norm=self.config.training.max_grad_norm,
             bf16=model.dtype == "bfloat16",
             use_cpu=self.module.device.type == "cpu",
-            padding_free=self.packs(batch_size),
+            padding_free=batch_size > 1 and model.attn_implementation in VARLEN_ATTENTION,
             gradient_checkpointing=model.gradient_checkpointing,
             torch_compile=model.compile,
             train_sampling_strategy="sequential",  # batches are already grouped by length
@@ -240,10 +192,6 @@ class Trl:
         """Return one example as TRL takes it, from the tensors that our loop trains on."""
         batch = collate([example], "right", with_target=True)
         return {"input_ids": batch.input_ids[0].tolist(), "labels": batch.labels[0].tolist()}
-
-    def packs(self, batch_size: int) -> bool:
-        """Return whether the attention skips pairs between examples."""
-        return batch_size > 1 and self.config.model.attn_implementation in VARLEN_ATTENTION
 
 
 class EpochTimer(TrainerCallback):
@@ -295,8 +243,6 @@ class Pyg:
         trained = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(trained, config.training.learning_rate, fused=True)
         self.graphs: dict[int, tuple[Example, Data]] = {}
-        # its operations differ: logits of all tokens, weights cast in every layer
-        self.shape: LmShape | None = None
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
         """Take one optimizer step per batch, as in PyG's example."""
@@ -353,10 +299,6 @@ class Pyg:
         graph_token = [torch.zeros(1, llm.word_embedding.embedding_dim, device=self.device)]
         mask = llm._get_embeds([data.question], [data.desc], graph_token, [data.label])[1]
         return int(mask.sum())
-
-    def packs(self, batch_size: int) -> bool:
-        """Return False, as it pads."""
-        return False
 
 
 def _pyg_llm(base: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, dtype: str) -> LLM:

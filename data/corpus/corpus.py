@@ -111,7 +111,7 @@ class Corpus:
                 another encoder.
         """
         if retriever != "bm25" and self.version.embedder is None:
-            hint = "turngraph corpus build --vectors makes them"
+            hint = "turngraph corpus build --vectors makes them, and --retriever bm25 needs none"
             raise UserError(f"{self.folder}: no vectors, which {retriever} needs; {hint}")
         if retriever != "bm25" and embedder not in (None, self.version.embedder):
             made = f"vectors by {self.version.embedder}, but evidence.embedder is {embedder}"

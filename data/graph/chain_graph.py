@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -13,8 +12,7 @@ import numpy as np
 from turngraph.configs.schema import EDGE_TYPES
 from turngraph.data.graph.entity_spans import EntitySpan
 
-ChainDirection = Literal["forward", "backward", "both"]
-EntityEdges = Literal["star", "clique", "none"]
+ChainDirection = Literal["forward", "both"]
 CutEdges = Literal["nothing", "entity", "shuffle", "all"]
 TypedEdges = tuple[str, np.ndarray]
 """Edge type (a name of ``EDGE_TYPES``), and source row and target row, [2, E]."""
@@ -97,20 +95,19 @@ def chain_graph(
     passages: Sequence[TokenisedPassage],
     spans: Sequence[Sequence[EntitySpan]],
     chain: ChainDirection = "forward",
-    entity_edges: EntityEdges = "star",
     max_entity_share: float = 0.5,
     more_edges: Sequence[TypedEdges] = (),
     num_hidden: int = 0,
 ) -> ChainGraph:
     """Build the evidence graph: token chains joined by entity edges (paper, section 4.3).
 
+    Entity edges join the last tokens of every span and of the entity's first span, which is in the
+    best-ranked passage, in both directions: O(m) edges for m spans.
+
     Args:
         passages: tokens of each passage, best-ranked first.
         spans: entity spans of each passage, in characters of its text.
         chain: direction of chain edges; ``forward`` is w_1 -> w_2 -> ..., as in the paper's figure.
-        entity_edges: ``star`` joins every span to the first span in the best-ranked passage, O(m)
-            edges for m spans; ``clique`` joins all pairs in different passages. Edges join the
-            last tokens of two spans, in both directions.
         max_entity_share: an entity in more than this fraction of the passages gets no edges.
         more_edges: edges of other types, to add.
         num_hidden: number of nodes at the end without a position in the prompt.
@@ -120,7 +117,7 @@ def chain_graph(
         (i for passage in passages for i in passage.ids), np.int64, int(starts[-1])
     )
     nodes = span_nodes(passages, spans, starts)
-    joined = _entity_edges(nodes, len(passages), entity_edges, max_entity_share)
+    joined = _entity_edges(nodes, len(passages), max_entity_share)
     parts = [*_chain_edges(starts, chain), *more_edges, ("entity", joined)]
     edge_index = np.concatenate([edges for _, edges in parts], axis=1)
     sizes = [edges.shape[1] for _, edges in parts]
@@ -153,7 +150,7 @@ def _chain_edges(starts: np.ndarray, chain: ChainDirection) -> list[TypedEdges]:
     first = np.delete(first, starts[1:-1][(starts[1:-1] > 0) & (starts[1:-1] <= len(first))] - 1)
     forward = np.stack([first, first + 1])
     both: list[TypedEdges] = [("forward", forward), ("backward", forward[::-1])]
-    return both if chain == "both" else [both[chain == "backward"]]
+    return both if chain == "both" else both[:1]
 
 
 def span_nodes(
@@ -193,19 +190,15 @@ def last_token(ends: Sequence[int], end: int) -> int:
 
 
 def _entity_edges(
-    nodes: dict[str, list[tuple[int, int]]], num_passages: int, kind: EntityEdges, max_share: float
+    nodes: dict[str, list[tuple[int, int]]], num_passages: int, max_share: float
 ) -> np.ndarray:
     pairs: set[tuple[int, int]] = set()
-    for mentions in nodes.values() if kind != "none" else ():
+    for mentions in nodes.values():
         in_passages = {passage for passage, _ in mentions}
         if len(in_passages) < 2 or len(in_passages) / num_passages > max_share:
             continue
-        joins = (
-            ((mentions[0], other) for other in mentions[1:])
-            if kind == "star"
-            else combinations(mentions, 2)
-        )
-        pairs.update((a, b) for (passage_a, a), (passage_b, b) in joins if passage_a != passage_b)
+        passage, first = mentions[0]
+        pairs.update((first, node) for other, node in mentions[1:] if other != passage)
     if not pairs:
         return np.empty((2, 0), np.int64)
     one_way = np.array(sorted(pairs), np.int64).T

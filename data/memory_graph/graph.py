@@ -190,12 +190,14 @@ class MemoryGraph:
         settings: RecallSettings | None = None,
         reader: RecollectionReader | None = None,
     ) -> Recollection:
-        """Return facts ranked by facts and episodes together; see ``Recall.ask_both``.
+        """Return facts ranked by facts and episodes together; see ``recall.ask_both``.
 
         Raises:
             UserError: there is no embedder, or ``as_of`` is not a time.
         """
-        return _answered(self._recall.ask_both(question, as_of, settings), reader)
+        from turngraph.data.memory_graph.recall.ask_both import ask_both
+
+        return _answered(ask_both(self._recall, question, as_of, settings), reader)
 
     def ask_episodes(
         self,

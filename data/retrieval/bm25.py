@@ -22,6 +22,8 @@ Stemmer = Literal["none", "english"]
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at DEBUG
 
 K1, B, DELTA = 1.5, 0.75, 1.0
+MAX_QUERY_WORDS = 128
+"""Words of Q_t that are kept, the last ones, where Q_t is one text."""
 SCORE_DECIMALS = 6
 """Scores are rounded, as those of equal passages may differ in the last bits."""
 _RUN = re.compile(rf"[{UNSPACED}]{{2,}}|{WORD.pattern}")
@@ -47,7 +49,7 @@ def best(scores: np.ndarray, top_k: int) -> list[int]:
     return order
 
 
-def cut_query(query: str, max_words: int) -> str:
+def cut_query(query: str, max_words: int = MAX_QUERY_WORDS) -> str:
     """Truncate a query to its last ``max_words`` words, as BM25 counts words."""
     starts = [match.start() for match in WORD.finditer(query)]
     return query if len(starts) <= max_words else query[starts[-max_words] :]

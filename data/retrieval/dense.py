@@ -8,9 +8,13 @@ from typing import Protocol
 import numpy as np
 
 from turngraph.data.embedding import Embed
-from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Ranker, Stemmer
+from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Ranker, Stemmer, best
 from turngraph.data.retrieval.reciprocal_ranks import RRF
 from turngraph.data.types import Evidence, Query, Retrieved
+
+CANDIDATES = 64
+"""Passages that vectors compare for ``rrf``. On SQA's tune part (562 questions, pools of up to 434
+passages) the answer is among the first 12 for 89.1 % with 64, 88.6 % with all, 83.5 % by BM25+."""
 
 
 class Index(Protocol):
@@ -70,6 +74,9 @@ class DenseIndex:
 class FusedIndex:
     """Index of one pool by reciprocal-rank fusion of BM25+ and sentence vectors.
 
+    Vectors compare the ``CANDIDATES`` passages that BM25+ ranks first, or ``top_k`` if that is
+    more, so that a large pool is not embedded as a whole.
+
     Args:
         pool: the passages to index.
         embed: the sentence encoder.
@@ -83,9 +90,8 @@ class FusedIndex:
         ranker: Ranker = "bm25s",
         stemmer: Stemmer = "none",
     ) -> None:
-        self.pool = pool
-        by_words = EvidenceIndex(pool, ranker, stemmer)
-        self._indexes: tuple[Index, Index] = (by_words, DenseIndex(pool, embed))
+        self.pool, self.embed = pool, embed
+        self._by_words = EvidenceIndex(pool, ranker, stemmer)
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.
@@ -95,11 +101,16 @@ class FusedIndex:
             top_k: maximum number of passages.
             turn: index of the turn, recorded with every passage.
         """
-        scores = np.zeros(len(self.pool))
-        place = {id(passage): i for i, passage in enumerate(self.pool)}
-        for index in self._indexes:
-            for rank, retrieved in enumerate(index.rank(query, len(self.pool))):
-                scores[place[id(retrieved.evidence)]] += 1 / (RRF + 1 + rank)
-        scores = np.round(scores, 12)
-        order = np.argsort(-scores, kind="stable")[:top_k]
-        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in order]
+        if not self.pool:
+            return []
+        by_words = self._by_words.query_scores(query)
+        first = best(by_words, max(CANDIDATES, top_k))
+        rows = np.sort(first)
+        of_rows = DenseIndex([self.pool[row] for row in rows], self.embed).scores(query)
+        matching = np.array([row for row in first if by_words[row] > 0], int)
+        fused = np.zeros(len(self.pool))
+        for ranking in (matching, rows[np.argsort(-of_rows, kind="stable")]):
+            fused[ranking] += 1 / (RRF + 1 + np.arange(len(ranking)))
+        fused = np.round(fused, 12)
+        order = rows[np.argsort(-fused[rows], kind="stable")][:top_k]
+        return [Retrieved(self.pool[row], float(fused[row]), turn) for row in order]

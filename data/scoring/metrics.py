@@ -20,7 +20,7 @@ from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
 from turngraph.data.normalise import (
-    MONTHS,
+    MONTH_PATTERN,
     UNSPACED,
     fold,
     normalise_text,
@@ -34,13 +34,15 @@ NUM_CANDIDATES = 5
 
 _QUOTES = " \t\r\n\"'`“”‘’«»"
 _SENTENCE_END = _QUOTES + ".,;:!?"
-_MONTH_NAMES = "|".join([*MONTHS, "sept", *(month[:3] for month in MONTHS)])
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_DATE_IN_TEXT = re.compile(rf"\b(?:{_DAY} (?:of )?)?(?:{_MONTH_NAMES})(?: {_DAY})? \d{{4}}\b")
 _MIDNIGHT = re.compile(r"(?<=\d)t00:00:00z")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 _LETTER_POINT = "\u02d1"  # a letter in Unicode, so that "3.5" is one word that does not contain "5"
+_DATE_IN_TEXT = re.compile(
+    rf"\b(?:(?:{_DAY} (?:of )?)?(?:{MONTH_PATTERN})(?: {_DAY})? \d{{4}}"
+    rf"|(?<!\d{_LETTER_POINT})\d{{1,2}}{_LETTER_POINT}\d{{1,2}}{_LETTER_POINT}\d{{4}})\b"
+)
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
@@ -131,7 +133,9 @@ def _is_text_of(text: str, gold: Answer) -> bool:
     """Return whether a text is the gold answer's label or id; ids that are numbers do not count."""
     if _same_value(text, gold.label):
         return True
-    return gold.id is not None and parse_number(gold.id) is None and _same_value(text, gold.id)
+    if gold.id is None or gold.id.isdecimal() or parse_number(gold.id) is not None:
+        return False
+    return _same_value(text, gold.id)
 
 
 def hit(
@@ -244,7 +248,7 @@ def _plain_words(text: str) -> str:
 def searchable(text: str) -> str:
     """Return the normalised words of a text, followed by the ISO form of every date in it."""
     words = _plain_words(text)
-    dates = [parse_date(date_text) for date_text in _DATE_IN_TEXT.findall(words)]
+    dates = [parse_date(d.replace(_LETTER_POINT, ".")) for d in _DATE_IN_TEXT.findall(words)]
     return " | ".join([words, *(normalise_text(date) for date in dates if date)])
 
 

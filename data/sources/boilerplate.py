@@ -14,7 +14,7 @@ from typing import NamedTuple
 from resiliparse.extract.html2text import extract_plain_text
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from turngraph.data.sources.html_text import BLOCKS, children
+from turngraph.data.sources.html_text import BLOCKS, HEADINGS, TOGGLES, children
 from turngraph.data.warned import reading_logger
 
 logger = reading_logger(__name__)
@@ -26,7 +26,6 @@ _LANDMARKS = (
 _LINKS = frozenset({"a", "button"})
 _CELLS = frozenset({"td", "th"})
 _LISTS = frozenset({"ul", "ol", "dl"})
-_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _UNSEEN = frozenset({"script", "style", "noscript", "template", "head"})
 _MOSTLY = 0.5
 _MARK, _BASE = 0x100000, 0x8000
@@ -46,7 +45,7 @@ class _Where(NamedTuple):
     in_caption: bool = False
     in_landmark: bool = False
 
-    def inside(self, node: LexborNode, is_landmark: bool) -> _Where:
+    def inside(self, node: LexborNode, is_landmark: bool, is_toggle: bool) -> _Where:
         """Return the context of the texts of an element in this context."""
         tag = node.tag or ""
         return _Where(
@@ -54,8 +53,8 @@ class _Where(NamedTuple):
             block=node if tag in BLOCKS else self.block,
             table=node if tag == "table" else self.table,
             top_list=self.top_list or (node if tag in _LISTS else None),
-            in_link=self.in_link or tag in _LINKS,
-            in_heading=self.in_heading or tag in _HEADINGS,
+            in_link=self.in_link or (tag in _LINKS and not is_toggle),
+            in_heading=self.in_heading or is_toggle or tag in HEADINGS,
             in_caption=self.in_caption or tag == "figcaption",
             in_landmark=self.in_landmark or is_landmark,
         )
@@ -90,6 +89,9 @@ def remove_boilerplate(tree: LexborHTMLParser, name: str) -> int:
     left_out = rules.left_out()
     for text in left_out:
         text.node.decompose()
+    for heading in tree.css(", ".join(HEADINGS)):
+        if not heading.text(strip=True):
+            heading.decompose()
     return len(left_out)
 
 
@@ -114,6 +116,7 @@ class _Rules:
     def __init__(self, tree: LexborHTMLParser, body: LexborNode) -> None:
         self.texts: list[_Text] = []
         self.landmarks = {node.mem_id for node in tree.css(_LANDMARKS)}
+        self.toggles = {node.mem_id for node in tree.css(TOGGLES)}
         self.lengths: dict[int, int] = {}  # letters and digits in an element
         self.linked: dict[int, int] = {}  # those in links and buttons
         self.outer_tables: set[int] = set()  # that hold other tables
@@ -123,7 +126,8 @@ class _Rules:
 
     def _look(self, node: LexborNode, outside: _Where) -> tuple[int, int]:
         """Collect the texts of an element; return how long they are, and those in links."""
-        where = outside.inside(node, node.mem_id in self.landmarks)
+        id_ = node.mem_id
+        where = outside.inside(node, id_ in self.landmarks, id_ in self.toggles)
         if node.tag == "table" and outside.table is not None:
             self.outer_tables.add(outside.table.mem_id)
         length = linked = 0
@@ -136,7 +140,7 @@ class _Rules:
             elif child.tag not in _UNSEEN:
                 more, more_linked = self._look(child, where)
                 length, linked = length + more, linked + more_linked
-        self.lengths[node.mem_id], self.linked[node.mem_id] = length, linked
+        self.lengths[id_], self.linked[id_] = length, linked
         return length, linked
 
     def left_out(self) -> list[_Text]:
@@ -149,7 +153,7 @@ class _Rules:
 
     def _stays(self, text: _Text) -> bool:
         where = text.where
-        if where.in_heading:
+        if where.in_heading and not where.in_landmark:
             return True  # a heading begins the passages below it, and is none itself
         is_evidence = where.in_caption or self._in_table(where) or self._in_list(where)
         if where.in_landmark:

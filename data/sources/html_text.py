@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterator
 from urllib.parse import unquote
 
-from selectolax.lexbor import LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from turngraph.data.linearise import cut_lead
 from turngraph.data.sources.table_grid import MAX_COLUMNS, Cell, Link, RichText
@@ -18,6 +18,18 @@ BLOCKS = frozenset(
     "table tbody td tfoot th thead tr ul".split()
 )
 BOLD = frozenset({"b", "strong"})
+STRUCK = ("del", "s", "strike")
+HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+TOGGLES = (
+    ":is(a, button):is([aria-controls], [aria-expanded], "
+    ":is([data-toggle], [data-bs-toggle]):is([href^='#'], [data-target], [data-bs-target]))"
+    ":not([aria-haspopup], [data-toggle=dropdown], [data-bs-toggle=dropdown]), "
+    ".accordion-header :is(a, button), summary :is(a, button)"
+)
+"""Links and buttons that show a part of their own page, as the questions of an accordion do."""
+_TARGETS = ("aria-controls", "data-target", "data-bs-target", "href")
+_ITEMS = frozenset({"li", "dt", "dd", "td", "th"})
+_OPENERS = HEADINGS | {"a", "button", "summary"}
 _GROUPS = frozenset({"thead", "tbody", "tfoot"})
 MAX_DEPTH = 1000
 """Open elements; a browser's limit is 512."""
@@ -81,6 +93,37 @@ def link_target(node: LexborNode) -> str | None:
     if path is None or _NAMESPACES.match(path[1]):
         return None
     return " ".join((title or unquote(path[1]).replace("_", " ")).split())
+
+
+def opened_parts(tree: LexborHTMLParser, unseen: Container[int]) -> dict[int, LexborNode]:
+    """Return what opens a part of the page, by the part's ``mem_id``: a summary, or a toggle.
+
+    A heading that has a toggle stands for it. Parts of list items and cells are left out.
+    """
+    opened: dict[int, LexborNode] = {}
+    toggles = tree.css(TOGGLES)
+    named = {node.attributes.get("id"): node for node in tree.css("[id]")} if toggles else {}
+    for node in [*tree.css("details > summary"), *toggles]:
+        above = list(_upwards(node))
+        part = above[1]
+        if node.tag != "summary":
+            targets = ((node.attributes.get(name) or "").lstrip("#") for name in _TARGETS)
+            part = next((named[target] for target in targets if target in named), node)
+            if part.mem_id in {around.mem_id for around in above}:
+                continue
+        openers = [around for around in above if around.tag in _OPENERS]
+        is_whole = len(openers) == 1 or (len(openers) == 2 and openers[1].tag in HEADINGS)
+        in_item = any(around.tag in _ITEMS for around in _upwards(part))
+        if is_whole and not in_item and part.mem_id not in unseen:
+            opened.setdefault(part.mem_id, openers[-1])
+    return opened
+
+
+def _upwards(node: LexborNode | None) -> Iterator[LexborNode]:
+    """Yield a node and the elements around it, the nearest first."""
+    while node is not None:
+        yield node
+        node = node.parent
 
 
 class TextWriter:

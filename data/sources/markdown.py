@@ -15,26 +15,29 @@ from markdown_it.token import Token
 from selectolax.lexbor import LexborHTMLParser
 
 from turngraph.data.sources.document import Unreadable
+from turngraph.data.sources.html_text import STRUCK
 
 MAX_CELLS = 10_000
 """Most cells of a text's tables, in addition to one for each character of the text: markdown-it
 fills up rows that are shorter than their header."""
 _WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")
 _CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
+_TABLE_TAG = re.compile(r"<(/?)table\b", re.IGNORECASE)
+_STRUCK = re.compile(rf"<(/?)(?:{'|'.join(STRUCK)})\b", re.IGNORECASE)
 _KEY_VALUE = re.compile(r"([\w][\w .-]*):\s+(.+)")
 
-Kind = Literal["heading", "paragraph", "item", "code", "table"]
+Kind = Literal["heading", "paragraph", "item", "code", "table", "html"]
 Text = tuple[str, list[str]]
 """Plain text and the texts of the links in it."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Block of a Markdown text; ``item`` is a paragraph of a list item.
+    """Block of a Markdown text; ``item`` is a paragraph of a list item, ``html`` holds a table.
 
     Args:
         kind: type of the block.
-        text: its text and links; empty for a table.
+        text: its text and links; empty for a table, HTML for ``html``.
         rows: rows of a table, header first; a row may have more cells than the header.
         level: level of a heading, from 1.
     """
@@ -62,7 +65,7 @@ _PARSER.block.ruler.at("table", _table_within_limit, {"alt": ["paragraph", "refe
 
 
 def blocks(text: str, path: Path) -> Iterator[Block]:
-    """Yield the blocks of a Markdown text in order; HTML in it is read as its text.
+    """Yield the blocks of a Markdown text in order; HTML without tables is read as its text.
 
     Args:
         text: content of the file.
@@ -72,11 +75,18 @@ def blocks(text: str, path: Path) -> Iterator[Block]:
         Unreadable: the rows of its tables are much shorter than their headers.
     """
     tokens, lines = _PARSER.parse(text, {"path": path, "cells": 0}), text.split("\n")
-    lists = level = 0
+    html_tables = _html_tables(tokens)
+    lists = level = end_of_html = 0
     table: int | None = None
     for index, token in enumerate(tokens):
         if token.type in ("list_item_open", "list_item_close"):
             lists += token.nesting
+        elif index < end_of_html:
+            continue
+        elif end := html_tables.get(index):
+            end_of_html = end
+            html = _PARSER.renderer.render(tokens[index:end], _PARSER.options, {})
+            yield Block("html", (html, []))
         elif token.type in ("heading_open", "heading_close"):
             level = int(token.tag[1:]) if token.nesting > 0 else 0
         elif token.type == "table_open":
@@ -97,6 +107,21 @@ def blocks(text: str, path: Path) -> Iterator[Block]:
             yield Block(kind, (plain, links), level=level)
 
 
+def _html_tables(tokens: Sequence[Token]) -> dict[int, int]:
+    """Return where blocks of HTML with whole tables begin and end, blocks inside them included."""
+    ends: dict[int, int] = {}
+    first = depth = 0
+    for index, token in enumerate(tokens):
+        if token.type == "html_block" and (tags := _TABLE_TAG.findall(token.content)):
+            if not depth and "" not in tags:
+                continue
+            first = first if depth else index
+            depth = max(depth + 2 * tags.count("") - len(tags), 0)
+            if not depth:
+                ends[first] = index + 1
+    return ends
+
+
 def front_matter(text: str) -> tuple[list[tuple[str, str]], str]:
     """Split a text into the (key, value) pairs of its front matter and the rest."""
     lines = text.split("\n")
@@ -110,12 +135,23 @@ def front_matter(text: str) -> tuple[list[tuple[str, str]], str]:
 
 
 def plain_text(inline: Token) -> Text:
-    """Return the visible text of lines of Markdown, with the descriptions of images."""
+    """Return the text of lines of Markdown that holds, with the descriptions of images.
+
+    What is struck through is left out.
+    """
     parts: list[str] = []
     links: list[str] = []
     begins: list[int | None] = []
+    struck: list[tuple[int, int]] = []
     for token in inline.children or ():
-        if token.type == "link_open":
+        tag = _STRUCK.match(token.content) if token.type == "html_inline" else None
+        if token.type == "s_open" or (tag and not tag[1]):
+            struck.append((len(parts), len(links)))
+        elif token.type == "s_close" or tag:
+            if struck:
+                of_parts, of_links = struck.pop()
+                del parts[of_parts:], links[of_links:]
+        elif token.type == "link_open":
             begins.append(len(parts) if token.info != "auto" else None)
         elif token.type == "link_close":
             if (begin := begins.pop()) is not None:
@@ -158,5 +194,5 @@ def _cells(line: str) -> list[str]:
 
 def _text_of_html(text: str) -> str:
     tree = LexborHTMLParser(text)
-    tree.strip_tags(["script", "style"])
+    tree.strip_tags(["script", "style", *STRUCK])
     return "" if tree.body is None else " ".join(tree.body.text(separator=" ").split())

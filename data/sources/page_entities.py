@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from turngraph.data.name_finder import find_names, name_automaton
 from turngraph.data.normalise import (
+    GERMAN_MONTHS,
     MAX_CACHED,
     MONTHS,
     normal_form,
@@ -28,10 +29,10 @@ VALUE = "value:"
 MIN_NUMBER_LENGTH = 3
 MIN_NAME_LENGTH = 3
 _DISAMBIGUATION = re.compile(r"\s*\([^()]*\)$")
-_MONTH = "|".join(name.capitalize() for name in MONTHS)
+_MONTH = "|".join(name.capitalize() for name in (*MONTHS, *GERMAN_MONTHS))
 _DATE = re.compile(
-    rf"\b(?:\d{{1,2}}\s+(?:{_MONTH}),?\s+\d{{4}}|(?:{_MONTH})\s+(?:\d{{1,2}},?\s+)?\d{{4}}"
-    rf"|\d{{4}}-\d\d-\d\d)\b"
+    rf"\b(?<!\d\.)(?:\d{{1,2}}\.?\s+(?:{_MONTH}),?\s+\d{{4}}|(?:{_MONTH})\s+(?:\d{{1,2}},?\s+)?\d{{4}}"
+    rf"|\d{{4}}-\d\d-\d\d|\d{{1,2}}\.\d{{1,2}}\.\d{{4}})\b"
 )
 _YEAR = re.compile(r"\d{4}")
 _NUMBER = re.compile(r"(?<![\w.,])[+−-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?!\w|[.,]\d)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser
@@ -18,7 +19,7 @@ from turngraph.data.sources.document import (
     shown,
     title_of,
 )
-from turngraph.data.sources.html_text import is_nested_deep
+from turngraph.data.sources.html_text import children, is_nested_deep
 from turngraph.data.sources.markdown import Block, blocks, front_matter
 from turngraph.data.sources.page_entities import VALUE
 from turngraph.data.sources.wikipage import read_page
@@ -32,8 +33,8 @@ MAX_OPTIONS = 5_000
 """Most options of all selections of a page: for each one, lexbor goes through its selection."""
 
 
-def read_html(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
-    """Read a page without its navigation and other boilerplate."""
+def read_html(text: str, path: Path, limit: PassageLimit, with_path: bool = True) -> list[Evidence]:
+    """Read a page without its navigation and boilerplate; ``with_path`` is as in ``read_page``."""
     _check_depth(text, path)
     if text.lower().count("<option") > MAX_OPTIONS:
         raise Unreadable(path, "too large", f"more than {MAX_OPTIONS} options to select")
@@ -45,7 +46,7 @@ def read_html(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
         num_left_out = remove_boilerplate(tree, shown(path))
     except RecursionError:
         raise Unreadable(path, TOO_DEEP) from None
-    return _passages_of_page(tree, title, path, limit, num_left_out)
+    return _passages_of_page(tree, title, path, limit, with_path, num_left_out)
 
 
 def _check_depth(text: str, path: Path) -> None:
@@ -58,12 +59,13 @@ def _passages_of_page(
     title: str,
     path: Path,
     limit: PassageLimit,
+    with_path: bool,
     num_left_out: int = 0,
-    with_path: bool = False,
 ) -> list[Evidence]:
     head = tree.css_first("h1")
     if head is not None and " ".join(head.text().split()) == title:
-        head.decompose()  # every passage begins with it, so it is no section of its own
+        for child in [*children(head)]:  # every passage begins with it: it only ends sections
+            child.decompose()
     page = read_page(tree.html or "", title, shown(path), limit, with_path)
     counts = {"texts of navigation and other boilerplate": num_left_out, **page.left_out}
     if left_out := ", ".join(f"{n} {kind}" for kind, n in counts.items() if n):
@@ -83,7 +85,7 @@ def _with_plain_ids(passage: Evidence) -> Evidence:
 def read_word_file(raw: bytes, path: Path, limit: PassageLimit, with_path: bool) -> list[Evidence]:
     """Read a Word file, converted to HTML; ``with_path`` is as in ``read_page``."""
     tree, title = read_word(raw, path)
-    return _passages_of_page(tree, title or title_of(path), path, limit, with_path=with_path)
+    return _passages_of_page(tree, title or title_of(path), path, limit, with_path)
 
 
 def read_markdown(
@@ -103,8 +105,20 @@ def read_markdown(
                 linearise_infobox(document.title, cut_lead(key), value), "infobox", [value]
             )
     for block in page_blocks:
-        _add_block(document, block)
+        if block.kind == "html":
+            _add_html(document, block.text[0], path)
+        else:
+            _add_block(document, block)
     return document.passages
+
+
+def _add_html(document: Document, html: str, path: Path) -> None:
+    """Add the passages of HTML with tables, as those of a page below the document's headings."""
+    levels = {name: level for level, name in document.headings.items()}
+    heads = (f"<h{levels[name]}>{escape(name)}</h{levels[name]}>" for name in document.path)
+    page = read_page("".join(heads) + html, document.title, shown(path), document.limit, True)
+    kept = [replace(_with_plain_ids(passage), id=document.place) for passage in page.evidence]
+    document.passages += kept
 
 
 def _add_block(document: Document, block: Block) -> None:

@@ -1,6 +1,7 @@
 """Reads the text of a PDF file by pages, with hyphenated words joined and without running heads.
 
-Tables of a PDF are lines of text like others: the format does not say what is a cell.
+Columns of running text are read one after the other, even where the file draws line by line across
+them. Tables of a PDF are lines of text like others: the format does not say what is a cell.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from turngraph.configs.words import plural
 from turngraph.data.linearise import MAX_LEAD, sentence_spans
@@ -46,6 +47,16 @@ MAX_LEVELS = 6
 """Levels of headings, as in HTML; all headings of smaller letters have the last level."""
 LARGER = 1.05
 """Least ratio of the size of a heading's letters to that of the text's."""
+MAX_COLUMNS = 6
+MIN_ROWS = 5
+"""Least rows of a page that is divided into columns."""
+_EDGE = 4.0
+"""Points within which texts begin at the same place."""
+_LETTER = 0.45
+"""Mean width of a letter by the size of the letters, of narrow fonts."""
+_GUTTER = 0.8
+"""Least space between columns by the size of the letters, beside a word that is drawn by itself."""
+_LONGEST_WORD = 20
 _BOLD = re.compile(r"bold|black|heavy|demi", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"[\w-]+")
@@ -109,12 +120,23 @@ class Line:
     size: Size = (0.0, False)
 
 
+class Piece(NamedTuple):
+    """A part of a line, and where it begins, in points from the left."""
+
+    text: str
+    size: Size = (0.0, False)
+    x: float = 0.0
+
+
+Row = list[Piece]
+
+
 def _lines_of_pages(reader: Any, path: Path, num_bytes: int) -> list[list[Line]]:
     pages: list[list[Line]] = []
     operations = content = characters = 0
     most_operations = MAX_OPERATIONS + OPERATIONS_PER_BYTE * num_bytes
     most_content = MAX_CONTENT_BYTES + CONTENT_BYTES_PER_BYTE * num_bytes
-    pieces: list[tuple[str, Size]] = []
+    pieces: list[Piece] = []
 
     def count(*_: object) -> None:
         nonlocal operations
@@ -127,7 +149,8 @@ def _lines_of_pages(reader: Any, path: Path, num_bytes: int) -> list[list[Line]]
         if text:
             scale = math.hypot(*inner[2:4]) * math.hypot(*outer[2:4])
             is_bold = _BOLD.search(str(font.get("/BaseFont"))) is not None if font else False
-            pieces.append((text, (round(abs(size) * scale, 1), is_bold)))
+            x = inner[4] * outer[0] + inner[5] * outer[2] + outer[4]
+            pieces.append(Piece(text, (round(abs(size) * scale, 1), is_bold), x))
 
     for page in reader.pages:
         drawn = page.get_contents()
@@ -139,22 +162,88 @@ def _lines_of_pages(reader: Any, path: Path, num_bytes: int) -> list[list[Line]]
         characters += len(text)
         if characters > MAX_CHARACTERS:
             raise Unreadable(path, "too large", f"more than {MAX_CHARACTERS} characters")
-        whole = "".join(part for part, _ in pieces) == text
-        pages.append(_lines(pieces if whole else [(text, (0.0, False))]))
+        whole = "".join(piece.text for piece in pieces) == text
+        pages.append(_lines(_by_columns(_rows(pieces)) if whole else _rows([Piece(text)])))
     return pages
 
 
-def _lines(pieces: Sequence[tuple[str, Size]]) -> list[Line]:
-    """Return the lines of a page's text, without empty ones at its edges."""
-    lines, text, sizes = list[Line](), list[str](), list[Size]()
-    for piece, size in [*pieces, ("\n", (0.0, False))]:
-        for number, part in enumerate(piece.split("\n")):
-            if number:
-                lines.append(Line("".join(text), min(sizes, default=(0.0, False))))
-                text, sizes = [], []
-            text.append(part)
-            if part.strip():
-                sizes.append(size)
+def _rows(pieces: Sequence[Piece]) -> list[Row]:
+    """Return the pieces of each line of a page."""
+    rows: list[Row] = [[]]
+    for piece in pieces:
+        first, *others = piece.text.split("\n")
+        rows[-1].append(piece._replace(text=first))
+        rows += [[piece._replace(text=text)] for text in others]
+    return rows
+
+
+def _by_columns(rows: list[Row], most: int = MAX_COLUMNS) -> list[Row]:
+    """Return the rows of a page with its columns of running text one after the other.
+
+    A column begins where pieces of many rows do, if the rows go to and fro across that edge. Rows
+    that are wider than the columns stay between those above and below them. Columns of short
+    texts, or of texts that begin with capitals or digits, are those of a table and stay.
+    """
+    starts = [piece.x for row in rows for piece in row if piece.text.strip()]
+    if len(rows) < MIN_ROWS or most < 2 or not starts:
+        return rows
+    places = Counter(round(x / _EDGE) for x in starts if x > min(starts) + 2 * _EDGE)
+    common = [at for at, n in places.items() if n >= max(MIN_ROWS, 0.4 * len(rows))]
+    for at in sorted(common)[: 2 * MAX_COLUMNS]:
+        parts = [_parted(row, (at - 0.5) * _EDGE) for row in rows]
+        narrow = [side for *sides, is_wide in parts if not is_wide for side in enumerate(sides)]
+        texts = [(side, words) for side, row in narrow if (words := _text(row).split())]
+        columns = [[words for side, words in texts if side == column] for column in (0, 1)]
+        crossings = sum(before < after for (before, _), (after, _) in pairwise(texts))
+        if 2 * crossings >= len(columns[1]) and all(map(_is_running_text, columns)):
+            return _in_order(parts, most)
+    return rows
+
+
+def _in_order(parts: Sequence[tuple[Row, Row, bool]], most: int) -> list[Row]:
+    ordered: list[Row] = []
+    for is_wide, band in groupby(parts, key=lambda part: part[2]):
+        cut = [*band]
+        if is_wide:
+            ordered += [left + right for left, right, _ in cut]
+        else:
+            ordered += [left for left, right, _ in cut if left or not right]
+            ordered += _by_columns([right for _, right, _ in cut if right], most - 1)
+    return ordered
+
+
+def _parted(row: Row, edge: float) -> tuple[Row, Row, bool]:
+    """Return the pieces of a row before and after an edge, and whether its text goes across it."""
+    left = list(takewhile(lambda piece: piece.x < edge or not piece.text.strip(), row))
+    right = row[len(left) :]
+    filled = [piece for piece in left if piece.text.strip()]
+    if not filled:
+        return left, right, False
+    last = filled[-1]
+    end = last.x + _LETTER * last.size[0] * len(last.text.strip())
+    if not right:
+        return left, right, end > edge
+    is_word = len(last.text.strip()) <= _LONGEST_WORD
+    return left, right, is_word and right[0].x - end < _GUTTER * last.size[0]
+
+
+def _is_running_text(lines: Sequence[Sequence[str]]) -> bool:
+    """Return whether lines of words are those of sentences, by their lengths and first letters."""
+    long = sum(len(words) >= 3 for words in lines)
+    going_on = sum(words[0][0].islower() for words in lines)
+    return 3 * long > 2 * len(lines) and 3 * going_on > len(lines)
+
+
+def _text(row: Row) -> str:
+    return "".join(piece.text for piece in row)
+
+
+def _lines(rows: Sequence[Row]) -> list[Line]:
+    """Return the lines of a page's rows, without empty ones at its edges."""
+    lines = []
+    for row in rows:
+        sizes = [piece.size for piece in row if piece.text.strip()]
+        lines.append(Line(_text(row), min(sizes, default=(0.0, False))))
     full = [index for index, line in enumerate(lines) if line.text.strip()]
     return lines[full[0] : full[-1] + 1] if full else []
 

@@ -73,7 +73,7 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     Args:
         path: path of the file.
         by_sentence: False keeps the paragraphs and list items of Markdown whole, each after the
-            heading above it, and leaves the headings of PDF and Word files out.
+            heading above it, and leaves the headings of HTML, PDF and Word files out.
 
     Raises:
         Unreadable: the file cannot be read, or nothing is in it; the message names it.
@@ -87,8 +87,10 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     else:
         text, encoding = decode(raw, path, is_html=suffix in HTML)
         text = text.replace("\r\n", "\n")
-        if suffix == ".md":
-            passages = _page_readers(path).read_markdown(text, path, limit, by_sentence)
+        if suffix in (".md", *HTML):
+            pages = _page_readers(path)
+            read = pages.read_markdown if suffix == ".md" else pages.read_html
+            passages = read(text, path, limit, by_sentence)
         else:
             passages = TEXT_READERS[suffix](text, path, limit)
     if not passages:

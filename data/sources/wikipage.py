@@ -17,6 +17,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.linearise import (
+    MAX_LEAD,
     cut_lead,
     linearise_row,
     linearise_sentence,
@@ -30,9 +31,12 @@ from turngraph.data.sources.document import (
 )
 from turngraph.data.sources.html_text import (
     BLOCKS,
+    HEADINGS,
+    STRUCK,
     TextWriter,
     children,
     inline_text,
+    opened_parts,
     read_cells,
     table_groups,
 )
@@ -71,7 +75,6 @@ _UNSEEN = (
 _POINTING = frozenset(
     {"see also", "external links", "references", "further reading", "footnotes", "citations"}
 )
-_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _LISTS = frozenset({"ul", "ol", "dl"})
 _BELOW_HEADINGS = 7
 _MAX_CONTEXT = 60
@@ -137,16 +140,20 @@ class Page:
     problems: list[str]
 
 
-def read_page(html: str, title: str, name: str, limit: PassageLimit, with_path: bool) -> Page:
+def read_page(
+    html: str, title: str, name: str, limit: PassageLimit | None, with_path: bool
+) -> Page:
     """Read a user's page as evidence with entities; short sentences of a paragraph share a passage.
+
+    What is struck through is left out, as it does not hold.
 
     Args:
         html: the page or its body.
         title: the page's title, the prefix of every passage; a long one is cut.
         name: the file, for messages.
         limit: counts the passages.
-        with_path: begin every passage with all headings above it. Otherwise only list items begin
-            with one, the nearest: headings of web pages are often those of advertisements.
+        with_path: begin every passage with all headings above it, and with what opens its part of
+            the page. Otherwise only list items begin with a heading, the nearest.
 
     Raises:
         Unreadable: the page is nested too deep, or its passages are too long.
@@ -188,7 +195,8 @@ class _Reader:
 
     def __init__(self, page: RawPage, tree: LexborHTMLParser) -> None:
         self.page = page
-        self.unseen = {node.mem_id for node in tree.css(_UNSEEN)}
+        unseen = ", ".join((_UNSEEN, *STRUCK)) if page.joined else _UNSEEN
+        self.unseen = {node.mem_id for node in tree.css(unseen)}
         for kind, selector in LEFT_OUT.items():
             left_out = {node.mem_id for node in tree.css(selector)}
             self.unseen |= left_out
@@ -196,7 +204,11 @@ class _Reader:
         wikitables = [node.mem_id for node in tree.css("table.wikitable")]
         self.wikitables = {mem_id: number for number, mem_id in enumerate(wikitables)}
         self.wraps_block = set(_inline_wrappers(tree))
-        self.headings: dict[int, str] = {}
+        self.headings: dict[float, str] = {}
+        opened = opened_parts(tree, self.unseen) if page.with_path else {}
+        texts = {part: inline_text(node, self.unseen).text for part, node in opened.items()}
+        self.opened_by = {part: text for part, text in texts.items() if len(text) <= MAX_LEAD}
+        self.unseen |= {opened[part].mem_id for part in self.opened_by}
         self.counts: Counter[str] = Counter()
         self.slots_left = MAX_SLOTS
 
@@ -216,7 +228,12 @@ class _Reader:
     def _block(self, node: LexborNode) -> None:
         if node.mem_id in self.unseen:
             return
-        if node.tag in _HEADINGS:
+        if opener := self.opened_by.pop(node.mem_id, ""):
+            above = self.headings
+            self._heading(max(above, default=0) + 0.5, opener)
+            self._block(node)
+            self.headings = above
+        elif node.tag in HEADINGS:
             self._heading(int(node.tag[1]), inline_text(node, self.unseen).text)
         elif node.tag == "table":
             self._table(node)
@@ -225,7 +242,7 @@ class _Reader:
         else:
             self.walk(node)
 
-    def _heading(self, level: int, text: str) -> None:
+    def _heading(self, level: float, text: str) -> None:
         self.headings = {above: name for above, name in self.headings.items() if above < level}
         self.headings[level] = cut_lead(text)
 

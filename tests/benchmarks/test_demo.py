@@ -13,9 +13,11 @@ from rich.console import Console
 from turngraph.benchmarks import demo
 from turngraph.configs.parse import read_config
 from turngraph.configs.shipped import find_config
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import EXIT_GO_ON
-from turngraph.data.jsonlines import dump
+from turngraph.data.jsonlines import dump, read_conversations
 from turngraph.model.checkpoint import MANIFEST
+from turngraph.training.calibrate import MIN_OF_EACH
 from turngraph.training.run_log import LOG
 
 
@@ -101,10 +103,20 @@ def test_rows_differ_in_what_they_are_named_for() -> None:
     assert (text.model.evidence, graph.model.evidence, reader.model.layer > 0) == (
         "text", "graph", True,
     )  # fmt: skip
-    assert (reader.evidence.entity_edges, unlinked.evidence.entity_edges) == ("star", "none")
+    assert (reader.evidence.edges, unlinked.evidence.edges) == ("all", "no_entity")
     assert reader.data.max_train_questions == unlinked.data.max_train_questions
     assert len({config.evidence.top_k for config in configs.values()}) == 1
     assert len({config.evidence.memory for config in configs.values()}) == 1
+
+
+def test_the_demo_has_tune_questions_enough_for_a_calibration(tmp_path: Path) -> None:
+    demo.worldfacts.main(["--output", str(tmp_path / "data")])
+    options = demo.training_options(tmp_path, demo.READER, 0)
+    data = read_config(find_config(demo.READER.config), *options).data
+    tune = read_conversations(data.tune)
+    chosen = choose_questions(tune, data.max_tune_questions, single_only=False, seed=0)
+    wrong_in_readme = 1 - 0.82
+    assert sum(map(len, chosen.values())) * wrong_in_readme > 1.5 * MIN_OF_EACH
 
 
 def test_a_command_that_fails_ends_the_demo_and_its_lines_are_shown(
@@ -115,20 +127,3 @@ def test_a_command_that_fails_ends_the_demo_and_its_lines_are_shown(
     with pytest.raises(ValueError, match=r"^text: answer --checkpoint gone.* ended with 2$"):
         demo.call(row, words, "1", Console())
     assert "text: error: gone: no such folder" in capsys.readouterr().out
-
-
-def test_the_command_to_go_on_with_is_the_one_of_this_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / ".venv" / "bin"
-    monkeypatch.setattr(demo.sys, "executable", str(folder / "python"))
-    assert demo.turngraph_command() == "turngraph"
-    folder.mkdir(parents=True)
-    (folder / "turngraph").touch()
-    assert demo.turngraph_command() == ".venv/bin/turngraph"
-    monkeypatch.chdir(folder.parent.parent.parent)
-    assert demo.turngraph_command() == f"{tmp_path.name}/.venv/bin/turngraph"
-    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / ".venv"))
-    assert demo.turngraph_command() == "turngraph"

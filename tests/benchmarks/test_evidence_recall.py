@@ -75,7 +75,7 @@ def test_prompts_are_those_of_the_product(weight: float) -> None:
     examples = builder_of(memory="none", max_nodes=60, top_k=5, history_weight=weight).conversation(
         conversation
     )
-    asked = [ask_turn(conversation, turn, weight, 128) for turn in range(3)]
+    asked = [ask_turn(conversation, turn, weight) for turn in range(3)]
     found = [hits_of(rankings_of(), one, "bm25", [1])[-1] for one in asked]
     assert found == [float(bool(example.answer_sources)) for example in examples]
 

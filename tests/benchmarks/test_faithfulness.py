@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from turngraph.benchmarks.quality.faithfulness import (
     Ablation,
     best_first,
     measure,
-    parse,
-    settings_of,
     table,
 )
 from turngraph.configs.schema import (
@@ -34,7 +31,7 @@ from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.answer_batches import answer_batch
-from turngraph.model.checkpoint import read_checkpoint, save_checkpoint
+from turngraph.model.checkpoint import save_checkpoint
 from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 
@@ -83,15 +80,6 @@ def test_of_a_node_ranker_it_is_the_probability_of_the_entity() -> None:
     assert question.likelihood(others) == 0.0
     assert 0 < question.likelihood(holding) <= 1
     assert measure(question, options())["likelihood"] == question.full
-
-
-def test_losses(question: Ablation) -> None:
-    assert question.losses([3, 1, 0, 2, 4], 0)[0] == 0
-    assert question.losses([3, 1, 0, 2, 4], 5)[1] == 0
-    without, only = question.losses([3, 1, 0, 2, 4], 2)
-    assert without == question.full - question.likelihood([0, 2, 4])
-    assert only == question.full - question.likelihood([1, 3])
-    assert question.losses_alone()[1] == question.losses([1, 0, 2, 3, 4], 1)[0]
 
 
 def test_a_record_has_both_losses_for_each_selection_and_size(question: Ablation) -> None:
@@ -158,27 +146,3 @@ def test_it_goes_on_where_it_was_stopped(
     write_conversations(tmp_path / "input.jsonl", [tiny_conversation(n) for n in range(3)])
     with pytest.raises(ValueError, match=r"measured with input=\w+, now \w+"):
         faithfulness.main(command)
-
-
-def test_what_was_measured_with_another_checkpoint_or_device_is_refused(
-    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def settings(argv: list[str]) -> dict[str, Any]:
-        args = parse(argv)
-        return settings_of(args, read_checkpoint(args.checkpoint))
-
-    monkeypatch.setattr(faithfulness, "device_of", lambda device: device)  # there is no GPU
-    write_conversations(tmp_path / "input.jsonl", [tiny_conversation(0)])
-    command = ["--checkpoint", graph_checkpoint, "--input", str(tmp_path / "input.jsonl")]
-    command += ["--records", str(tmp_path / "records.jsonl")]
-    first = settings([*command, "--device", "cpu"])
-    assert first["quantization"] is None
-    copy = tmp_path / "copy"
-    shutil.copytree(graph_checkpoint, copy)
-    given = [*command, "--checkpoint", str(copy), "--device"]
-    assert settings([*given, "cpu"]) == first
-    assert settings([*given, "cuda:1"]) == first | {"device": "cuda"}
-    manifest = copy / "manifest.json"
-    values = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps(values | {"base_model_fingerprint": "another"}))
-    assert settings([*given, "cpu"])["checkpoint"] != first["checkpoint"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -153,28 +152,6 @@ def test_a_visit_goes_on_and_a_cut_line_is_measured_again(tmp_path: Path) -> Non
     assert script.given == [[B, C]]
     assert gpu.Rows(rows.path).found == {A: {"x": 1.0}, B: {"y": 2.0}, C: {"y": 3.0}}
     gpu.measure(args, rows, Script())  # type: ignore[arg-type]  # nothing is left
-
-
-def test_the_end_of_a_visit_leaves_the_row_at_hand_for_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    rows, args = gpu.Rows(tmp_path / "rows.jsonl"), options(tmp_path, "--minutes", "1")
-    args.names = [A, B]
-    script = Script([begun(A), None])
-
-    def late(seconds: float, following: Any = script.next) -> Any:
-        event = following(seconds)
-        now[0] += 0 if event else seconds  # nothing came in that time
-        return event
-
-    script.next = late  # type: ignore[method-assign]
-    monkeypatch.setitem(gpu.BY_NAME, A, Row(A, 500, lambda bench: {}))
-    gpu.measure(args, rows, script)  # type: ignore[arg-type]
-    assert rows.found == {}
-    with pytest.raises(UserError, match="ended with code -11"):
-        gpu.measure(options(tmp_path), rows, Script([]))  # type: ignore[arg-type]
 
 
 def test_a_row_that_fails_is_an_error_and_what_is_missing_is_said(bench: Bench) -> None:

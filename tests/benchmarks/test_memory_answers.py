@@ -28,7 +28,10 @@ DIARY = {
         {"question": "What is my cat called?", "evidence": [3], "answers": ["Luna", "cat Luna"]},
         {"question": "Who is my boss?", "evidence": [], "answers": []},
     ],
-    "ends": [{"entry": 1, "quote": "I live in Oslo", "ended_by": 2}],
+    "ends": [
+        {"entry": 1, "quote": "I live in Oslo", "ended_by": 2},
+        {"entry": 1, "quote": "in Oslo", "ended_by": 3},
+    ],
 }
 
 
@@ -38,16 +41,20 @@ def test_a_diary_is_asked_and_its_ends_are_counted(
     path = tmp_path / "diaries.json"
     path.write_text(json.dumps([DIARY]))
     monkeypatch.setattr(answers, "make_embed", lambda name: word_vectors)
-    read = lambda found: ReadAnswer("Luna", 1.0)  # noqa: E731
+    read = lambda found: ReadAnswer("Luna", 1.0, 0.6)  # noqa: E731
     loaded = SimpleNamespace(reader=lambda: SimpleNamespace(read=read))
     monkeypatch.setattr(answers, "load_reader", lambda name: loaded)
     answers.main(["--diaries", str(path), "--reader", "a checkpoint"])
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("eva: 1 questions, first 1.000, among three 1.000")
     assert "answer in what is read 1.000, exact 1.000, F1 1.000, p50 " in first
+    assert first.endswith(" ms, from 0.4 1 of 1, from 0.5 1 of 1, from 0.6 1 of 1")
     assert second == "eva: 1 of 1 ends right, 0 of 3 false"
     answers.main(["--diaries", str(path), "--over", "chat"])
     assert capsys.readouterr().out.startswith("eva: 1 questions, first 1.000, among three 1.000")
+    path.write_text(json.dumps([DIARY, {**DIARY, "name": "bo", "questions": []}]))
+    with pytest.raises(UserError, match=r"diaries\.json: diary 'bo' has no questions to ask"):
+        answers.main(["--diaries", str(path)])
 
 
 def test_the_committed_diaries_are_whole() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from turngraph.benchmarks.memory_graph import memory_speed
 from turngraph.benchmarks.memory_graph.memory_retrieval import (
     markdown,
     measure,
@@ -15,7 +16,7 @@ from turngraph.benchmarks.memory_graph.memory_retrieval import (
     score,
 )
 from turngraph.benchmarks.memory_graph.retrieval_data import Collection, Question, read
-from turngraph.benchmarks.memory_graph.retrievers import Ranking, fill, flat_rankings, shuffle
+from turngraph.benchmarks.memory_graph.retrievers import Ranking
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Triplet
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
@@ -133,21 +134,16 @@ def test_every_row_is_there(tmp_path: Path, filling: str) -> None:
     assert "unanswerable questions" in table
 
 
-def test_bm25_and_dense_rank_as_expected() -> None:
-    rows = flat_rankings([collection()], word_vectors)
-    assert [found[0] for found in rows["BM25"].episodes[:4]] == ["0", "1", "2", "3"]
-    assert [found[0] for found in rows["dense"].episodes[:4]] == ["0", "1", "2", "3"]
-    assert rows["RRF"].episodes[3][0] == "3"
-
-
-def test_shuffling_keeps_degrees_and_texts_and_loses_the_rest(tmp_path: Path) -> None:
-    with fill(collection(), "rules", tmp_path / "a.db", word_vectors) as graph:
-        edges = graph._recall.adjacency.edges
-        before = edges["source"].copy(), edges["target"].copy()
-        texts = dict(graph.store.db.execute("SELECT id, text FROM nodes"))
-        shuffle(graph, seed=1)
-        edges = graph._recall.adjacency.edges
-        assert sorted(edges["source"]) == sorted(before[0])
-        assert (edges["source"] != before[0]).any()
-        np.testing.assert_array_equal(edges["target"], before[1])
-        assert dict(graph.store.db.execute("SELECT id, text FROM nodes")) == texts
+def test_a_graph_is_filled_and_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_speed, "BATCH", 2)
+    output = tmp_path / "speed.json"
+    memory_speed.main(["--nodes", "100", "--questions", "2", "--output", str(output)])
+    [report] = json.loads(output.read_text())["reports"]
+    sizes = [row["nodes"] for row in report["filling"]]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] >= 100
+    assert all(row["per_second"] > 0 for row in report["filling"])
+    assert {"opening", "asking", "asking after a text"} <= set(report["asking"])
+    assert "| asking | " in capsys.readouterr().out

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from turngraph.benchmarks.speed import serve_neighbour, serve_soak
-from turngraph.benchmarks.speed.serve_clients import Person, World, matches
+from turngraph.benchmarks.speed.serve_clients import Person, World
 from turngraph.benchmarks.speed.serve_soak import KINDS, soak
 from turngraph.benchmarks.speed.serving import free_address, growth
 from turngraph.data.jsonlines import write_pool
@@ -159,14 +159,6 @@ def test_no_kill_loses_a_finished_turn(
         server.kill()
     check(world, "broken off", "conversations read")
     assert world.counts["kills"] == kills
-
-
-def test_a_state_is_all_turns_in_order() -> None:
-    found = (("Who?", "Ann"), ("Where?", "Lima"))
-    assert matches(found, (("Who?", "Ann"), ("Where?", None)))
-    assert not matches(found, (("Who?", "Ann"),))
-    assert not matches(found, (("Who?", "Bob"), ("Where?", None)))
-    assert not matches(found, None)
 
 
 def test_a_lost_turn_is_found(here: Here, tokens: dict[str, str]) -> None:

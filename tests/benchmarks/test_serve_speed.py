@@ -56,12 +56,3 @@ def test_a_load_is_ended_and_counts_what_has_no_answer() -> None:
     load = asyncio.run(found())
     assert (load.num_asked, len(load.lasts), cells(load)[-2]) == (2, 1, "1")
     assert 0.5 <= load.seconds < 60
-
-
-def test_a_timeout_of_the_load_itself_is_raised() -> None:
-    async def found() -> None:
-        async with timed(Load("1 client"), psutil.Process(), give_up=60.0):
-            raise TimeoutError("the server")
-
-    with pytest.raises(TimeoutError, match="the server"):
-        asyncio.run(found())

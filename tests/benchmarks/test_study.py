@@ -526,11 +526,6 @@ def test_a_folder_that_is_no_checkpoint_of_gretriever_stays(tmp_path: Path) -> N
     assert mine.read_text() == "kept"
 
 
-def test_an_answer_of_gretriever_ends_with_its_line() -> None:
-    for text in (" Rome [/s] more", "Rome\n\nRome is a city", "\nRome \n"):
-        assert gretriever.answer_text(text) == "Rome"
-
-
 def convmix_files(folder: Path) -> dict[str, Path]:
     """Downloaded files as they are: questions, and the passages that a tool retrieved for each."""
     files = {}

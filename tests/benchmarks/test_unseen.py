@@ -16,6 +16,7 @@ from turngraph.benchmarks.quality.unseen.measures import (
     estimates,
     measures,
     perfect_error,
+    risk_coverage,
     score,
     threshold,
 )
@@ -79,12 +80,6 @@ def test_the_threshold_keeps_nine_of_ten_right_answers() -> None:
     assert 0 < error < 1
     assert measures(one, everything, least=0.98)[2] == 0.75
     assert all(e.low <= e.mean <= e.high for e in estimates(one, everything) if e.mean == e.mean)
-
-
-def test_without_a_right_answer_there_is_no_threshold() -> None:
-    one = scored([0.5, 0.5], [False, False], [True, False])
-    assert math.isnan(threshold(one, np.arange(2)))
-    assert math.isnan(measures(one, np.arange(2))[2])
 
 
 def test_every_accepted_spelling_is_right_and_withholding_is_where_nothing_answers() -> None:
@@ -166,3 +161,8 @@ def test_a_perfect_calibration_has_an_error_of_few_answers() -> None:
     assert perfect_error(sure, num_draws=4000) == pytest.approx(expected, abs=0.002)
     assert perfect_error(np.ones(10)) == 0.0
     assert perfect_error(np.full(10_000, 0.5), num_draws=50) < expected / 5
+
+
+def test_risk_by_coverage() -> None:
+    curve = risk_coverage([0.2, 0.9, 0.5], [False, True, False])
+    assert curve == [(1 / 3, 0.0), (2 / 3, 1 / 2), (1.0, 2 / 3)]

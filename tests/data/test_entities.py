@@ -87,6 +87,8 @@ def test_names_with_dots_and_amounts_with_units_are_whole(text: str, expected: s
         ("1 350 kg", "1350 kg"),
         ("10,000 km", "10000\u00a0km"),
         ("$1.5 bn", "$1.5 billion"),
+        ("1.234,50 €", "€1,234.50"),
+        ("1.234,50", "1,234.5"),
         ("EUR 300", "€300"),
         ("300 EUR", "€300"),
     ],
@@ -155,7 +157,16 @@ def test_function_words_and_roles_are_cut_off_at_the_beginning_of_a_sentence() -
 
 @pytest.mark.parametrize(
     "text",
-    ["2 October 2000", "October 2nd, 2000", "Oct. 2, 2000", "2nd of Oct 2000", "2000-10-02"],
+    [
+        "2 October 2000",
+        "October 2nd, 2000",
+        "Oct. 2, 2000",
+        "2nd of Oct 2000",
+        "2000-10-02",
+        "2. Oktober 2000",
+        "02.10.2000",
+        "2.10.2000",
+    ],
 )
 def test_dates_in_any_spelling_are_one_entity(text: str) -> None:
     first, second = find_entities(pool(f"it began on {text}.", "it ended on 2 Oct 2000"))
@@ -179,6 +190,7 @@ def test_what_is_no_date() -> None:
         ("it fell to -12 and −15.", {"-12", "-15"}),
         ("codes a320, 12b and 1,2345", set()),
         ("the end of 1999.", {"1999"}),
+        ("order 42 of part 0042 in row 05, version 10.1.2.2021", {"42", "0042"}),
     ],
 )
 def test_numbers_of_two_digits_and_more(text: str, expected: set[str]) -> None:

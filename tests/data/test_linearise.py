@@ -55,6 +55,11 @@ def test_infobox_and_sentence() -> None:
         ("Note: 1. Unofficial;  2. Shared.", ["Note: 1. Unofficial;  2. Shared."]),
         ("We met at 16:55. Beatriz came later.", ["We met at 16:55.", "Beatriz came later."]),
         ("It ended 3:1. Nobody cheered.", ["It ended 3:1.", "Nobody cheered."]),
+        (
+            "Er kam am 3. Mai 2021. Er ging am 4. August 2022.",
+            ["Er kam am 3. Mai 2021.", "Er ging am 4. August 2022."],
+        ),
+        ("They were 12. August was cold.", ["They were 12.", "August was cold."]),
         ("2. Bundesliga began.", ["2. Bundesliga began."]),
         ("It ended in 1990. Nobody won.", ["It ended in 1990.", "Nobody won."]),
         ("東京は首都です。人口は多い。", ["東京は首都です。", "人口は多い。"]),

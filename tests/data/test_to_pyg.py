@@ -17,7 +17,7 @@ def example(number: int = 0, **evidence: Any) -> Any:
     return tiny_builder(**evidence).conversation(tiny_conversation(number))[0]
 
 
-@pytest.mark.parametrize("chain", ["forward", "backward", "both"])
+@pytest.mark.parametrize("chain", ["forward", "both"])
 @pytest.mark.parametrize("question_nodes", ["none", "query"])
 def test_nodes_know_their_passage_and_their_position(chain: str, question_nodes: str) -> None:
     builder = tiny_builder(chain=chain, question_nodes=question_nodes)

@@ -76,14 +76,14 @@ def saved(saved_once: tuple[EvidenceModel, Path], tmp_path: Path) -> tuple[Evide
     "settings",
     [
         {},
-        {"encoder": EncoderConfig(node_embeddings="trained", num_layers=3, heads=1)},
+        {"encoder": EncoderConfig(num_layers=3, heads=1)},
         {"encoder": EncoderConfig(residual="none")},
         {"evidence": "text"},
         {"lora": None},
         {"lora": None, "evidence": "text"},
         {"dtype": "bfloat16"},
     ],
-    ids=["graph", "trained", "ungated", "text", "encoder_only", "zero_shot", "bfloat16"],
+    ids=["graph", "three_layers", "ungated", "text", "encoder_only", "zero_shot", "bfloat16"],
 )
 def test_save_load_and_the_logits_are_equal(
     settings: dict[str, Any], tiny_folder: str, tmp_path: Path
@@ -143,16 +143,8 @@ def test_the_config_comes_back_whole(saved: tuple[EvidenceModel, Path]) -> None:
     assert checkpoint_config(folder) == checkpoint_config(str(folder)) == config
 
 
-def test_frozen_node_embeddings_are_not_saved_and_trained_ones_are(
-    saved: tuple[EvidenceModel, Path], tiny_folder: str, tmp_path: Path
-) -> None:
+def test_node_embeddings_are_not_saved(saved: tuple[EvidenceModel, Path]) -> None:
     assert "embeddings.weight" not in load_file(saved[1] / "graph_encoder.safetensors")
-    config = run_config(tiny_folder, encoder=EncoderConfig(node_embeddings="trained"))
-    lm = trained(config)
-    save_checkpoint(lm, config, {}, tmp_path / "trained")
-    weights = load_file(tmp_path / "trained" / "graph_encoder.safetensors")
-    assert torch.equal(weights["embeddings.weight"], lm.encoder.embeddings.weight)
-    assert not torch.equal(weights["embeddings.weight"], lm.lm.get_input_embeddings().weight)
 
 
 def test_plain_peft_loads_the_adapter(saved: tuple[EvidenceModel, Path], tiny_folder: str) -> None:
@@ -238,14 +230,6 @@ def test_the_folder_of_a_run_names_the_checkpoint_in_it(
     shutil.copytree(saved[1], tmp_path / "run" / "best")
     with pytest.raises(ValueError, match=r"did you mean .*best\?"):
         load_checkpoint(tmp_path / "run")
-
-
-def test_another_base_model_is_refused_by_fingerprint(
-    saved: tuple[EvidenceModel, Path], tmp_path: Path
-) -> None:
-    other = save_tiny(tmp_path / "other", seed=1)  # the same shapes
-    with pytest.raises(ValueError, match=r"another base model .*other.*fingerprint"):
-        load_checkpoint(saved[1], base_model=other)
 
 
 def test_the_fingerprint_is_that_of_the_weights(tiny_folder: str, tmp_path: Path) -> None:

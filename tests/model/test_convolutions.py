@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from turngraph.configs.schema import EDGE_TYPES, EncoderConfig, ModelConfig
+from turngraph.configs.schema import EncoderConfig, ModelConfig
 from turngraph.data.batches.collate import collate
 from turngraph.model.attribution import attribute
 from turngraph.model.convolutions import PygConvolution, make_convolution
@@ -43,18 +43,6 @@ def test_pygs_gatv2_by_name_is_ours_with_the_same_weights(heads: int) -> None:
     assert isinstance(theirs, PygConvolution)
     theirs.conv.load_state_dict(ours.state_dict())
     torch.testing.assert_close(theirs(states(), EDGES), ours(states(), EDGES), atol=1e-6, rtol=0)
-
-
-def test_edge_types_are_edge_features_and_matter() -> None:
-    torch.manual_seed(0)
-    layer = make_convolution(
-        WIDTH, EncoderConfig(conv="TransformerConv", edge_types=True, dropout=0.0)
-    )
-    types = torch.zeros(4, dtype=torch.long)
-    other = torch.full((4,), len(EDGE_TYPES) - 1)
-    assert not torch.allclose(layer(states(), EDGES, types), layer(states(), EDGES, other))
-    with pytest.raises(ValueError, match="edge_types: true given, GCNConv takes no edge features"):
-        make_convolution(WIDTH, EncoderConfig(conv="GCNConv", edge_types=True))
 
 
 @pytest.mark.parametrize(

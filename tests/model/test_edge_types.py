@@ -122,10 +122,3 @@ def test_fewer_pairs_of_node_and_type_than_nodes() -> None:
     weighted = (messages * theirs[:, :, None]).flatten(1)
     expected = torch.zeros(NUM_NODES, HEADS * 4).index_add(0, edges[1], weighted) + layer.bias
     torch.testing.assert_close(out, expected)
-
-
-def test_the_order_of_edges_changes_no_result() -> None:
-    layer, order = typed_layer(), torch.tensor([7, 3, 1, 0, 6, 5, 2, 4])
-    torch.testing.assert_close(
-        layer(nodes(), EDGES[:, order], TYPES[order]), layer(nodes(), EDGES, TYPES)
-    )

@@ -214,11 +214,6 @@ def test_which_cache() -> None:
         assert [type(layer) for layer in layers] == [PreallocatedLayer, PreallocatedLayer]
 
 
-def test_an_lm_says_how_long_it_can_read() -> None:
-    for name in ("llama", "gpt2", "gpt_neox"):
-        assert tiny_model(name).max_tokens == 4096
-
-
 def test_bfloat16_decodes_too() -> None:
     model = tiny_model(dtype="bfloat16", lora=None)
     model.lm.to(torch.bfloat16)

@@ -245,7 +245,7 @@ def test_settings_that_do_not_go_together_are_named(options: list[str], message:
 
 def test_a_question_and_rows_of_their_own_are_needed() -> None:
     given = ["--data.train=x", "--model.answers=nodes", "--model.lora=null"]
-    with pytest.raises(ValueError, match=r"question_nodes: 'none' given, must be question"):
+    with pytest.raises(ValueError, match=r"question_nodes: 'none' given, must be query"):
         load_config(given)
     with pytest.raises(ValueError, match=r"training.packing: True given, must be false"):
         load_config([*given, "--evidence.question_nodes=query", "--training.packing=true"])

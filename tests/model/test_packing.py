@@ -108,13 +108,6 @@ def test_no_example_sees_its_neighbour(place: int, settings: dict[str, Any]) -> 
             assert (one - two).abs().max() <= 1e-6
 
 
-def test_a_batch_of_one_may_be_packed() -> None:
-    (example,) = tiny_examples(1)
-    model = packed_model("llama")
-    plain = model(collate([example], "right", with_target=True)).total.item()
-    assert model(pack([example])).total.item() == pytest.approx(plain, rel=1e-6)
-
-
 def blind_model(architecture: str) -> PreTrainedModel:
     torch.manual_seed(0)
     config = AutoConfig.for_model(architecture, **SMALL | BLIND[architecture])

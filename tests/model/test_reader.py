@@ -317,7 +317,7 @@ def test_permuting_passages_permutes_the_nodes() -> None:
     model = reader()
     [example] = read_examples(1)
     builder = replace(
-        tiny_builder(**EVIDENCE, entity_edges="clique"),  # a star has the first as its centre
+        tiny_builder(**EVIDENCE, edges="no_entity"),  # they lead to the first span
         prompt=Prompt(tiny_builder().prompt.tokenizer, question_first=True),
         mentions=True,
     )

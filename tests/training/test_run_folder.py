@@ -149,11 +149,6 @@ def test_nothing_is_offered_where_nothing_was_saved(config: Config, tmp_path: Pa
 
 
 @pytest.mark.parametrize("anyway", [False, True])
-def test_the_same_run_is_offered_as_it_was(saved: Path, config: Config, anyway: bool) -> None:
-    assert find_resumable(saved, config, "fingerprint", anyway) == (saved / "last", PROGRESS)
-
-
-@pytest.mark.parametrize("anyway", [False, True])
 def test_what_does_not_change_what_is_learned_may_differ(
     saved: Path, config: Config, anyway: bool
 ) -> None:

@@ -43,7 +43,7 @@ from turngraph.model.checkpoint import MANIFEST, Checkpoint, read_checkpoint
 
 logger = logging.getLogger("unseen")
 RETRIEVAL = (
-    *("retriever", "ranker", "stemmer", "top_k", "max_query_words"),
+    *("retriever", "ranker", "stemmer", "top_k"),
     *("history_weight", "memory", "embedder", "max_nodes"),
 )
 """Fields of ``EvidenceConfig`` that say which passages a question gets."""

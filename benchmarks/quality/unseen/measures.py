@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from turngraph.benchmarks.quality.reliability import risk_coverage
 from turngraph.benchmarks.quality.unseen.questions import Accepted, Asked
 from turngraph.benchmarks.study.row_scores import cell
 from turngraph.data.json_fields import Json
@@ -216,3 +215,19 @@ def _difference(scored: Scored, first: Scored, chosen: np.ndarray) -> str:
     gains = scored.right[chosen].astype(float) - first.right[chosen]
     [found] = bootstrap(gains[:, None], [scored.conversations[index] for index in chosen])
     return cell(found, "+")
+
+
+def risk_coverage(
+    probabilities: Sequence[float], right: Sequence[bool]
+) -> list[tuple[float, float]]:
+    """Return the share of wrong answers among the surest, for each number of them.
+
+    Returns:
+        Coverage and risk after each question, the surest first (El-Yaniv and Wiener, 2010).
+    """
+    order = sorted(range(len(right)), key=lambda i: -probabilities[i])
+    wrong, found = 0, list[tuple[float, float]]()
+    for num, index in enumerate(order, 1):
+        wrong += not right[index]
+        found.append((num / len(order), wrong / num))
+    return found

@@ -139,7 +139,7 @@ def compute(
         raise NoPlan(
             "a verb of the question has several meanings"
             if told
-            else "no fact matches the question"
+            else "no fact is of the kind asked for"
         )
     plan, queries, selected = told[0].plan, told[0].queries, told[0].selected
     answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment_of(as_of))

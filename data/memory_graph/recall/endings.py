@@ -10,21 +10,16 @@ missed and many marks are wrong (docs/results.md), so a mark says only "may have
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from turngraph.data.memory_graph.memory_types import Fact, Span
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
-from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
-from turngraph.data.memory_graph.recall.vectors import is_same
-from turngraph.data.memory_graph.times import start
 from turngraph.data.normalise import words
 
 ASPECTS = (
@@ -34,8 +29,6 @@ ASPECTS = (
 REPLACED = ("home", "job", "measure", "illness")
 """Aspects with one value at a time, such as a person's home; other aspects may have several."""
 FILE = Path(__file__).with_name("endings.safetensors")
-MAX_COMPARED = 200
-"""Largest number of theses that are compared with each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,82 +170,3 @@ def shipped() -> Endings:
 
     arrays: dict[str, Any] = load_file(FILE)
     return Endings(**arrays | {"threshold": float(arrays["threshold"])})
-
-
-def mark_ended(
-    facts: Sequence[Fact], theses: Sequence[Fact], matrix: VectorMatrix, probe: np.ndarray
-) -> tuple[Fact, ...]:
-    """Mark the facts that newer theses may have ended, in the same order.
-
-    Only theses with a time and a vector are compared. A triplet or an episode is marked if all its
-    theses are marked. Nothing is marked if the vectors are another encoder's than the classifiers'.
-
-    Args:
-        facts: facts to mark.
-        theses: theses of the same episodes; the first ``MAX_COMPARED`` are compared.
-        matrix: vectors of the facts.
-        probe: vector of ``vectors.PROBE`` by the encoder of ``matrix``.
-    """
-    compared = [one for one in theses if not one.hypothesis and one.provenance][:MAX_COMPARED]
-    compared = [thesis for thesis in compared if thesis.provenance[0].said is not None]
-    if len(compared) < 2 or not is_same(probe, shipped().probe):
-        return tuple(facts)
-    vectors = matrix.vectors(np.array([thesis.key for thesis in compared], dtype=np.int64))
-    has_vector = np.asarray(vectors.any(axis=1), dtype=bool)
-    compared = [thesis for thesis, is_known in zip(compared, has_vector, strict=True) if is_known]
-    if len(compared) < 2:
-        return tuple(facts)
-    by_key = {thesis.key: thesis for thesis in compared}
-    ended = {key: by_key[new] for key, new in _ended(compared, vectors[has_vector]).items()}
-    keys = {fact.key for fact in facts}
-    of_episode: dict[int, list[Fact]] = defaultdict(list)
-    by_place: dict[tuple[int, Span], Fact] = {}
-    for thesis in theses:
-        for place in thesis.provenance:
-            of_episode[2 * place.episode].append(thesis)
-            by_place[place.episode, place.span] = thesis
-
-    def mark(fact: Fact) -> Fact:
-        if fact.type == "episodic":
-            own: list[Fact | None] = [*of_episode[fact.key]]
-        elif fact.type == "simple":
-            own = [by_place.get((place.episode, place.span)) for place in fact.provenance]
-        else:
-            own = [fact]
-        new = [ended.get(thesis.key) if thesis is not None else None for thesis in own]
-        if not new or new[0] is None or None in new:
-            return fact
-        shown = 2 * new[0].provenance[0].episode  # if the thesis is not among the facts
-        is_whole = new[0].key not in keys and shown in keys
-        return replace(fact, may_have_ended=shown if is_whole else new[0].key)
-
-    return tuple(map(mark, facts))
-
-
-def _ended(theses: Sequence[Fact], vectors: np.ndarray) -> dict[int, int]:
-    """Map the key of each thesis that may have ended to that of the newer thesis that ends it."""
-    said = [
-        said_of(thesis.text, thesis.provenance[0].speaker, (name for _, name in thesis.entities))
-        for thesis in theses
-    ]
-    times = np.array([start(thesis.provenance[0].said or "") for thesis in theses])
-    likely = shipped().judge(said, vectors)
-    likely[times[:, None] >= times[None, :]] = 0
-    likely[[thesis.valid_to is not None for thesis in theses]] = 0
-    return {
-        old.key: theses[int(row.argmax())].key
-        for old, row in zip(theses, likely, strict=True)
-        if row.max() >= shipped().threshold
-    }
-
-
-def newer_first(facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return facts in order, but move a fact that may have ended another directly before it."""
-    by_key = {fact.key: fact for fact in facts}
-    ordered: dict[int, Fact] = {}
-    for fact in facts:
-        chain = [fact]
-        while (newer := chain[-1].may_have_ended) in by_key:  # each one is newer than the last
-            chain.append(by_key[newer])
-        ordered |= {one.key: one for one in reversed(chain) if one.key not in ordered}
-    return tuple(ordered.values())

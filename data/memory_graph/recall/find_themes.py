@@ -19,7 +19,6 @@ from turngraph.data.memory_graph.recall.ranking import rounded
 from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex, best_themes
 from turngraph.data.memory_graph.recall.traverse_settings import Eigen
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.record.ended_parts import with_end
 from turngraph.data.memory_graph.times import start
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.reciprocal_ranks import RRF, fuse
@@ -163,12 +162,8 @@ def _closest(
         text = fact.text[first:last] if fact.type == "episodic" else fact.text
         fact = replace(fact, text=text, provenance=(place,), score=float(near[row]))
         chosen[key] = int(np.searchsorted(index.chunks, chunk)), fact
-    theses = [key for key, (_, fact) in chosen.items() if fact.type == "thesis"]
-    ended, ends = view.ended_parts(theses), view.thesis_ends(theses)
-    return [
-        (chunk, with_end(fact, ended.get(key), ends.get(key)))
-        for key, (chunk, fact) in chosen.items()
-    ]
+    told = view.with_ends([fact for _, fact in chosen.values()], theses_only=True)
+    return [(chunk, fact) for (chunk, _), fact in zip(chosen.values(), told, strict=True)]
 
 
 def _ranked(view: QuestionView, keys: np.ndarray, near: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from turngraph.data.eigen.summaries import MAX_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.record.ended_parts import ended_parts, thesis_ends, with_end
+from turngraph.data.memory_graph.record.ended_parts import with_ends
 from turngraph.data.memory_graph.record.theme_rows import QuoteRow, ThemeRow, read_themes
 from turngraph.data.memory_graph.times import start
 
@@ -63,13 +63,10 @@ def held_quotes(
         second: second, counted from 1970, at which they must hold.
         max_words: maximum number of words in all; the first quotation may be longer.
     """
-    facts = dict(zip(quotes, store.facts([quote.fact for quote in quotes]), strict=True))
+    stated = store.facts([quote.fact for quote in quotes])
+    facts = dict(zip(quotes, with_ends(store.db, stated, second, theses_only=True), strict=True))
     current = [quote for quote in quotes if holds_at(facts[quote], second)]
-    theses = [quote.fact for quote in current if facts[quote].type == "thesis"]
-    ended = ended_parts(store.db, theses, second)
-    current = [q for q in current if q.fact not in ended or not ended[q.fact].is_whole]
-    current.sort(key=lambda quote: quote.fact in ended)
-    ends = thesis_ends(store.db, theses)
+    current.sort(key=lambda quote: facts[quote].partly_until is not None)
     quoted: list[Fact] = []
     left = max_words
     for quote in current:
@@ -77,8 +74,7 @@ def held_quotes(
         if quoted and size > left:
             continue
         left -= size
-        fact = _as_quoted(facts[quote], quote)
-        quoted.append(with_end(fact, ended.get(fact.key), ends.get(fact.key)))
+        quoted.append(_as_quoted(facts[quote], quote))
         if left <= 0:
             break
     return tuple(quoted)

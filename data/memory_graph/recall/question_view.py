@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, Fact
 from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
 from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.hub_cache import Hub
@@ -21,12 +21,7 @@ from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.database import Database
-from turngraph.data.memory_graph.record.ended_parts import (
-    EndedPart,
-    ended_parts,
-    not_begun,
-    thesis_ends,
-)
+from turngraph.data.memory_graph.record.ended_parts import ended_parts, not_begun, with_ends
 from turngraph.data.memory_graph.record.fact_texts import fact_text, node_texts
 from turngraph.data.normalise import words
 
@@ -177,19 +172,15 @@ class QuestionView:
             held &= ~np.isin(facts, list(self.out_of_time(facts[held])))
         return {2 * episode for episode in set(whose.tolist()) - set(whose[held].tolist())}
 
-    def ended_parts(self, keys: Iterable[int]) -> dict[int, EndedPart]:
-        """Return the parts of theses and episodes that have ended, by fact key."""
-        return ended_parts(self._db, keys, self._moment.as_of)
-
-    def thesis_ends(self, keys: Iterable[int]) -> dict[int, str]:
-        """Return when theses end of which each triplet has an end, by fact key."""
-        return thesis_ends(self._db, [key for key in keys if not self.is_episode(key)])
+    def with_ends(self, facts: Sequence[Fact], theses_only: bool = False) -> list[Fact]:
+        """Return facts with the times at which their parts ended; see ``with_ends``."""
+        return with_ends(self._db, facts, self._moment.as_of, theses_only)
 
     def out_of_time(self, keys: np.ndarray) -> set[int]:
         """Return the keys of facts whose parts have all ended, and of undated facts said later."""
         given = keys.tolist()
         theses = [key for key in given if not self.is_episode(key)]
-        ended = self.ended_parts(theses)
+        ended = ended_parts(self._db, theses, self._moment.as_of)
         later = not_begun(self._db, given, self._moment.as_of)
         return later | {key for key, part in ended.items() if part.is_whole}
 

@@ -15,14 +15,13 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.embedding import Embed, cached
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
-    HYPER,
     OBJECT,
     THESIS,
     Extractor,
     Fact,
 )
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
-from turngraph.data.memory_graph.recall.endings import MAX_COMPARED, mark_ended, newer_first
+from turngraph.data.memory_graph.recall.ended_marks import EndedMarks, newer_first, stated_by
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
 from turngraph.data.memory_graph.recall.link_entities import (
     Matched,
@@ -47,11 +46,10 @@ from turngraph.data.memory_graph.recall.unread import UnreadEpisodes
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
-from turngraph.data.memory_graph.record.ended_parts import with_end
+from turngraph.data.memory_graph.record.ended_parts import has_ended_part
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.data.memory_graph.record.speaker import USER, of_oneself, speaker_of
 from turngraph.data.memory_graph.times import second_of
-from turngraph.data.retrieval.reciprocal_ranks import fuse
 
 if TYPE_CHECKING:  # themes need scipy, which takes long to import
     from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex
@@ -62,16 +60,8 @@ LETTERS: dict[NodeLetter, int] = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
 HISTORY = """SELECT 2 * e.node FROM json_each(?) k JOIN episodes e ON e.node = k.value
     WHERE json_extract(e.properties, '$.kind') IN ('question', 'answer')"""
 """Selects the keys of a chat's questions and answers among given nodes."""
-STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))
-    ORDER BY fact"""
-"""Selects the keys of the facts that given episodes state."""
-ABOUT = f"""SELECT DISTINCT 2 * target FROM edges WHERE type = {HYPER}
-    AND source IN (SELECT value FROM json_each(?)) ORDER BY 1 DESC LIMIT ?"""
-"""Selects the keys of so many theses that mention given objects, newest first."""
 NUM_CACHED = 1000
 """Largest number of texts of questions whose vectors are cached."""
-NUM_FUSED = 30
-"""Number of episodes of each ranking that are fused; twice as many facts are searched."""
 NUM_LATEST = 1000
 SPOKEN = """SELECT avg(CASE WHEN speaker IS NULL THEN 0.0 ELSE 1.0 END) FROM
     (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
@@ -138,6 +128,7 @@ class Recall:
         self.word_index = WordIndex(store.db)
         self.forget_queries()
         self._unread = UnreadEpisodes(store.db)
+        self.marks = EndedMarks(store, self.vectors.facts, self.vectors.probe)
 
     def refresh(self) -> int:
         """Bring the derived arrays to the record's revision and return it."""
@@ -156,7 +147,7 @@ class Recall:
 
         Without ``as_of``, theses of which a part has ended come last; with it, closeness alone
         decides. A fact that may have ended another stands directly before it
-        (``endings.mark_ended``).
+        (``EndedMarks``).
 
         Args:
             question: text of the question.
@@ -168,7 +159,7 @@ class Recall:
             UserError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
-        with self._view(question, as_of, settings, start) as (view, clock):
+        with self.view_of(question, as_of, settings, start) as (view, clock):
             keys = traverse(view, settings.traversal).facts
             flat = settings.by_similarity and not view.entities and not len(keys)
             if flat:
@@ -178,8 +169,8 @@ class Recall:
             elif settings.by_similarity:
                 keys = np.union1d(keys, self._unread.near(view, settings.min_flat_similarity))
             clock.lap("traverse")
-            facts = self._filter(view, keys, settings, is_now=as_of is None)
-            facts = self._with_ends(facts)
+            facts = self.closest(view, keys, settings, is_now=as_of is None)
+            facts = self.marks.newer_first(facts)
             clock.lap("filter")
         themed = "eigen" in parse_mixture(settings.traversal.mixture)
         return Recollection(
@@ -193,76 +184,13 @@ class Recall:
             without_themes=themed and not self._themes.themes,
         )
 
-    def ask_both(
-        self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
-    ) -> Recollection:
-        """Return the facts that a search for facts and a search for episodes rank best together.
-
-        Episodes are ranked by reciprocal-rank fusion of two rankings: that of their closest facts,
-        and personalised PageRank. Each episode gives the closest fact that it states, or itself,
-        which a chat's question or answer never does; the other close facts follow. A score is the
-        closeness to the question. A fact that may have ended another stands directly before it
-        (``endings.mark_ended``).
-
-        Args:
-            question, as_of: as in ``ask``.
-            settings: as in ``ask`` and ``ask_episodes``; of the traversals only ``ppr`` is used.
-
-        Raises:
-            UserError: ``as_of`` is not a time.
-        """
-        settings = settings or RecallSettings()
-        least = max(settings.min_similarity, settings.min_flat_similarity)
-        flat = replace(settings.traversal, mixture="flat")
-        ppr = replace(settings.traversal.ppr, top_k=max(NUM_FUSED, settings.num_facts))
-        wide = replace(
-            settings,
-            traversal=replace(flat, ppr=ppr),
-            num_facts=max(2 * NUM_FUSED, settings.num_facts),
-            min_similarity=least,
-        )
-        with self._view(question, as_of, settings) as (view, clock):
-            searched = settings.by_similarity or bool(view.entities)
-            keys = traverse(view, flat).facts if searched else np.zeros(0, np.int64)
-            facts = self._filter(view, keys, wide, is_now=as_of is None)
-            clock.lap("facts")
-            episodes = (
-                self._episodes(view, wide, is_now=as_of is None, history=True)
-                if facts or view.entities
-                else []
-            )
-            keys = np.array([fact.key for fact in episodes], dtype=np.int64)
-            history = self._history(keys)
-            said = replace(wide, min_similarity=settings.min_similarity if view.entities else least)
-            stated = view.holding(self._stated([key // 2 for key in history]))
-            facts += self._filter(view, stated, said, is_now=as_of is None)
-            near = view.closeness(keys).tolist()
-            ended, ends = view.ended_parts(keys.tolist()), view.thesis_ends(keys.tolist())
-            episodes = [
-                replace(with_end(fact, ended.get(fact.key), ends.get(fact.key)), score=score)
-                for fact, score in zip(episodes, near, strict=True)
-                if view.entities or score >= least
-            ]
-            ranked = fuse_facts(facts, episodes)
-            fused = self._with_ends([fact for fact in ranked if fact.key not in history])
-            clock.lap("episodes")
-        return Recollection(
-            question=question,
-            entities=view.entities,
-            facts=fused[: settings.num_facts],
-            revision=self.adjacency.revision,
-            milliseconds=clock.milliseconds,
-            by_similarity=not view.entities,
-            mode="both",
-        )
-
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
     ) -> Recollection:
         """Return the episodes that may answer a question, by personalised PageRank, best first.
 
         An episode that may have ended what another says stands directly before it
-        (``endings.mark_ended``).
+        (``EndedMarks``).
 
         Args:
             question, as_of: as in ``ask``.
@@ -274,8 +202,10 @@ class Recall:
             UserError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
-        with self._view(question, as_of, settings) as (view, clock):
-            episodes = self._with_ends(self._episodes(view, settings, is_now=as_of is None))
+        with self.view_of(question, as_of, settings) as (view, clock):
+            episodes = self.marks.newer_first(
+                self.ranked_episodes(view, settings, is_now=as_of is None)
+            )
             clock.lap("rank")
         return Recollection(
             question=question,
@@ -306,17 +236,15 @@ class Recall:
             UserError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
-        with self._view(question, as_of, settings, start) as (view, _):
-            episodes = self._with_ends(self._episodes(view, settings, is_now=as_of is None))
-            keys = self._stated([fact.key // 2 for fact in episodes[:num_read]])
-            return episodes, self._filter(view, view.holding(keys), settings, is_now=as_of is None)
+        with self.view_of(question, as_of, settings, start) as (view, _):
+            episodes = self.marks.newer_first(
+                self.ranked_episodes(view, settings, is_now=as_of is None)
+            )
+            read = stated_by(self.db, [fact.key // 2 for fact in episodes[:num_read]])
+            keys = view.holding(np.array(read, dtype=np.int64))
+            return episodes, self.closest(view, keys, settings, is_now=as_of is None)
 
-    def _stated(self, episodes: Sequence[int]) -> np.ndarray:
-        """Return the keys of the facts that episodes state."""
-        rows = self.db.execute(STATED, (json.dumps(episodes),))
-        return np.array([key for (key,) in rows], dtype=np.int64)
-
-    def _episodes(
+    def ranked_episodes(
         self, view: QuestionView, settings: RecallSettings, is_now: bool, history: bool = False
     ) -> list[Fact]:
         """Return episodes ranked by PageRank; with ``history``, also those of chats."""
@@ -324,7 +252,7 @@ class Recall:
         ppr = replace(ppr, restart=ppr.restart or self._default_restart())
         nodes, scores = rank_episodes(view, ppr)
         left_out = view.outdated(2 * nodes, is_now)
-        left_out.update(() if history else self._history(2 * nodes))
+        left_out.update(() if history else self.history_among(2 * nodes))
         current = ~np.isin(2 * nodes, list(left_out))
         nodes, scores = nodes[current], scores[current]
         facts = self.store.facts((2 * nodes).tolist())
@@ -356,7 +284,7 @@ class Recall:
 
         The facts are theses of the themes' chunks, those closest to the question, theme by theme
         and each in order of time, except that a fact that may have ended another of its theme
-        stands directly before it (``endings.mark_ended``). Without themes, all facts are searched
+        stands directly before it (``EndedMarks``). Without themes, all facts are searched
         by similarity.
 
         Args:
@@ -370,11 +298,11 @@ class Recall:
         from turngraph.data.memory_graph.recall.theme_search import AskThemes
 
         settings = settings or AskThemes()
-        with self._view(question, as_of, RecallSettings()) as (view, clock):
+        with self.view_of(question, as_of, RecallSettings()) as (view, clock):
             self._themes.refresh()
             clock.lap("themes")
             closest = find_themes(self.store, self._themes, view, settings)
-            marked = {fact.key: fact for fact in self._marked(closest.facts)}
+            marked = {fact.key: fact for fact in self.marks.among(closest.facts)}
             of_themes = [newer_first([marked[key] for key in one.facts]) for one in closest.themes]
             themes = tuple(
                 replace(theme, facts=tuple(fact.key for fact in facts))
@@ -473,7 +401,7 @@ class Recall:
         return TURNS if share is not None and share > 0.5 else PASSAGES
 
     @contextmanager
-    def _view(
+    def view_of(
         self,
         question: str,
         as_of: str | None,
@@ -515,10 +443,11 @@ class Recall:
             )
             yield view, clock
 
-    def _filter(
+    def closest(
         self, view: QuestionView, keys: np.ndarray, settings: RecallSettings, is_now: bool
     ) -> tuple[Fact, ...]:
-        left_out = [*view.outdated(keys, is_now), *self._history(keys)]
+        """Return those of some facts that hold and are closest to a question, best first."""
+        left_out = [*view.outdated(keys, is_now), *self.history_among(keys)]
         if not is_now:
             left_out += view.out_of_time(keys)
         keys = keys[~np.isin(keys, left_out)]
@@ -531,44 +460,24 @@ class Recall:
         best = closest_facts(
             self.word_index, view.question, texts, similarities, settings.num_facts
         )
-        ended = view.ended_parts(key for key, _ in best)
+        found = self.store.facts([key for key, _ in best])
+        scored = [replace(f, score=score) for f, (_, score) in zip(found, best, strict=True)]
+        facts = view.with_ends(scored)
         if is_now:  # facts that hold completely come first, unless the question is about the past
-            best.sort(key=lambda pair: pair[0] in ended and not view.is_episode(pair[0]))
-        facts = self.store.facts([key for key, _ in best])
-        ends = view.thesis_ends(key for key, _ in best)
-        return tuple(
-            replace(with_end(fact, ended.get(fact.key), ends.get(fact.key)), score=score)
-            for fact, (_, score) in zip(facts, best, strict=True)
-        )
-
-    def _with_ends(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-        """Mark the facts that newer ones may have ended, and move the newer ones before them."""
-        return newer_first(self._marked(facts))
-
-    def _marked(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-        """Mark the facts that newer ones of the same episodes may have ended, in the same order."""
-        episodes = [fact.key >> 1 for fact in facts if fact.type == "episodic"]
-        episodes += [place.episode for fact in facts for place in fact.provenance]
-        stated = self._stated(list(dict.fromkeys(episodes))).tolist()
-        theses = self.store.facts([key for key in stated if key % 2 == 0])
-        return mark_ended(facts, theses, self.vectors.facts, self.vectors.probe)
+            facts.sort(key=lambda fact: has_ended_part(fact, view.second))
+        return tuple(facts)
 
     def marked(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-        """Mark the facts that newer theses about their subjects may have ended, in the same order.
+        """Mark the facts that newer theses may have ended, in the same order.
 
         Args:
-            facts: facts of any question; the newest theses about their subjects are compared.
+            facts: facts of any question; see ``EndedMarks.about``.
         """
         with self.store.reading():
             self.vectors.refresh()
-            subjects = [fact.entities[0][0] for fact in facts if fact.entities]
-            rows = self.db.execute(ABOUT, (json.dumps(subjects), MAX_COMPARED // 2))
-            own = self._stated([place.episode for fact in facts for place in fact.provenance])
-            keys = [key for key in own.tolist() if key % 2 == 0][: MAX_COMPARED // 2]
-            theses = self.store.facts(list(dict.fromkeys([*keys, *(key for (key,) in rows)])))
-            return mark_ended(facts, theses, self.vectors.facts, self.vectors.probe)
+            return self.marks.about(facts)
 
-    def _history(self, keys: np.ndarray) -> list[int]:
+    def history_among(self, keys: np.ndarray) -> list[int]:
         """Return the keys of a chat's questions and answers, which are no evidence."""
         nodes = keys[keys % 2 == 0] // 2
         rows = self.db.execute(HISTORY, (json.dumps(nodes.tolist()),))
@@ -580,19 +489,3 @@ class Recall:
             self.vectors.save()
             if "_themes" in self.__dict__:
                 self._themes.vectors.save()
-
-
-def fuse_facts(facts: Sequence[Fact], episodes: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return ranked facts and episodes as one ranking; see ``Recall.ask_both``."""
-    of_episodes: dict[int, Fact] = {}
-    for fact in facts:
-        if fact.type == "episodic":
-            of_episodes.setdefault(fact.key >> 1, fact)
-        for place in fact.provenance:
-            of_episodes.setdefault(place.episode, fact)
-    whole = {fact.key >> 1: fact for fact in episodes}
-    nodes = np.array(sorted({*of_episodes, *whole}))
-    rankings = [np.searchsorted(nodes, list(ranked)) for ranked in (of_episodes, whole)]
-    order = nodes[fuse(rankings, len(nodes))].tolist() if len(nodes) else []
-    first = [of_episodes.get(node) or whole[node] for node in order]
-    return tuple({fact.key: fact for fact in (*first, *facts)}.values())

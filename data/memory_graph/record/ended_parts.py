@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -56,10 +56,19 @@ def ended_parts(db: Database, keys: Iterable[int], second: int) -> dict[int, End
         keys: keys of facts.
         second: second, counted from 1970, by which a part must have ended.
     """
+    return _ended_by(_end_times(db, keys), second)
+
+
+def _end_times(db: Database, keys: Iterable[int]) -> list[tuple[int, str | None]]:
+    """Return a key and an end time for each part of theses, and each ended part of episodes."""
+    texts = [key for key in keys if key % 2 == 0]
+    return db.execute(ENDED_IN, (json.dumps(texts),)).fetchall()
+
+
+def _ended_by(times: Iterable[tuple[int, str | None]], second: int) -> dict[int, EndedPart]:
     parts: dict[int, EndedPart] = {}
     lasting: set[int] = set()
-    texts = [key for key in keys if key % 2 == 0]
-    for key, end in db.execute(ENDED_IN, (json.dumps(texts),)):
+    for key, end in times:
         if end is None or start(end) > second:
             lasting.add(key)
         else:
@@ -76,15 +85,35 @@ def thesis_ends(db: Database, keys: Iterable[int]) -> dict[int, str]:
     return {key: part.time for key, part in parts.items() if part.is_whole}
 
 
-def with_end(fact: Fact, part: EndedPart | None, end: str | None) -> Fact:
-    """Return a fact with the time at which its parts ended.
+def with_ends(
+    db: Database, facts: Sequence[Fact], second: int, theses_only: bool = False
+) -> list[Fact]:
+    """Return facts with the times at which their parts ended.
+
+    A thesis of which each triplet has an end has it as ``valid_to``, also if it ends later; a fact
+    of which a part has ended has that time as ``partly_until``.
 
     Args:
-        fact: the fact.
-        part: what of it has ended by a moment (``ended_parts``); None: nothing.
-        end: for a thesis, when its last part ends (``thesis_ends``), also after that moment; None:
-            unknown.
+        db: the record.
+        facts: the facts.
+        second: second, counted from 1970, by which a part must have ended.
+        theses_only: whether to leave episodes as they are.
     """
+    keys = [fact.key for fact in facts if fact.type == "thesis" or not theses_only]
+    times = _end_times(db, keys)
+    ended, at_all = _ended_by(times, second), _ended_by(times, LAST_SECOND)
+    ends = {fact.key: at_all.get(fact.key) for fact in facts if fact.type == "thesis"}
+    return [_with_end(fact, ended.get(fact.key), ends.get(fact.key)) for fact in facts]
+
+
+def has_ended_part(fact: Fact, second: int) -> bool:
+    """Return whether a part of a thesis from ``with_ends`` has ended by a second."""
+    is_ended = fact.valid_to is not None and start(fact.valid_to) <= second
+    return fact.type == "thesis" and (fact.partly_until is not None or is_ended)
+
+
+def _with_end(fact: Fact, part: EndedPart | None, last: EndedPart | None) -> Fact:
+    end = last.time if last is not None and last.is_whole else None
     if end is not None and fact.valid_to is None:
         fact = replace(fact, valid_to=end)
         if part is None or part.is_whole:

@@ -338,6 +338,7 @@ class EpisodeWriter:
                     _, fact.valid_from, fact.valid_to, _ = holds(self.db, changed_key)
             if changed:
                 self.counts["superseded"] += 1
+                self.counts["superseded_theses"] += old % 2 == 0
                 current.closed.append((_span(update.new), old))
 
 

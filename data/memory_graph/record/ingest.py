@@ -34,7 +34,8 @@ class Remembered:
         episodes: new episodes.
         skipped: episodes whose origin the graph already had.
         objects, theses, triplets: number of new ones.
-        superseded: facts that were closed.
+        superseded: facts that were closed: theses and triplets.
+        superseded_theses: theses among them.
         seconds: total time.
         cost: what the extractor used (tokens, requests), by name.
     """
@@ -45,6 +46,7 @@ class Remembered:
     theses: int = 0
     triplets: int = 0
     superseded: int = 0
+    superseded_theses: int = 0
     seconds: float = 0.0
     cost: Mapping[str, float] = field(default_factory=dict)
 
@@ -83,7 +85,15 @@ def remember_many(
     return Remembered(**counts, seconds=seconds, cost=dict(cost))
 
 
-COUNTED = ("episodes", "skipped", "objects", "theses", "triplets", "superseded")
+COUNTED = (
+    "episodes",
+    "skipped",
+    "objects",
+    "theses",
+    "triplets",
+    "superseded",
+    "superseded_theses",
+)
 
 
 def remember_batches(

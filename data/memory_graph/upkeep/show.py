@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turngraph.data.memory_graph.memory_types import (
@@ -13,7 +12,7 @@ from turngraph.data.memory_graph.memory_types import (
     Episode,
     Fact,
 )
-from turngraph.data.memory_graph.record.ended_parts import ended_parts, thesis_ends, with_end
+from turngraph.data.memory_graph.record.ended_parts import with_ends
 from turngraph.data.memory_graph.record.lookup import find_object
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import now, start
@@ -96,17 +95,19 @@ def history(store: Store, entity: str | int) -> list[Fact]:
     """Return all simple triplets and theses of an object, also closed ones, in order of time.
 
     The time of a fact is its begin, else its first mention; facts without either come first. A
-    thesis of which a part has ended has ``partly_until``.
+    thesis of which a part has ended has ``partly_until``. Facts that may have ended are marked, if
+    earlier questions have stored vectors.
 
     Raises:
         UserError: no object has that name or id, or several have.
     """
     with store.reading():
+        from turngraph.data.memory_graph.recall.ended_marks import stored_marks  # needs NumPy
+
         node = find_object(store.db, entity)
         facts = store.facts(key for (key,) in store.db.execute(_FACTS, (node,)))
-        keys = [fact.key for fact in facts]
-        ended, ends = ended_parts(store.db, keys, start(now())), thesis_ends(store.db, keys)
-        return sorted((with_end(f, ended.get(f.key), ends.get(f.key)) for f in facts), key=_when)
+        facts = sorted(with_ends(store.db, facts, start(now())), key=_when)
+        return list(stored_marks(store).about(facts))
 
 
 def _when(fact: Fact) -> tuple[float, int]:
@@ -116,9 +117,7 @@ def _when(fact: Fact) -> tuple[float, int]:
 
 
 def show(store: Store, entity: str | int) -> Shown:
-    """Return an object with its facts that hold now; facts that may have ended are marked.
-
-    Marks are made only if earlier questions have stored the vectors of the facts.
+    """Return an object with its facts of ``history`` that hold now.
 
     Raises:
         UserError: no object has that name or id, or several have.
@@ -130,21 +129,8 @@ def show(store: Store, entity: str | int) -> Shown:
         aliases = tuple(store.db.execute(_ALIASES, (node,)))
         [episodes] = store.db.execute(_EPISODES, (node,)).fetchone()
     moment = start(now())
-    held = [fact for fact in facts if _holds(fact, moment)]
-    return Shown(node, name, aliases, episodes, _with_ends(store, held))
-
-
-def _with_ends(store: Store, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Mark facts that newer facts may have ended, by vectors that earlier questions stored."""
-    import numpy as np  # imported here: only marks need it
-
-    from turngraph.data.memory_graph.recall.endings import mark_ended
-    from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
-    from turngraph.data.memory_graph.recall.vectors import FACTS
-
-    matrix = VectorMatrix(store.derived / FACTS, writable=False)
-    theses = [fact for fact in reversed(facts) if fact.type == "thesis"]
-    return mark_ended(facts, theses, matrix, np.array(matrix.manifest["probe"], np.float32))
+    held = tuple(fact for fact in facts if _holds(fact, moment))
+    return Shown(node, name, aliases, episodes, held)
 
 
 def _holds(fact: Fact, moment: int) -> bool:

@@ -129,11 +129,6 @@ def test_packed_examples_stand_one_behind_the_other_without_padding() -> None:
     assert torch.equal(packed.edge_index, padded.edge_index)
 
 
-def test_packed_nodes_keep_their_order() -> None:
-    packed, padded = pack(), make()
-    assert torch.equal(packed.input_ids[packed.node_mask], padded.input_ids[padded.node_mask])
-
-
 def test_the_first_token_of_an_example_is_predicted_by_none() -> None:
     bare = example((0, 0, 0, 3), 500)
     packed = pack([EXAMPLES[0], bare])

@@ -74,12 +74,6 @@ def test_fewer_pops_find_the_first_of_what_more_find(seed: int, pops: int) -> No
     assert best_first(own, [0], graph, few) == best_first(own, [0], graph, many)[:pops]
 
 
-def test_the_search_ends_after_its_pops() -> None:
-    graph, own = chain(1.0, 1.0), np.array([0.9, 0.5, 0.4])
-    hits = best_first(own, [0], graph, SearchSettings(max_pops=2))
-    assert [hit.node for hit in hits] == [0, 1]
-
-
 def test_a_theme_whose_quotes_are_found_is_skipped() -> None:
     theme = Theme(1.0, np.array([0, 1]), np.ones(2), np.ones(2, np.float32))
     graph = NodeGraph(2, [], [theme])

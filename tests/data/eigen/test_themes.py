@@ -108,14 +108,6 @@ def test_neighbours_are_exact_and_symmetric() -> None:
     assert len(edges ^ (best | {(j, i) for i, j in best})) <= 4  # equal after rounding here
 
 
-def test_of_equal_neighbours_the_first_are_taken() -> None:
-    vectors = np.tile(np.eye(3, dtype=np.float32)[:1], (12, 1))
-    vectors[11] = np.eye(3)[1]
-    graph = nearest_neighbours(vectors, vectors, 2)
-    assert graph.of(11)[0].tolist() == [0, 1]
-    assert graph.of(9)[0].tolist() == [0, 1]
-
-
 def test_of_many_equal_neighbours_the_first_are_taken_in_every_block(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,6 @@ def test_nodes_are_the_tokens_passage_after_passage() -> None:
     ("chain", "expected"),
     [
         ("forward", {(0, 1), (1, 2), (3, 4)}),
-        ("backward", {(1, 0), (2, 1), (4, 3)}),
         ("both", {(0, 1), (1, 2), (3, 4), (1, 0), (2, 1), (4, 3)}),
     ],
 )
@@ -74,12 +72,6 @@ def test_passages_of_any_size(sizes: list[int]) -> None:
 
 
 FOUR = [letters("abcd", 10 * i) for i in range(4)]  # nodes 0-3, 4-7, 8-11, 12-15
-
-
-def test_star_joins_every_span_to_the_first_one_of_the_best_ranked_passage() -> None:
-    spans = [[], spans_at(Q=2), spans_at(Q=4), spans_at(Q=1)]
-    graph = build(FOUR, spans, max_entity_share=0.75)
-    assert set(entity_pairs(graph)) == {(5, 11), (11, 5), (5, 12), (12, 5)}
 
 
 def test_edges_join_last_tokens() -> None:
@@ -108,18 +100,8 @@ def test_a_span_behind_the_cut_of_its_passage_gets_no_edge() -> None:
 
 def test_spans_of_one_passage_are_never_joined() -> None:
     spans = [[*spans_at(Q=1), *spans_at(Q=3)], [*spans_at(Q=2), *spans_at(Q=4)], [], []]
-    star = set(entity_pairs(build(FOUR, spans, entity_edges="star")))
-    clique = set(entity_pairs(build(FOUR, spans, entity_edges="clique")))
-    assert star == {(0, 5), (5, 0), (0, 7), (7, 0)}
-    assert clique == star | {(2, 5), (5, 2), (2, 7), (7, 2)}
-    assert entity_pairs(build(FOUR, [spans[0], [], [], []], entity_edges="clique")) == []
-
-
-def test_none_leaves_the_chains() -> None:
-    spans = [spans_at(Q=1), spans_at(Q=2), [], []]
-    graph = build(FOUR, spans, entity_edges="none")
-    assert graph.num_entity_edges == 0
-    assert pairs(graph) == pairs(build(FOUR))
+    assert set(entity_pairs(build(FOUR, spans))) == {(0, 5), (5, 0), (0, 7), (7, 0)}
+    assert entity_pairs(build(FOUR, [spans[0], [], [], []])) == []
 
 
 def test_two_entities_that_end_in_the_same_tokens_make_one_edge() -> None:
@@ -147,22 +129,17 @@ def test_the_share_counts_passages_and_not_spans() -> None:
     assert build(FOUR, [crowd, spans_at(Q=1), [], []]).num_entity_edges == 2
 
 
-def test_one_entity_over_its_share_does_not_silence_the_others() -> None:
-    spans = [spans_at(T=1, Q=2), spans_at(T=1), spans_at(T=1, Q=4), spans_at(T=1)]
-    assert entity_pairs(build(FOUR, spans)) == [(1, 11), (11, 1)]
-
-
 ENTITIES = st.lists(st.sets(st.sampled_from("PQRS")), min_size=1, max_size=7)
 
 
-@given(ENTITIES, st.sampled_from(["star", "clique"]), st.sampled_from([0.3, 0.5, 1.0]))
+@given(ENTITIES, st.sampled_from([0.3, 0.5, 1.0]))
 def test_entity_edges_are_symmetric_distinct_and_as_many_as_they_should_be(
-    mentioned: list[set[str]], kind: Any, share: float
+    mentioned: list[set[str]], share: float
 ) -> None:
     passages = [letters("PQRS") for _ in mentioned]
     place = {entity: i + 1 for i, entity in enumerate("PQRS")}
     spans = [spans_at(**{e: place[e] for e in sorted(found)}) for found in mentioned]
-    graph = build(passages, spans, entity_edges=kind, max_entity_share=share)
+    graph = build(passages, spans, max_entity_share=share)
     found = entity_pairs(graph)
     assert len(set(found)) == len(found)
     assert {(b, a) for a, b in found} == set(found)
@@ -170,19 +147,8 @@ def test_entity_edges_are_symmetric_distinct_and_as_many_as_they_should_be(
     for entity in "PQRS":
         nodes = [4 * i + place[entity] - 1 for i, names in enumerate(mentioned) if entity in names]
         if len(nodes) <= share * len(mentioned):
-            expected |= set(combinations(nodes, 2) if kind == "clique" else _star(nodes))
+            expected |= {(nodes[0], node) for node in nodes[1:]}
     assert {(a, b) for a, b in found if a < b} == expected
-
-
-def _star(nodes: list[int]) -> list[tuple[int, int]]:
-    return [(nodes[0], node) for node in nodes[1:]]
-
-
-def test_star_is_linear_and_clique_is_all_pairs() -> None:
-    passages = [letters("ab") for _ in range(40)]
-    spans = [spans_at(Q=1) if i < 20 else [] for i in range(40)]
-    assert build(passages, spans, entity_edges="star").num_entity_edges == 2 * 19
-    assert build(passages, spans, entity_edges="clique").num_entity_edges == 20 * 19
 
 
 def test_cutting_takes_the_entity_edges_or_all_and_leaves_the_nodes() -> None:

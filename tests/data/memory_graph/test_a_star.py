@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-import networkx as nx
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,13 +55,6 @@ def test_every_two_linked_objects_make_a_pair() -> None:
     assert a_star(TinyView(TRIPLES, ["s"])).triplets.tolist() == []
 
 
-@pytest.mark.parametrize("bound", [{"max_depth": 2}, {"max_expanded": 2}])
-def test_no_path_is_found_beyond_the_bounds(bound: dict[str, int]) -> None:
-    chain = TinyView([("a", "to", "b"), ("b", "to", "c"), ("c", "to", "d")], ["a", "d"])
-    assert named(chain, a_star(chain)) == ["abcd"]
-    assert named(chain, a_star(chain, AStar(**bound))) == []
-
-
 def plain_search(view: TinyView, start: int, goal: int, chosen: AStar) -> list[int] | None:
     """Search by the definition with a list of open nodes: (estimate, name), steps, path."""
     graph = networkx_of(view)
@@ -98,35 +89,6 @@ def test_the_fast_search_equals_the_plain_one(graph: dict[str, Any], chosen: ASt
     pairs = combinations(view.question_nodes.tolist(), 2)
     plain = [plain_search(view, *pair, chosen) for pair in pairs]
     assert found == [tuple(way) for way in plain if way]
-
-
-@settings(max_examples=50, deadline=None)
-@given(graphs(), SETTINGS)
-def test_routes_are_paths_between_linked_objects(graph: dict[str, Any], chosen: AStar) -> None:
-    view = TinyView(**graph)
-    found = a_star(view, chosen)
-    assert found.num_expanded <= chosen.max_expanded * found.num_pairs
-    for route in found.routes:
-        assert {route.nodes[0], route.nodes[-1]} <= set(view.question_nodes)
-        assert len(route.triplets) == len(route.nodes) - 1 <= chosen.max_depth
-        assert len(set(route.nodes)) == len(route.nodes)
-        assert all(view.allowed(node) for node in route.nodes)
-        for u, t, v in zip(route.nodes, route.triplets, route.nodes[1:], strict=False):
-            assert sorted(view.ends([t])[0]) == sorted((u, v))
-
-
-@settings(max_examples=50, deadline=None)
-@given(graphs(min_starts=2))
-def test_without_similarities_the_paths_are_shortest(graph: dict[str, Any]) -> None:
-    # all vectors alike (a time has none): ip is 0 everywhere, which is Dijkstra's search
-    timeless = [triple for triple in graph["triples"] if triple[0] != "2019"]
-    alike = {name: [1.0] for name in graph["vectors"]}
-    view = TinyView(**graph | {"vectors": alike, "triples": timeless})
-    joined = networkx_of(view)
-    lengths = {(r.nodes[0], r.nodes[-1]): len(r.triplets) for r in a_star(view).routes}
-    for pair in combinations(view.question_nodes.tolist(), 2):
-        if nx.has_path(joined, *pair):
-            assert lengths[pair] == nx.shortest_path_length(joined, *pair)
 
 
 @settings(max_examples=50, deadline=None)

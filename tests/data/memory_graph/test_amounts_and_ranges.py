@@ -61,7 +61,7 @@ def test_amounts_are_read(text: str, number: str, unit: str) -> None:
     "text",
     ["", "no", "€12.34.5", "1,23,456", "5 of 7", "1.2.3", "€", "1.234,567,8", "12 34 €", "1 2345 €",
      "0 234 €", "1'23 CHF", "1'2345 CHF", "room 12 300", "10 100m races", "10 100 € vouchers",
-     "12 300 1 €"],
+     "12 300 1 €", "0042", "€05"],
 )  # fmt: skip
 def test_what_is_no_amount_is_no_other_number(text: str) -> None:
     assert read_amount(text) is None

@@ -43,14 +43,6 @@ def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
         yield graph
 
 
-@pytest.mark.parametrize(("score", "best"), [(0.5, 1), (0.0, 0)])
-def test_what_the_search_found_counts_beside_the_vectors(score: float, best: int) -> None:
-    index = create_autospec(ThemeIndex, instance=True, chunks=range(2))
-    index.themes_of.side_effect = lambda chunk: [chunk]
-    assert best_themes(index, np.array([0.9, 0.1]), [(3, score)], 1) == [best]
-    assert best_themes(index, np.array([0.9, 0.1]), [(1, score)], 1) == [best]
-
-
 @pytest.mark.parametrize(
     "found", [[(4, 0.3), (5, 0.3)], [(8, 0.3), (8, 0.3)], [(5, 0.3), (8, 0.3)]]
 )
@@ -135,7 +127,7 @@ def test_eigen_is_a_traversal(graph: MemoryGraph) -> None:
     found = graph.ask(QUESTION, settings=EIGEN)
     assert (found.mode, found.without_themes, found.behind) == ("facts", False, ())
     index = graph._recall._themes
-    with graph._recall._view(QUESTION, None, EIGEN) as (view, _):
+    with graph._recall.view_of(QUESTION, None, EIGEN) as (view, _):
         _, hits = index.search(view, SEARCH)
         keys = facts_of_hits(graph.store.db, index, view, Eigen(top_k=10**6)).tolist()
         assert keys[:50] == traverse(view, EIGEN.traversal).facts.tolist()
@@ -202,7 +194,7 @@ def test_what_is_printed(graph: MemoryGraph, capsys: pytest.CaptureFixture[str])
     found = graph.ask_themes(QUESTION)
     print_recollection(found, 10)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"theme {found.themes[0].id}, level ")
+    assert lines[0].startswith(f"theme {found.themes[0].id}")
     assert len(lines) >= len(found.themes) + len(found.facts)
     assert any(line.endswith("likes much. (by lm:script)") for line in lines)
     told = json.loads(json.dumps(recollection_json(found, None), default=str))

@@ -242,16 +242,6 @@ def test_a_damaged_file_is_an_error_that_says_how_to_recover_it(tmp_path: Path, 
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_text_that_was_overwritten_is_recognised(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    large_graph(path)
-    raw = path.read_bytes()
-    path.write_bytes(raw.replace(b"Person 47 lives", b"Person 47 loves"))
-    assert path.read_bytes() != raw
-    problems = check_file(path)
-    assert any(problem.damage for problem in problems)
-
-
 def test_what_is_no_memory_graph_is_not_called_damaged(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such memory graph"):
         check_file(tmp_path / "none.db")

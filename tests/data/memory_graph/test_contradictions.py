@@ -113,21 +113,6 @@ def test_given(case: Case, remember: Remember, tmp_path: Path) -> None:
     check(case, remember(extractor, extractor.read(path)))
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c["rules"]], ids=name_of)
-def test_rules_find_the_triplets_of_the_case(case: Case) -> None:
-    found = RulesExtractor().extract(episodes(case))
-    for said, extraction in zip(case["said"], found, strict=True):
-        more = [t[3] if len(t) == 4 else {} for t in said["triplets"]]
-        wanted = [
-            (*t[:3], m.get("valid_from"), m.get("valid_to"), m.get("hypothesis", False))
-            for t, m in zip(said["triplets"], more, strict=True)
-        ]
-        assert [
-            (t.subject, t.relation, t.object, t.valid_from, t.valid_to, t.hypothesis)
-            for t in extraction.triplets
-        ] == wanted
-
-
 def theses_holding(store: Store, as_of: str) -> list[str]:
     moment = end(as_of) - 1
     rows = store.db.execute(

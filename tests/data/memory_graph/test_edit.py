@@ -60,20 +60,6 @@ def test_equal_edges_become_one_with_the_provenance_of_both(graph: MemoryGraph) 
     assert [place.said for place in fact.provenance] == ["2020-01-01", "2020-01-02"]
 
 
-def test_an_edge_between_the_two_stays_as_one_to_itself(graph: MemoryGraph) -> None:
-    graph.merge("Anna", "Annie")
-    assert ("Anna", "knows", "Anna") in triplets(graph)
-
-
-def test_the_word_index_and_revisions_follow_a_merge(graph: MemoryGraph) -> None:
-    [key] = found(graph, "annie works acme")
-    assert found(graph, "anna works acme") == set()
-    graph.merge("Anna", "Annie")
-    assert found(graph, "anna works acme") == {key}
-    sql = "SELECT revision FROM edges WHERE id = ?"
-    assert rows(graph, sql, key >> 1) == [(graph.store.revision,)]
-
-
 def test_two_people_under_one_name_become_two(graph: MemoryGraph) -> None:
     old = node_of(graph, "Anna")
     new = graph.split("Anna", "Anna", episodes=[node_of(graph, TEXTS[2])])
@@ -104,21 +90,6 @@ def test_each_copy_of_a_fact_was_first_said_by_its_own_episodes(graph: MemoryGra
     sql = "SELECT source, said FROM edges WHERE type = 0 AND target = ? ORDER BY source"
     assert rows(graph, sql, node_of(graph, "tea")) == [(old, "2020-01-04"), (new, "2020-01-01")]
     assert graph.check() == []
-
-
-def test_derived_indexes_are_told_what_went_and_what_came_back(graph: MemoryGraph) -> None:
-    annie = node_of(graph, "Annie")
-    edges = {edge for (edge,) in rows(graph, "SELECT id FROM edges")}
-    graph.merge("Anna", "Annie")
-    left = {edge for (edge,) in rows(graph, "SELECT id FROM edges")}
-    gone = {(0, annie), *((1, edge) for edge in edges - left)}
-    assert len(gone) > 2
-    told = rows(graph, "SELECT kind, id FROM removed WHERE revision = ?", graph.store.revision)
-    assert set(told) == gone
-    graph.undo()
-    assert rows(graph, "SELECT * FROM removed") == []
-    came = rows(graph, "SELECT id FROM edges WHERE revision = ?", graph.store.revision)
-    assert {edge for (edge,) in came} >= edges - left
 
 
 def test_a_single_fact_moves_and_both_are_mentioned_where_it_was_said(graph: MemoryGraph) -> None:
@@ -177,22 +148,6 @@ def test_undo_takes_an_edit_back_exactly(graph: MemoryGraph, tmp_path: Path, nam
     assert as_rows(graph) == all_rows
     assert graph.store.revision == revision + 2
     assert graph.check() == []
-
-
-def test_edits_are_undone_one_after_the_other(graph: MemoryGraph, tmp_path: Path) -> None:
-    states = []
-    for edit in EDITS.values():
-        states.append(exported(graph, tmp_path))
-        try:
-            edit(graph)
-        except ValueError:  # the merge before it has left nothing to do
-            states.pop()
-    assert len(states) >= 4
-    while states:
-        graph.undo()
-        assert exported(graph, tmp_path) == states.pop()
-    with pytest.raises(ValueError, match="no edit to undo"):
-        graph.undo()
 
 
 WORDS = st.tuples(st.sampled_from("AAB"), st.sampled_from("rx"), st.sampled_from("ABC"))
@@ -286,13 +241,6 @@ def test_undoing_a_name_leaves_it_findable_where_texts_have_used_it(graph: Memor
     assert ("Anna", "likes", "chess") in triplets(graph)
     assert graph.store.objects("Anna Schmidt") == [anna]
     assert graph.check() == []
-
-
-def test_forgetting_ends_what_can_be_undone(graph: MemoryGraph) -> None:
-    graph.rename("Anna", "Anna Schmidt")
-    graph.forget(episode=node_of(graph, TEXTS[2]))
-    with pytest.raises(ValueError, match="no edit to undo; forgetting deletes"):
-        graph.undo()
 
 
 @pytest.mark.parametrize("name", EDITS)

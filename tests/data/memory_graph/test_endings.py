@@ -11,7 +11,7 @@ import pytest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Fact
 from turngraph.data.memory_graph.plan.steps import PlanSettings
-from turngraph.data.memory_graph.recall.endings import newer_first
+from turngraph.data.memory_graph.recall.ended_marks import newer_first
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.inference.memory_printing import validity

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from turngraph.data.memory_graph.memory_types import THESIS
 from turngraph.data.memory_graph.recall.filter_facts import bm25, closest_facts
 from turngraph.data.memory_graph.recall.word_index import WordIndex
-from turngraph.data.normalise import words
 from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
 TEXTS = ("anna likes paris", "anna sings", "bruno likes the red dog", "anna sings", "x")
@@ -24,12 +23,6 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> RandomRecord:
     with made.store.writing() as revision:
         made.keys = [2 * made.node(revision, THESIS, text) for text in TEXTS]
     return made
-
-
-def test_counts_and_document_frequencies_are_those_of_all_facts(record: RandomRecord) -> None:
-    assert WordIndex(record.db).counts() == (5, sum(len(words(text)) for text in TEXTS))
-    found = [WordIndex(record.db).frequency(word) for word in ("anna", "sings", "dog", "cat")]
-    assert found == [3, 2, 1, 0]
 
 
 def test_counts_follow_forgotten_facts(tmp_path: Path) -> None:

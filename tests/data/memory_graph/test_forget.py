@@ -132,16 +132,6 @@ def test_what_others_said_too_stays_with_what_they_gave_of_it(graph: MemoryGraph
     assert graph.check(rebuild=True) == []
 
 
-def test_a_superseded_fact_holds_again(graph: MemoryGraph) -> None:
-    graph.remember("Anna likes Paris", "2018")
-    before = content(graph)
-    graph.remember("Anna likes Rome", "2020")
-    assert {fact.valid_to for fact in graph.history("Paris")} == {"2020"}
-    got = graph.forget(episode=episode_of(graph, "Anna likes Rome"))
-    assert got.reopened == 2
-    assert content(graph) == before
-
-
 def test_unless_another_fact_still_closes_it(graph: MemoryGraph) -> None:
     for year, city in (("2018", "Paris"), ("2022", "Rome"), ("2020", "Oslo")):
         graph.remember(f"Anna likes {city}", year)

@@ -115,19 +115,6 @@ def test_bad_input_is_one_error_with_file_line_and_field(
     assert message in str(error.value)
 
 
-def test_replaces_closes_what_it_names_and_nothing_else(tmp_path: Path) -> None:
-    facts = remember(
-        tmp_path,
-        {"time": "2010", "triplets": [PARIS, BERLIN, PARIS | {"subject": "Bob"}]},
-        {"time": "2015", "triplets": [BERLIN | {"object": "Rome", "replaces": [PARIS]}]},
-    )
-    assert [(f.text, f.valid_to) for f in facts][:3] == [
-        ("Anna lives in Paris", "2015"),
-        ("Anna lives in Berlin", None),
-        ("Bob lives in Paris", None),
-    ]
-
-
 def test_a_repeated_statement_replaces_what_it_names_until_that_is_forgotten(
     tmp_path: Path,
 ) -> None:

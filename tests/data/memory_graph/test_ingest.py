@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import (
@@ -239,26 +236,6 @@ def test_odd_texts_are_kept_and_found(store: Store, text: str) -> None:
     if text.strip() and len(text) < 200:
         assert len(store.objects(text)) == 1
     assert f"Anna said {kept}" in nodes(store)["thesis"]
-
-
-@settings(max_examples=10, deadline=None)
-@given(st.lists(st.text(max_size=20), min_size=1, max_size=6))
-def test_any_texts_leave_a_sound_graph(texts: list[str]) -> None:
-    said = {
-        text: Extraction(
-            (Triplet(text, "is", texts[0]),), (Thesis(text, tuple(texts)),), entities=(texts[-1],)
-        )
-        for text in texts
-    }
-    path = Path(f"/tmp/turngraph-{os.getpid()}.db")
-    try:
-        with Store(path) as store:
-            remember_many(store, Scripted(said), [Episode(text) for text in texts], batch=2)
-            assert check(store) == []
-            assert nodes(store)["episodic"] == texts
-    finally:
-        for file in path.parent.glob(f"{path.name}*"):
-            file.unlink()
 
 
 @pytest.mark.slow  # 9 seconds

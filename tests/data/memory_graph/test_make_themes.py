@@ -12,7 +12,7 @@ import pytest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.record import theme_rows
 from turngraph.data.memory_graph.record.integrity import broken_rules
-from turngraph.data.memory_graph.upkeep import group_themes, make_themes
+from turngraph.data.memory_graph.upkeep import make_themes
 from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.talks import (
@@ -56,21 +56,6 @@ def test_only_changed_sources_are_made_and_that_equals_making_all(tmp_path: Path
             assert questions(two) == questions(one)
 
 
-def test_themes_of_themes_quote_their_heaviest_members(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_themes, "NUM_MEMBERS", 2)
-    with with_talks(tmp_path / "my.db", ["a", "b", "c", "d", None]) as graph:
-        graph.make_themes()
-        rows = {theme.id: theme for theme in theme_rows.read_themes(graph.store.db)}
-    upper = [theme for theme in rows.values() if theme.level == 2]
-    assert any(len(theme.members) > 2 for theme in upper)
-    for theme in upper:
-        members = [rows[id_].quotes for id_, _ in theme.members]
-        assert theme.quotes[: len(members[:2])] == tuple(quotes[0] for quotes in members[:2])
-        assert {quote for quotes in members[:2] for quote in quotes}.issuperset(theme.quotes)
-
-
 def test_arrays_and_vectors_are_made_again_where_they_are_missing(tmp_path: Path) -> None:
     with with_talks(tmp_path / "my.db", "abcd") as graph:
         graph.make_themes()
@@ -86,17 +71,6 @@ def test_arrays_and_vectors_are_made_again_where_they_are_missing(tmp_path: Path
         owners = np.load(arrays / "starts.npy")
         assert (np.diff(owners) > 0).all()  # also of the sources that were not made again
         assert {row[1] for row in before} == {row[1] for row in content(graph)}
-
-
-def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
-    with with_talks(tmp_path / "my.db", "abcd") as graph:
-        calls = iter([False, False, True])
-        made = graph.make_themes(stop=lambda: next(calls, True))
-        assert (made.complete, made.changed) == (False, 2)
-        assert graph.make_themes().changed == 2
-        with with_talks(tmp_path / "other.db", "abcd") as other:
-            other.make_themes()
-            assert content(other) == content(graph)
 
 
 def test_a_run_that_is_stopped_while_themes_are_made_again_leaves_a_whole_graph(

@@ -20,23 +20,18 @@ from turngraph.data.memory_graph.extract.model_extractor import (
     Reply,
     excerpt_spans,
     extraction_prompt,
-    known_line,
     prompt_text,
 )
 from turngraph.data.memory_graph.extract.replies import (
     EXAMPLE_NAMES,
-    EXTRACTION,
     MAX_TRIPLETS,
     Excerpt,
     Reader,
-    is_full,
-    misfit,
 )
 from turngraph.data.memory_graph.memory_types import (
     Episode,
     Extraction,
     Fact,
-    Provenance,
     Thesis,
     Triplet,
     Update,
@@ -162,13 +157,6 @@ def test_a_full_reply_is_requested_in_parts() -> None:
     assert said == Extraction()
 
 
-def test_is_full() -> None:
-    assert not is_full(EMPTY, EXTRACTION)
-    assert not is_full(EMPTY | {"theses": [thesis("a" * 299)]}, EXTRACTION)
-    assert is_full(EMPTY | {"theses": [thesis("a" * 300)]}, EXTRACTION)
-    assert is_full(EMPTY | {"theses": [thesis("a", *["b"] * 12)]}, EXTRACTION)
-
-
 def test_parts_keep_the_order_of_the_text_and_nothing_twice() -> None:
     sentences = [f"Anna saw thing number {n} on that day." for n in range(60)]
 
@@ -207,30 +195,6 @@ def test_the_extraction_prompt_has_speaker_time_and_context() -> None:
     assert plain.endswith(
         "Speaker: unknown\nSaid: unknown\nRead before, for names only: nothing\nPassage: a\n"
     )
-
-
-def test_a_known_fact_has_its_times() -> None:
-    place = Provenance(1, (0, 1), said="2021")
-    ends = ("Anna", "lives\nin", "Oslo")
-    fact = Fact(3, "simple", "2010: Anna lives in Oslo", ends, (), "2010", provenance=(place,))
-    assert known_line(fact) == "Anna lives in Oslo (since 2010, said 2021)"
-    assert known_line(Fact(3, "simple", "a b c")) == "a b c"
-
-
-@pytest.mark.parametrize(
-    ("value", "good"),
-    [
-        (EMPTY, True),
-        (EMPTY | {"more": 1}, True),
-        ({"theses": []}, False),
-        (EMPTY | {"theses": {}}, False),
-        (EMPTY | {"theses": [thesis("a") | {"hypothesis": 0}]}, False),
-        ([], False),
-        (None, False),
-    ],
-)
-def test_fits(value: Any, good: bool) -> None:
-    assert (misfit(value, EXTRACTION) is None) is good
 
 
 def test_the_lm_gets_one_batch_per_schema_and_replies_keep_their_order() -> None:

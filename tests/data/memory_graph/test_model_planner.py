@@ -19,8 +19,6 @@ from turngraph.data.memory_graph.plan.clue_rows import rows
 from turngraph.data.memory_graph.plan.local_planner import MAX_CALLS, LocalPlanner
 from turngraph.data.memory_graph.plan.model_planner import ModelPlanner
 from turngraph.data.memory_graph.plan.model_replies import ModelReplies, ReplyCache
-from turngraph.data.memory_graph.plan.reply_texts import without_repeats
-from turngraph.data.memory_graph.plan.stages import MAX_FACT, summarise_prompt
 from turngraph.data.memory_graph.plan.steps import (
     Digest,
     Found,
@@ -158,13 +156,6 @@ def test_sub_questions_go_through_the_stages_together(graph: MemoryGraph) -> Non
     assert inputs(double.prompts[-1]).startswith(
         "Parts:\n1. Where was Anna born?: Norway\n2. Where was Cem born?: Chile\nQuestion: Were"
     )
-
-
-def test_a_statement_in_a_prompt_is_cut_where_it_is_longer_than_the_limit() -> None:
-    for more in (0, 1):
-        fact = Fact(2, "thesis", "x" * (MAX_FACT + more))
-        prompt = summarise_prompt(ready("q"), "q", [fact])
-        assert ("x ..." in prompt.text) == bool(more)
 
 
 def test_parts_that_are_not_two_are_one_question() -> None:
@@ -341,11 +332,6 @@ def test_an_answer_may_be_that_there_is_none() -> None:
     double = Double(strict={"answer": "no answer"})
     assert planner(double).answer([progress]) == [None]
     assert inputs(double.prompts[0]) == "Steps:\n[1] a: x\nQuestion: q"
-
-
-def test_repeats_within_a_plan_are_left_out_and_what_refers_to_them_follows() -> None:
-    assert without_repeats(["a", "A", "b [2]", "c [3]"], (), 1) == ("a", "b [1]", "c [2]")
-    assert without_repeats(["b [9]", "b [9]"], (), 1) == ("b [9]",)
 
 
 def test_a_plan_that_copies_the_example_of_the_prompt_is_none() -> None:

@@ -24,26 +24,6 @@ def scores(view: TinyView, chosen: PPR = EXACT) -> dict[str, float]:
     return {name: float(flow.scores[node]) for name, node in view.ids.items()}
 
 
-def test_two_nodes_by_hand() -> None:
-    view = TinyView([("q", "to", "a")], ["q"])
-    # q keeps 1/2 of 1, a 1/2 of 1/2, q 1/2 of 1/4 ...: 1/2 (1 + 1/4 + ...) = 2/3, and 1/3
-    assert scores(view) == pytest.approx({"q": 2 / 3, "a": 1 / 3})
-    # after one round half still flows to a, after two a quarter is back at q
-    assert scores(view, PPR(num_rounds=1)) == {"q": 0.5, "a": 0.5}
-    assert scores(view, PPR(num_rounds=2)) == {"q": 0.75, "a": 0.25}
-    # as a node between them, the triplet would keep half of what flows over it: q sends
-    # 1/2 (1 + 1/4 + ...) = 2/3 and a 1/3
-    found = ppr(view, EXACT)
-    assert (view.facts(found.facts), found.scores) == (["q to a"], pytest.approx([0.5]))
-
-
-def test_score_flows_over_triplets_uniformly() -> None:
-    triples = [("q", "to", "a"), ("q", "to", "b"), ("q", "likes", "b")]
-    view = TinyView(triples, ["q"], cosines={"q to a": 1.0, "q to b": -0.5, "q likes b": -1.0})
-    one = scores(view, PPR(num_rounds=1))
-    assert one == pytest.approx({"q": 1 / 2, "a": 1 / 6, "b": 1 / 3})
-
-
 def test_facts_by_hand() -> None:
     types = {"a met b": THESIS, "long ago": EPISODIC, "1999": TIME}
     triples = [("q", "to", "a"), ("q", "", "a met b"), ("a met b", "", "long ago"),

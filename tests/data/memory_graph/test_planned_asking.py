@@ -14,7 +14,6 @@ import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.plan import recall_cache
-from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
 from turngraph.data.memory_graph.plan.steps import (
     Digest,
     Match,
@@ -27,9 +26,7 @@ from turngraph.data.memory_graph.plan.steps import (
     number_steps,
 )
 from turngraph.data.memory_graph.recall.plan_trace import Clue, StepTrace, SubTrace
-from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection
-from turngraph.data.memory_graph.recall.traverse_settings import Traversal, WaterCircles
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
 TEXTS = (
@@ -320,29 +317,6 @@ def test_many_references_are_filled_without_trying_all_answers() -> None:
     assert first.split() == ["a"] * 200
     assert second.split() == ["a"] * 199 + ["b"]
     assert third.split() == ["a"] * 198 + ["b", "a"]
-
-
-def test_the_rules_renumber_what_is_left_after_a_dropped_step(graph: MemoryGraph) -> None:
-    steps, _ = number_steps(["Anna", "leads [9]", "Berta", "[1] or [3]"], [], "planned")
-    done = StepTrace(steps[0], ("Anna",))
-    [revision] = RulesPlanner(graph._recall).revise([Progress("q", "q", (done,), steps[1:])])
-    assert revision.next == ("Berta", "or [2]")
-    again, dropped = number_steps(revision.next, [1], "revised", 2)
-    assert ([step.number for step in again], dropped) == ([2, 3], 0)
-
-
-def test_start_objects_replace_those_of_the_query(graph: MemoryGraph) -> None:
-    [[anna], [nobody]] = [
-        list(found[:1]) or [None] for found in graph._recall.candidates(["Anna", "xqzw"], 2)
-    ]
-    assert anna is not None
-    assert (anna.is_exact, anna.label) == (True, "Anna")
-    assert nobody is None
-    near = RecallSettings(Traversal("WaterCircles", water_circles=WaterCircles(max_circles=1)))
-    found = graph._recall.ask("Who leads Chile?", settings=near, start=[anna.entity])
-    assert found.entities == (anna.entity,)
-    assert found.facts
-    assert all("Anna" in fact.text for fact in found.facts)
 
 
 KILLED = """

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS, TIME, Episode
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS, TIME
 from turngraph.data.memory_graph.recall import question_view, word_index
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.derived_files import State
 from turngraph.data.memory_graph.recall.question_view import CosineCache, QuestionView
-from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity, View
@@ -74,15 +73,6 @@ def test_similarity_is_the_cosine_of_a_triplet_s_text(record: RandomRecord) -> N
     np.testing.assert_allclose(view.similarity(ids), expected, atol=2e-3)  # all rows at once
     np.testing.assert_allclose(view.similarity(ids[::-1]), expected[::-1], atol=2e-3)
     assert [view.text(t[0]) for t in triplets] == [texts[key_of(t)] for t in triplets]
-
-
-def test_a_simple_triplet_has_its_time_in_front(tmp_path: Path) -> None:
-    record = RandomRecord(tmp_path / "a.db")
-    with record.store.writing() as revision:
-        ends = [record.node(revision, OBJECT, name) for name in ("Anna", "Paris")]
-        record.edge(revision, SIMPLE, *ends)
-        record.db.execute("UPDATE edges SET relation = 'lives in', valid_from = '2019-05'")
-    assert see(record).text(1) == "2019-05: Anna lives in Paris"
 
 
 @pytest.mark.parametrize("forbidden", [(), (EPISODIC,)])
@@ -227,35 +217,6 @@ def test_node_vectors_are_those_of_names_and_texts_and_zeros_for_times(
     ids = [node for node, *_ in rows]
     np.testing.assert_allclose(view.node_vectors(np.array(ids)), expected, atol=2e-3)
     assert view.names(ids) == [text for *_, text in rows]
-
-
-def test_nearest_by_words_are_episodes_with_a_word_of_the_question(tmp_path: Path) -> None:
-    texts = ["tea and cake", "the tea, tea, tea", "coffee", "tea"]
-    with MemoryGraph.open(tmp_path / "a.db", embed=Hashing()) as graph:
-        graph.remember_many([Episode(text, origin=text) for text in texts])
-        with graph._recall._view('What of "tea" OR the?', None, RecallSettings()) as (view, _):
-            nodes, scores = view.nearest_by_words(10, EPISODIC)
-            assert set(view.names(nodes.tolist())) == {"tea and cake", "the tea, tea, tea", "tea"}
-            assert view.names(nodes.tolist())[-1] == "tea and cake"
-            assert scores.tolist() == sorted(scores, reverse=True)
-            assert view.nearest_by_words(1, EPISODIC)[0].tolist() == nodes[:1].tolist()
-        forbidden = RecallSettings(forbidden=("E",))
-        with graph._recall._view("tea", None, forbidden) as (view, _):
-            assert len(view.nearest_by_words(10, EPISODIC)[0]) == 0
-        with graph._recall._view("and the", None, RecallSettings()) as (view, _):
-            assert len(view.nearest_by_words(10, EPISODIC)[0]) == 0
-
-
-def test_beside_is_the_episode_before_and_after_in_the_same_source(tmp_path: Path) -> None:
-    said = [("one", "x"), ("alone", None), ("two", "x"), ("other", "y"), ("three", "x")]
-    with MemoryGraph.open(tmp_path / "a.db", embed=Hashing()) as graph:
-        graph.remember_many([Episode(text, source=source) for text, source in said])
-        with graph._recall._view("tea", None, RecallSettings()) as (view, _):
-            episodes = np.flatnonzero(view.node_types == EPISODIC)
-            ones, others = (view.names(part.tolist()) for part in view.adjacent(episodes))
-            pairs = sorted(f"{one} {other}" for one, other in zip(ones, others, strict=True))
-            assert pairs == ["one two", "three two", "two one", "two three"]
-            assert len(view.adjacent(episodes[:0])[0]) == 0
 
 
 def test_nearest_by_words_are_all_of_the_type_that_have_one(record: RandomRecord) -> None:

@@ -323,36 +323,10 @@ def test_known_facts_are_not_read_if_none_can_be_replaced() -> None:
 
 
 PARTS = [
-    "Anna",
-    "Bob",
-    " lives in ",
-    " moved to ",
-    " my ",
-    " and ",
-    " is not ",
-    "'s",
-    "’",
-    '"',
-    "[",
-]
-PARTS += [
-    "](",
-    ")",
-    "|",
-    ". ",
-    ", ",
-    "!",
-    "?\n",
-    ": ",
-    "\t",
-    "\x00",
-    " 1999",
-    "・",
-    "「",
-    "」",
-    "。",
+    "Anna", "Bob", " lives in ", " moved to ", " my ", " and ", " is not ", "'s", "’", '"', "[",
+    "](", ")", "|", ". ", ", ", "!", "?\n", ": ", "\t", "\x00", " 1999", "・", "「", "」", "。",
     "है",
-]
+]  # fmt: skip
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=200) | st.lists(
     st.sampled_from(PARTS), max_size=30
 ).map("".join)

@@ -18,6 +18,7 @@ from turngraph.data.memory_graph.memory_types import (
     Update,
 )
 from turngraph.data.memory_graph.record import open_facts
+from turngraph.inference.memory_printing import remembered_line
 from turngraph.tests.data.memory_graph.scripted import Scripted, nothing, same_relation
 
 Held = tuple[str, str | None, str | None]
@@ -43,7 +44,8 @@ def closings(graph: MemoryGraph) -> int:
 def test_a_new_fact_closes_the_old_one_where_it_was_said(graph: MemoryGraph) -> None:
     graph.remember("Anna likes Paris", "2018")
     got = graph.remember("Anna likes Rome", "2020-05")
-    assert got.superseded == 2  # the triplet and the thesis
+    assert (got.superseded, got.superseded_theses) == (2, 1)  # the triplet and the thesis
+    assert "1 thesis and 1 triplet superseded" in remembered_line(got)
     assert held(graph) == [("Paris", None, "2020-05"), ("Rome", "2020-05", None)]
     theses = [(f.text, f.valid_from, f.valid_to) for f in graph.history("Anna") if not f.ends]
     assert theses == [

@@ -156,10 +156,6 @@ MISREAD = ["Anna had a dog until it died in 2017.", "By 2014 Anna had three chil
 2015. Like undated ones, they hold from when they were said, which is what is printed."""
 
 
-def test_the_table_has_forty_sentences() -> None:
-    assert len(SENTENCES) + len(MISREAD) >= 40
-
-
 @pytest.mark.parametrize("sentence", MISREAD)
 def test_a_sentence_whose_time_is_missed_is_shown_as_said(
     graph: MemoryGraph, sentence: str
@@ -222,11 +218,3 @@ def test_computed_answers_hold_when_their_facts_do(
         else:
             assert answer is not None
             assert expected in answer, as_of
-
-
-def test_show_says_when_an_undated_fact_was_said(graph: MemoryGraph) -> None:
-    graph.remember("Anna lives in Bonn.", time="2023")
-    graph.remember("Anna bought a boat in 2020.", time="2023")
-    told = {fact.text: validity(fact) for fact in show(graph.store, "Anna").facts}
-    assert told["Anna lives in Bonn."] == "said in 2023"
-    assert told["Anna bought a boat in 2020."] == "from 2020"

@@ -111,13 +111,6 @@ def test_words_of_scripts_without_spaces_are_characters_and_vowel_signs_stay_in_
     assert words("A-b, c_d (1,5)") == ["a", "b", "c_d", "1", "5"]
 
 
-def test_a_query_is_cut_from_the_front() -> None:
-    assert cut_query("one two three four", 2) == "three four"
-    assert cut_query("one two", 2) == "one two"
-    assert cut_query("", 2) == ""
-    assert cut_query("日本の首都は東京", 2) == "東京"
-
-
 @given(st.text(st.sampled_from("ab é日本कि-, \n"), max_size=40), st.integers(1, 5))
 def test_what_is_left_of_a_query_is_its_end(query: str, max_words: int) -> None:
     left = cut_query(query, max_words)

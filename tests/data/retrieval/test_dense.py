@@ -13,7 +13,7 @@ from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex
-from turngraph.data.retrieval.dense import DenseIndex, FusedIndex
+from turngraph.data.retrieval.dense import CANDIDATES, DenseIndex, FusedIndex
 from turngraph.data.retrieval.links import LinkedIndex
 from turngraph.data.turn_retrieval import TurnRetrieval
 from turngraph.data.types import Query
@@ -55,6 +55,22 @@ def test_fusion_sums_reciprocal_ranks(query: Query) -> None:
             scores[item.evidence.id] += 1 / (60 + rank)
     found = FusedIndex(pool, letters).rank(query, 2)
     assert [i.evidence.id for i in found] == sorted(scores, key=lambda e: (-scores[e], e))[:2]
+
+
+def test_fusion_embeds_only_what_words_rank_first() -> None:
+    texts = [f"lima {'x ' * (i % 7)}{i}" for i in range(200)] + ["the rhine"] * 100
+    pool, asked = make_pool(texts), list[str]()
+
+    def noted(new: Sequence[str]) -> np.ndarray:
+        asked.extend(new)
+        return letters(new)
+
+    found = FusedIndex(pool, noted).rank("lima", 5)
+    first = EvidenceIndex(pool).rank("lima", CANDIDATES)
+    assert {item.evidence.id for item in found} <= {item.evidence.id for item in first}
+    assert sorted(asked) == sorted(["lima"] + [item.evidence.text for item in first])
+    asked.clear()
+    assert len(FusedIndex(pool, noted).rank("lima", 150)) == 150 == len(asked) - 1
 
 
 def test_fusion_takes_the_stemmer() -> None:

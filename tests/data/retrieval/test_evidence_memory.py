@@ -89,14 +89,6 @@ def test_a_passage_keeps_the_turn_that_found_it_first() -> None:
     assert filled.merge(found("a", "b", "c", turn=2), "Q", always)[-1].from_turn == 0
 
 
-@pytest.mark.parametrize("mode", ["rerank", "random"])
-def test_no_passage_twice(mode: str) -> None:
-    merged = memory(mode, "a", "b").merge(found("a", "b", "c", turn=1), "Q", always)
-    assert names(merged) == ["a", "b", "c"]
-    merged = memory(mode, "a", "b", "c").merge(found("a", "b", "c", turn=1), "Q", always)
-    assert sorted(names(merged)) == ["a", "b", "c"]
-
-
 def test_passages_of_different_turns_that_share_an_id_are_different() -> None:
     first, second = Evidence("0", "of turn 0", "text"), Evidence("0", "of turn 1", "text")
     filled = EvidenceMemory("rerank", embed=Embedder(), share=0.5)
@@ -163,10 +155,6 @@ def test_none_leaves_what_was_retrieved_and_embeds_nothing() -> None:
     retrieved = found("a", "b", "c", turn=1)
     assert memory("none", "m", embed=embed).merge(retrieved, "Q", always) == retrieved
     assert not embed.seen
-
-
-def test_nothing_retrieved_stays_nothing() -> None:
-    assert memory("rerank", "m").merge([], "Q", always) == []
 
 
 def random_names(seed: Any, query: str) -> list[str]:

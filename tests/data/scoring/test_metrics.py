@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,13 +36,6 @@ CAPITALS = [passage("Lima", "Peru"), passage("Bogotá", "Colombia"), passage("La
 # Nearest entities
 
 
-def test_nearest_entities_by_plain_distance_on_normalised_labels():
-    passages = [passage("dog", "Sitting", "mitten"), passage("KITTENS", "kitchen", "elephants")]
-    found = nearest_entities("Kitten.", passages)
-    # distances to "kitten": mitten 1, kittens 1, kitchen 2, sitting 3, dog 6, elephants 7
-    assert [e.label for e in found] == ["mitten", "KITTENS", "kitchen", "Sitting", "dog"]
-
-
 def test_ties_go_to_the_entity_that_the_evidence_names_first():
     passages = [passage("cat"), passage("bat"), passage("rat", "cat")]
     assert [e.label for e in nearest_entities("hat", passages)] == ["cat", "bat", "rat"]
@@ -65,16 +56,6 @@ def test_an_empty_answer_has_no_nearest_entity(answer: str):
     assert nearest_entities(answer, CAPITALS) == []
     assert not hit(answer, [], gold("Lima"), 5)
     assert not exact_match(answer, gold(""))
-
-
-def test_without_evidence_there_is_no_candidate():
-    assert nearest_entities("Lima", []) == []
-    assert nearest_entities("Lima", [passage(text="Lima is a city.")]) == []
-
-
-def test_k_candidates_for_each_element_of_a_list():
-    found = nearest_entities("kitten; hat", [passage("mitten", "bat", "bitten", "cat")], k=2)
-    assert [e.label for e in found] == ["mitten", "bat", "bitten", "cat"]
 
 
 def test_dates_and_numbers_are_near_in_any_spelling():
@@ -229,6 +210,9 @@ def test_exact_match_of_a_list_in_any_order():
     assert exact_match("b; a", gold("A", "B"))
     assert not exact_match("b", gold("A", "B"))
     assert not exact_match("Lima", [])
+    assert not exact_match("42", gold("0042"))
+    assert not exact_match("42", [Answer("The part", "0042")])
+    assert not exact_match("0042", [Answer("The part", "0042")])
 
 
 def test_token_f1_by_hand():
@@ -255,6 +239,11 @@ def test_token_f1_by_hand():
         ("It was on 12 October 2000", ["2 October 2000"], False),
         ("about 1,234 people", ["1234"], True),
         ("about 1,234 people", ["234"], False),
+        ("part 0042 of it", ["42"], False),
+        ("part 0042 of it", ["0042"], True),
+        ("It was on 2. Oktober 2000", ["2000-10-02"], True),
+        ("It was on 02.10.2000, I think", ["2 October 2000"], True),
+        ("It was version 3.02.10.2000", ["2 October 2000"], False),
         ("3.5 goals", ["5"], False),
         ("3.50 goals", ["3.5"], False),
         ("首都は東京です", ["東京"], True),
@@ -313,18 +302,3 @@ def test_the_chance_level_is_that_of_a_random_ranking() -> None:
     assert guess_hit(both, passages[:2], 5) == 1.0  # fewer than five
     assert guess_hit([Answer("Lima"), Answer("Oslo")], passages, 5) == 0.0
     assert guess_hit(both, [], 5) == 0.0
-
-
-def test_metrics_are_fast_enough_to_run_at_every_question():
-    labels = [f"Entity number {i} of many" for i in range(500)]
-    passages = [
-        Evidence(str(i), "Lima is a city of Peru. " * 10, "text", passage(*labels[i::30]).entities)
-        for i in range(30)
-    ]
-    nearest_entities("Entity 17", passages)
-    answer_in_evidence(gold("x"), passages)
-    start = time.process_time()
-    for i in range(20):
-        nearest_entities(f"Entity 17 {i}", passages)
-        answer_in_evidence(gold(f"Quito {i}"), passages)
-    assert (time.process_time() - start) / 20 < 0.02  # ten times what it takes on an idle core

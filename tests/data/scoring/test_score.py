@@ -153,18 +153,6 @@ def test_what_no_line_measured_is_shown_as_unknown(tmp_path: Path, capsys):
     assert "NaN" not in (tmp_path / "o.json").read_text(encoding="utf-8")
 
 
-def test_the_printed_tables_hold_the_numbers_uncut(hand_written: Path, tmp_path: Path, capsys):
-    name = "graph_with_memory_and_a_name_that_is_long"
-    other = write(tmp_path / f"{name}.jsonl", HAND_WRITTEN[:4])
-    score_files([hand_written, other], by=["source"])
-    out = capsys.readouterr().out
-    assert "…" not in out
-    for text in (*METRICS.values(), "0.500", "0.333-0.667", name, "hand by source"):
-        assert text in out
-    assert "Common" in out
-    assert "+0.000" in out
-
-
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_the_tables_fit_into_the_terminal(
     width: int,

@@ -77,6 +77,13 @@ def pdf_of_lines(*pages: Sequence[tuple[int, str]]) -> bytes:
     return pdf(objects)
 
 
+def pdf_of_places(places: Sequence[tuple[int, int, str]]) -> bytes:
+    """Return a PDF file of one page that draws texts at places, x and y, in this order."""
+    texts = "".join(f"BT /F1 10 Tf {x} {y} Td ({text}) Tj ET " for x, y, text in places)
+    entries = "/Resources<</Font<</F1 4 0 R>>>>/Contents 5 0 R"
+    return pdf_of_page(entries, FONT, stream(texts))
+
+
 def pdf_of_page(page: str, *objects: str | bytes) -> bytes:
     """Return a PDF file of one page with these entries, and objects from number 4 on."""
     return pdf(

@@ -178,11 +178,6 @@ def test_retrieved_for_may_say_nothing(value: object) -> None:
     assert [e.id for e in parse_passage(raw, PLACE).entities] == ["Q419", "Q2868"]
 
 
-@pytest.mark.parametrize(("name", "source"), [("info", "infobox"), ("infobox", "infobox")])
-def test_info_is_infobox(name: str, source: str) -> None:
-    assert parse_passage(passage(source=name), PLACE).source == source
-
-
 def with_evidence(name: str) -> list[dict[str, Any]]:
     first = question(1, **{name: [passage(), passage("Peru, area, large", source="info")]})
     return [CONVERSATION | {"questions": [first, question(2, turn=1, **{name: [passage()]})]}]
@@ -359,15 +354,6 @@ def test_a_file_that_is_not_json_is_named(tmp_path: Path, raw: bytes, message: s
     with pytest.raises(ValueError, match=message) as error:
         read_convmix(tmp_path / "q.json")
     assert "q.json" in str(error.value)
-
-
-def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
-    path = tmp_path / "e.jsonl"
-    path.write_text('{"question_id": "1-1"}\n{broken\n')
-    records = iter_records(path)
-    assert next(records)[1] == {"question_id": "1-1"}
-    with pytest.raises(ValueError, match="line 2"):
-        next(records)
 
 
 def test_bare_passages_are_no_evidence_file(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from turngraph.tests.data.sources.made_documents import (
     pdf,
     pdf_of_lines,
     pdf_of_page,
+    pdf_of_places,
     pdf_of_texts,
     stream,
 )
@@ -54,6 +55,52 @@ def test_passages_name_the_page_that_they_begin_on(tmp_path: Path) -> None:
     ]
     assert {passage.source for passage in found} == {"text"}
     assert [entity.label for entity in found[0].entities] == ["The bridge"]
+
+
+COLUMNS = (
+    ("The mill stands on the river", "The bridge was built by the"),
+    ("Aar since 1840 and grinds the", "town in 1911 to bring grain"),
+    ("flour of the whole valley. In", "across. Carts paid two crowns"),
+    ("1902 it burned down and was", "of toll until 1950. The toll"),
+    ("built again by Anna Roth. It", "house is now a small museum"),
+    ("has three wheels of oak wood.", "that opens on Sundays only."),
+)
+HEAD = "The valley and its two old buildings: a short history for visitors of all ages."
+
+
+@pytest.mark.parametrize("drop", [0, 5])
+@pytest.mark.parametrize("by_word", [False, True])
+def test_columns_that_are_drawn_line_by_line_are_read_one_after_the_other(
+    tmp_path: Path, drop: int, by_word: bool
+) -> None:
+    """Their lines may stand at other heights, and be drawn word by word."""
+    left, right = (" ".join(column) for column in zip(*COLUMNS, strict=True))
+    lines = [(72, 740, HEAD)]
+    for row, texts in enumerate(COLUMNS):
+        lines += [(72, 700 - 14 * row, texts[0]), (320, 700 - 14 * row - drop, texts[1])]
+    lines.append((72, 500, HEAD))
+    if by_word:
+        lines = [
+            (x + 5 * len("".join(words[:number])) + 3 * number, y, word)
+            for x, y, text in lines
+            for words in [text.split()]
+            for number, word in enumerate(words)
+        ]
+    found = read(tmp_path, pdf_of_places(lines))
+    text = " ".join(passage.text.removeprefix("file, ") for passage in found)
+    assert text.replace(" ", "") == f"{HEAD}{left}{right}{HEAD}".replace(" ", "")
+
+
+def test_a_table_is_read_by_rows(tmp_path: Path) -> None:
+    rows = [("City of Peru", "People", "Founded")]
+    rows += [(f"the city {n}", f"{n}151000 people now", f"in 15{n}5") for n in range(8)]
+    places = [
+        (x, 700 - 14 * number, text)
+        for number, row in enumerate(rows)
+        for x, text in zip((72, 220, 420), row, strict=True)
+    ]
+    [found] = read(tmp_path, pdf_of_places(places))
+    assert found.text == "file, " + " ".join(" ".join(row) for row in rows)
 
 
 def test_headings_stand_before_the_passages_below_them(tmp_path: Path) -> None:

@@ -158,6 +158,17 @@ def test_unclosed_code_and_a_table_at_the_end_lose_nothing(tmp_path: Path) -> No
         ),
         ("- in\n  | A | B |\n  |-|-|\n  | x | y | z |", ["in", "A is x, B is y, z"]),
         ("> | A | B |\n> |-|-|\n> | x | y | z |", ["A is x, B is y, z"]),
+        (
+            "Ten ~~crowns, [x](y)~~ euros, <s>a <DEL>b</DEL></s>not <s>, `<s>`",
+            ["Ten euros, not , <s>"],
+        ),
+        (
+            "## a\n\n<table><tr><th>City</th><th>People</th></tr>\n<tr><td>Lima</td><td>10 "
+            "<del>9</del></td></tr>\n\n<tr><td>Puno</td><td>\n\n**2** &amp; 3\n\n</td></tr>\n"
+            "</table>\n\n# C\n\nD.",
+            ["City is Lima, People is 10", "City is Puno, People is 2 & 3", "C, D."],
+        ),
+        ("- <table><tr><td>\n\nNever closed, <s>not</s>.", ["Never closed, ."]),
     ],
 )
 def test_markdown_that_is_easily_lost(tmp_path: Path, text: str, expected: list[str]) -> None:

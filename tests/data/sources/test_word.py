@@ -14,7 +14,11 @@ from turngraph.data.sources.readers import read_file
 from turngraph.tests.data.sources.made_documents import docx, paragraph, table
 
 INSERTED = "<w:p><w:ins><w:r><w:t>Inserted text stays.</w:t></w:r></w:ins>"
-DELETED = "<w:del><w:r><w:delText>Deleted text goes.</w:delText></w:r></w:del></w:p>"
+STRUCK = "<w:r><w:rPr><w:strike/></w:rPr><w:t>Struck text goes.</w:t></w:r>"
+MOVED = "<w:moveFrom><w:r><w:t>Moved text is read where it is now.</w:t></w:r></w:moveFrom>"
+DELETED = (
+    f"{STRUCK}{MOVED}<w:del><w:r><w:delText>Deleted text goes.</w:delText></w:r></w:del></w:p>"
+)
 CONTROL = f"<w:sdt><w:sdtContent>{paragraph('A form holds this.')}</w:sdtContent></w:sdt>"
 CORE = '<p xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Port of  Dal</dc:title></p>'
 

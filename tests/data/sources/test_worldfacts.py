@@ -19,7 +19,7 @@ from turngraph.data.sources.worldfacts import (
 )
 from turngraph.data.sources.worldfacts_dialogue import Asked
 from turngraph.data.sources.worldfacts_facts import COMPASS, load_world
-from turngraph.data.sources.worldfacts_wording import RELATIONS, render
+from turngraph.data.sources.worldfacts_wording import RELATIONS
 from turngraph.data.types import Conversation, Entity, Evidence, query
 
 ROOT = Path(__file__).parents[3]
@@ -56,14 +56,19 @@ def names_entity(text: str, entity: Entity) -> bool:
 
 @pytest.mark.traced_processes
 def test_same_seed_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
-    sizes = ["--num_train", "20", "--num_tune", "5", "--num_test", "10"]
+    """The bytes are of the sizes that were asked for, and read back."""
+    sizes = ["--num_train", "6", "--num_tune", "2", "--num_test", "4"]
     main(["--output", str(tmp_path / "here"), *sizes])
     command = [sys.executable, "-m", "turngraph.data.sources.worldfacts", *sizes]
     command += ["--output", str(tmp_path / "there")]
     environment = os.environ | {"PYTHONHASHSEED": "1"}  # here it is another one
     subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True)
-    for name in FILES:
+    built = build_worldfacts(0, 6, 2, 4)
+    for name, count in zip(FILES, (6, 2, 4), strict=True):
         assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
+        conversations = read_conversations(tmp_path / "here" / name)
+        assert len(conversations) == count
+        assert conversations == built[name.removesuffix(".jsonl")]
 
 
 def test_another_seed_another_benchmark() -> None:
@@ -71,36 +76,11 @@ def test_another_seed_another_benchmark() -> None:
     assert [c.turns for c in one] != [c.turns for c in other]
 
 
-def test_sizes_and_what_is_written_reads_back(tmp_path: Path) -> None:
-    main(["--output", str(tmp_path), "--num_train", "6", "--num_tune", "2", "--num_test", "4"])
-    built = build_worldfacts(0, 6, 2, 4)
-    for name, count in zip(FILES, (6, 2, 4), strict=True):
-        conversations = read_conversations(tmp_path / name)
-        assert len(conversations) == count
-        assert conversations == built[name.removesuffix(".jsonl")]
-
-
 @pytest.mark.parametrize("part", ["train", "tune", "test"])
 def test_a_part_without_conversations_is_refused(part: str) -> None:
     counts = {"num_train": 1, "num_tune": 1, "num_test": 1} | {f"num_{part}": 0}
     with pytest.raises(ValueError, match=f"num_{part}: must be at least 1, not 0"):
         build_worldfacts(0, **counts)
-
-
-def test_bad_count_on_the_command_line_exits_with_2(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "turngraph.data.sources.worldfacts",
-        "--output",
-        str(tmp_path / "out"),
-    ]
-    done = subprocess.run(
-        [*command, "--num_test", "-3"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1] == "error: num_test: must be at least 1, not -3"
-    assert not (tmp_path / "out").exists()
 
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -167,17 +147,6 @@ def test_every_entity_is_named_in_its_passage(everything: list) -> None:
                 assert names_entity(passage.text, entity), passage
 
 
-def test_official_names_occur_so_that_mentions_are_needed(everything: list) -> None:
-    by_mention = [
-        entity.label
-        for conversation, _ in everything
-        for passage in conversation.evidence
-        for entity in passage.entities
-        if fold(entity.label) not in fold(passage.text)
-    ]
-    assert len(set(by_mention)) >= 3
-
-
 def test_all_sources_occur_in_pools_and_as_answers(parts: Parts) -> None:
     for pairs in parts.values():
         for conversation, _ in pairs:
@@ -185,13 +154,6 @@ def test_all_sources_occur_in_pools_and_as_answers(parts: Parts) -> None:
         answering = Counter(turn.source for c, _ in pairs for turn in c.turns)
         assert set(answering) == {"kb", "text", "table", "infobox"}
         assert min(answering.values()) >= 0.1 * sum(answering.values())
-
-
-def test_some_facts_have_one_form_and_some_two() -> None:
-    facts = [fact for country in load_world().values() for fact in country.facts.values()]
-    forms = Counter(len({passage.source for passage in render(fact, 0)}) for fact in facts)
-    assert set(forms) == {1, 2}
-    assert min(forms.values()) > 0.25 * len(facts)
 
 
 def test_a_third_of_the_questions_need_two_passages(parts: Parts) -> None:
@@ -247,34 +209,6 @@ def test_five_turns_and_some_leave_their_subject_unsaid(everything: list) -> Non
         assert unsaid, conversation.id
 
 
-def test_conversations_shift_their_topic_and_some_return(everything: list) -> None:
-    returns = 0
-    for conversation, dialogue in everything:
-        subjects = [asked.facts[-1].subject.id for asked in dialogue]
-        assert len(set(subjects)) >= 2, conversation.id
-        returns += subjects[0] == subjects[-1]
-    assert returns > 0.2 * len(everything)
-
-
-def test_lists_and_every_way_of_asking_occur(everything: list) -> None:
-    asked = [a for _, dialogue in everything for a in dialogue]
-    assert any(len(a.facts[-1].values) >= 2 for a in asked)
-    assert {"capital", "population", "area", "currency", "languages", "neighbours"} <= {
-        a.facts[-1].relation for a in asked
-    }
-    assert any(a.facts[0].relation in COMPASS and len(a.facts) == 2 for a in asked)
-    assert any(a.facts[-1].relation == "city population" and len(a.facts) == 2 for a in asked)
-
-
-def test_distractors_state_the_same_relation_of_others(everything: list) -> None:
-    for conversation, dialogue in everything:
-        keys = {passage.id.rsplit("/", 1)[0] for passage in conversation.evidence}
-        for asked in dialogue:
-            relation = asked.facts[-1].relation
-            others = {k for k in keys if k.endswith(f"/{relation}")} - {asked.facts[-1].key}
-            assert others or relation in (*COMPASS, "language", "languages", "neighbours"), asked
-
-
 def test_pools_are_of_the_promised_size_and_short(everything: list) -> None:
     for conversation, _ in everything:
         assert 40 <= len(conversation.evidence) <= 60
@@ -328,16 +262,6 @@ def test_facts_are_plausible() -> None:
         assert set(country.facts) <= set(RELATIONS)
 
 
-def test_opposite_sides_do_not_contradict_each_other() -> None:
-    world = load_world()
-    for country in world.values():
-        for side in COMPASS:
-            if side in country.facts:
-                other = world[country.facts[side].values[0].id.removeprefix("country:")]
-                same = other.facts.get(side)
-                assert same is None or same.values[0].id != country.entity.id, (country, other)
-
-
 def test_labels_and_ids_go_together() -> None:
     ids: dict[str, set[str]] = {}
     for country in load_world().values():
@@ -347,16 +271,6 @@ def test_labels_and_ids_go_together() -> None:
                 for name in (entity.label, *entity.mentions):
                     ids.setdefault(normalise_value(name), set()).add(entity.id)
     assert {name: found for name, found in ids.items() if len(found) > 1} == {}
-
-
-def test_calling_and_numeric_codes_that_ask_for_a_country_are_its_own() -> None:
-    for relation in ("calling code", "numeric code", "capital"):
-        values = Counter(
-            country.facts[relation].values[0].id
-            for country in load_world().values()
-            if relation in country.facts
-        )
-        assert max(values.values()) == 1, values.most_common(2)
 
 
 def test_pronouns_mean_what_was_said_before(everything: list) -> None:
