@@ -25,6 +25,7 @@ from turngraph.data.scoring.explain_page import write_explain_page
 from turngraph.data.scoring.explanation import ExplainedTurn, Explanation, shares
 from turngraph.data.types import Conversation, Evidence
 from turngraph.inference.explain import (
+    dropped_passages,
     explain_conversation,
     page_paths,
     why,
@@ -165,6 +166,13 @@ def test_the_budget_drops_passages() -> None:
     (turn, *_) = of_conversation(stir(tiny_model()), max_nodes=60)["turns"]
     assert {passage["reason"] for passage in turn["dropped"]} == {"budget"}
     assert len(turn["passages"]) + len(turn["dropped"]) == 5
+    _, example, builder = explained()
+    given = replace(example, evidence=example.evidence[:-1])
+    num = sum(builder.sizes(example.evidence))
+    for max_nodes, reason in ((num, "memory"), (num - 1, "budget")):
+        limited = replace(builder, config=replace(builder.config, max_nodes=max_nodes))
+        (dropped,) = dropped_passages(limited, given, example.evidence)
+        assert dropped.reason == reason
 
 
 def test_history_fills_the_prompts_of_later_turns() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -158,6 +159,12 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     message = "training.wandb_project: 'p' needs wandb: pip install 'turngraph\\[wandb\\]'$"
     with pytest.raises(ValueError, match=message):
         RunLog(tmp_path, wandb_project="p")
+    run = MagicMock()
+    monkeypatch.setitem(sys.modules, "wandb", run)
+    log = RunLog(tmp_path, wandb_project="p")
+    log.write(1, 0.5, {"loss": 2.0})
+    log.close()
+    assert [name for name, *_ in run.init.return_value.method_calls] == ["log", "finish"]
 
 
 def test_other_failures_stay_as_they_are() -> None:

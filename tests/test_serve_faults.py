@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -587,7 +588,7 @@ def test_conversations_that_are_deleted_while_they_answer_hold_no_other_route(
     assert service.held()["conversations"] == 0
 
 
-def test_conversations_are_listed_in_pages(start: Start) -> None:
+def test_conversations_are_listed_in_pages(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     client = start()
     store = client.app.state.service.store("local")
     ids = [store.create() for _ in range(5)]
@@ -610,6 +611,11 @@ def test_conversations_are_listed_in_pages(start: Start) -> None:
         (f"after={'0' * 32}", 404),
     ):
         assert client.get(f"/api/conversations?{query}").status_code == status
+    add = partial(store.add_turn, record={"question": "?"}, passages=[])
+    for change, id_, time in ((add, whole[2], "9998"), (store.remove_turn, whole[3], "9999")):
+        monkeypatch.setattr("turngraph.inference.serve.conversation_store.now", partial(str, time))
+        change(id_, turn=0)
+        assert page()[0] == id_  # the last changed first
 
 
 def test_what_is_no_answer_has_places_of_its_own(start: Start) -> None:

@@ -55,6 +55,9 @@ def test_two_servers_share_conversations_and_memories(
     assert "Gdynia" in told["facts"][0]["text"]
     ask(one, id_, "Anna moved to Oslo.")  # in the session that another server had gone on with
     assert one.get("/api/memory/history", params={"entity": "Oslo"}).json()
+    opened = dict(one.app.state.service._open)
+    ask(one, id_, QUESTIONS[0])  # nobody else went on: no session is opened again
+    assert one.app.state.service._open == opened
     assert other.post("/api/memory/forget", json={"entity": "Anna"}).json()["episodes"] == 2
     assert other.delete(place).status_code == 204
     assert one.get(place).status_code == 404

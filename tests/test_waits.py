@@ -119,6 +119,7 @@ def test_batches_for_a_gpu_are_pinned_by_the_thread_that_makes_them(
     schedule: Any = SimpleNamespace(num_steps=1, step=lambda _: [[0, 1]])
     (step,) = train.steps(examples, schedule, [0], pinned=True)
     (batch,) = step.batches
+    assert len(batch.input_ids) == 2, "not packed"
     assert batch.candidates is not None
     assert batch.reading is not None
     parts = [batch, batch.candidates, batch.reading, *batch.reading.segments]

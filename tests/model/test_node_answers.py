@@ -24,7 +24,7 @@ from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.answer_batches import NO_ENTITY, answer_together
 from turngraph.model.checkpoint import read_checkpoint
-from turngraph.model.node_answers import log_sum_exp
+from turngraph.model.node_answers import NodeScores, log_sum_exp
 from turngraph.tests.scorer_examples import EVIDENCE, examples, reloaded, scored
 from turngraph.tests.tiny import (
     stir,
@@ -51,6 +51,14 @@ def test_log_sum_exp_of_parts() -> None:
         [1 / (1 + np.e), np.e / (1 + np.e), 0, 0, 0.5, 0.5]
     )
     assert log_sum_exp(torch.empty(0), torch.tensor([0, 0])).tolist() == [-np.inf] * 2
+
+
+def test_two_heads_share_what_the_evidence_holds_and_entities_need_a_candidate() -> None:
+    unused, kinds = torch.empty(0), torch.randn(3, 3).log_softmax(1)
+    scores = NodeScores(entities=unused, mentions=unused, spans=None, kinds=kinds, states=unused)
+    shares = scores.shares(torch.arange(3)).exp()
+    assert torch.allclose(shares.sum(1), scores.held)
+    assert (shares[:, 0] > 0).tolist() == [False, True, True]
 
 
 def test_mentions_stand_where_their_entities_are_named() -> None:

@@ -18,6 +18,7 @@ from turngraph.benchmarks.speed.measures import peak_bytes
 from turngraph.configs.schema import ModelConfig, ScorerConfig
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
+from turngraph.model.gatv2 import GPU_BLOCK
 from turngraph.model.make_model import make_model
 from turngraph.model.reader import Reader
 from turngraph.tests.tiny import LORA, tiny_base
@@ -48,6 +49,7 @@ def test_activations_are_those_that_a_step_holds(recomputed: bool, tiny_folder: 
     assert cost.adapters == sum(n for p, n in parameters.items() if p.requires_grad)
     assert cost.frozen == 4 * (sum(parameters.values()) - cost.adapters)
     assert cost.encoder == cost.per_node == 0
+    assert cost.fixed == 2 * cost.adapters  # copies in bfloat16
     assert 100 < cost.launches < 1000  # of two layers
 
 
@@ -56,6 +58,7 @@ def test_a_graph_model_has_an_encoder_and_four_bits_are_an_eighth(tiny_folder: s
     cost, small = cost_of(config, 64), cost_of(replace(config, quantization="4bit"), 64)
     assert cost.encoder == 2 * (2 * (32 * 64 + 64) + 64 + 32) + 2  # by hand: two heads of 32, gates
     assert cost.per_node == 2 * 24 * 32
+    assert cost.fixed == 2 * (cost.adapters + cost.encoder) + 8 * GPU_BLOCK
     body = cost.lm.body
     assert cost.frozen - small.frozen == pytest.approx(body * (4 - 0.516), rel=1e-3)
     with pytest.raises(UserError, match="'nodes' given"):

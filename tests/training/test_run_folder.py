@@ -32,7 +32,7 @@ from turngraph.training.run_folder import (
     save_resumable,
     start_afresh,
 )
-from turngraph.training.trainer_state import read_progress
+from turngraph.training.trainer_state import random_states, read_progress, set_random_states
 
 pytestmark = pytest.mark.usefixtures("fresh_accelerator")
 
@@ -309,6 +309,16 @@ def test_weights_optimizer_and_random_numbers_are_restored(
         assert one.requires_grad == (one in optimizer.state), name
         for key, value in optimizer.state.get(one, {}).items():
             assert torch.equal(others.state[two][key], value), (name, key)
+
+
+def test_random_numbers_of_a_run_without_gpu_are_restored_on_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states = random_states()
+    drawn = random.random()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    set_random_states({name: one for name, one in states.items() if name != "cuda"})
+    assert random.random() == drawn
 
 
 def test_another_number_of_processes_is_told_and_draws_its_own_numbers(

@@ -222,6 +222,7 @@ def test_similar_terms_share_half_of_their_ngrams() -> None:
     similar = SimilarTerms({"capital", "capitol", "cap", "서울은", "서울에는", "首"})
     assert [term for term, _ in similar.like("capitals")] == ["capital", "capitol"]
     assert similar.like("capital")[0] == ("capital", 1.0)
+    assert [bool(similar.like("capital"[:size])) for size in (4, 5)] == [False, True]
     assert [term for term, _ in similar.like("서울")] == ["서울은", "서울에는"]
     assert similar.like("x") == similar.like("首") == similar.like("zzz") == []
 
