@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from turngraph.configs.schema import Config, EvidenceConfig, Retriever
 from turngraph.configs.user_error import UserError
@@ -52,7 +52,7 @@ class LoadOptions:
         Raises:
             UserError: a corpus cannot be searched by the retriever.
         """
-        given = {"corpus": self.corpus, "retriever": self.retriever}
+        given: dict[str, Any] = {"corpus": self.corpus, "retriever": self.retriever}
         return replace(evidence, **{name: value for name, value in given.items() if value})
 
 

@@ -22,6 +22,7 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.inputs import read_episodes
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.types import Answer, Conversation, Turn
+from turngraph.inference import memory_commands
 from turngraph.inference.memory_printing import clean_line
 from turngraph.inference.model_options import local_extractor, server_extractor
 from turngraph.memory import main
@@ -235,7 +236,9 @@ def test_check_backup_import_and_export(folder: Path, capsys: Any) -> None:
     assert "damaged" in capsys.readouterr().out
 
 
-def test_given_triples_and_extractors_that_lack_an_option(folder: Path, capsys: Any) -> None:
+def test_given_triples_and_extractors_that_lack_an_option(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = folder / "given.jsonl"
     triple = {"subject": "Anna", "relation": "lives in", "object": "Rome", "valid_from": "2015"}
     path.write_text(json.dumps({"triples": [triple]}) + "\n")
@@ -243,6 +246,12 @@ def test_given_triples_and_extractors_that_lack_an_option(folder: Path, capsys: 
     assert "2015: Anna lives in Rome" in run(capsys, "history", folder, "Rome")
     with pytest.raises(ValueError, match="--extractor endpoint needs --base_url"):
         run(capsys, "remember", folder, "--input", path, "--extractor", "endpoint")
+    batches = []
+    monkeypatch.setattr(memory_commands, "remember", lambda *_, **to: batches.append(to["batch"]))
+    server = ("--extractor", "endpoint", "--base_url", "http://localhost:1/v1", "--model", "small")
+    for options in ((), server, (*server, "--batch", 3)):
+        run(capsys, "remember", folder, "--input", path, *options)
+    assert batches == [200, 8, 3]
 
 
 def test_an_lm_and_a_server_extract_under_their_names(folder: Path, tiny_folder: str) -> None:
