@@ -15,7 +15,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
 from turngraph.data.types import NOT_IN_EVIDENCE
 
-FEATURES = ("logprob", "margin", "evidence_score", "is_entity", "held")
+FEATURES = ("logprob", "margin", "is_entity", "held")
 
 
 def features(record: Json) -> list[float]:
@@ -23,16 +23,14 @@ def features(record: Json) -> list[float]:
 
     Returns:
         The log-probability of the answer; the smallest lead of a token over the next likely one,
-        in log-probability; the logarithm of the best passage's score; 1 if the answer is the label
-        of an entity of the evidence, else 0; the probability that the passages hold the answer,
-        by a reader's graph, or 1 if the record does not have it.
+        in log-probability; 1 if the answer is the label of an entity of the evidence, else 0; the
+        probability that the passages hold the answer, by a reader's graph, or 1 if the record does
+        not have it. Scores of passages are none: each retriever has a scale of its own.
     """
-    best = max((float(item["score"]) for item in record["evidence"]), default=0.0)
     labels = [str(candidate["label"]).casefold() for candidate in record["candidates"][:1]]
     return [
         max(float(record["logprob"]), -50.0),
         min(float(record["margin"]), 50.0),
-        math.log1p(max(best, 0.0)),
         float(str(record["answer"]).casefold() in labels),
         float(record.get("held", 1.0)),
     ]

@@ -27,7 +27,7 @@ from turngraph.tests.tiny import tiny_conversation
 from turngraph.training.calibrate import calibrate
 
 Json = dict[str, Any]
-SURE = Calibration((0.2, 0.0, 0.0, 0.0, 0.0), 1.0, 100, 0.05)
+SURE = Calibration((0.2, 0.0, 0.0, 0.0), 1.0, 100, 0.05)
 
 
 def record(logprob: float, **more: Any) -> Json:
@@ -38,9 +38,9 @@ def record(logprob: float, **more: Any) -> Json:
 
 
 def test_the_features_of_a_record() -> None:
-    assert features(record(-2.0)) == [-2.0, 1.0, math.log(4), 1.0, 1.0]
+    assert features(record(-2.0)) == [-2.0, 1.0, 1.0, 1.0]
     other = record(-1e9, margin=math.inf, evidence=[], answer="Oslo", held=0.25)
-    assert features(other) == [-50.0, 50.0, 0.0, 0.0, 0.25]
+    assert features(other) == [-50.0, 50.0, 0.0, 0.25]
 
 
 def test_a_fit_finds_how_often_answers_are_right() -> None:
