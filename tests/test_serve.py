@@ -786,7 +786,9 @@ def test_what_idle_conversations_can_make_again_is_freed(start: Start) -> None:
         ask(client, id_, "Anna lives in Gdynia. Where does she live?")
     held = service.held()
     assert (held["conversations"], held["memory_graphs"]) == (3, 1)
-    assert held["prefix_tokens"] > 0
+    num_last = service._open["local", ids[-1]].num_prefix_tokens
+    assert num_last > 0
+    wait_until(lambda: service.held()["prefix_tokens"] == num_last)
     told = ask(client, ids[0], "Where does Anna live?")
     assert any(passage["source"] == "memory" for passage in told["evidence"])
 

@@ -400,8 +400,11 @@ def test_no_user_takes_the_places_of_all() -> None:
             engine.admit(user)
     asked += [engine.admit("cem"), engine.admit("dan")]
     assert engine.num_admitted == engine.most_admitted
-    with pytest.raises(Busy):
+    engine.dismiss("dan", seconds=11.0)
+    asked[-1] = engine.admit("dan")
+    with pytest.raises(Busy) as told:
         engine.admit("eve")
+    assert told.value.seconds == pytest.approx(4 * 2.0)  # rounds, mean seconds of an answer
     for one in asked:
         one.end()
     assert engine.num_admitted == 0

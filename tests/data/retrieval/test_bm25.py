@@ -148,6 +148,7 @@ def test_terms_are_words_or_their_stems() -> None:
     assert terms("Maintained ÄRGER, 1967") == ["maintained", "arger", "1967"]
     assert terms("Maintained ÄRGER, 1967", "english") == ["maintain", "arger", "1967"]
     assert terms("", "english") == []
+    assert terms("日本 首") == ["日", "本", "日本", "首"]
 
 
 def test_without_its_library_a_stemmer_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
