@@ -92,19 +92,20 @@ def show_probability(console: Console, record: Json) -> None:
 
 
 def show_passages(console: Console, record: Json, example: Example, num_passages: int = 3) -> None:
-    """Print passages that the model was given, those that contain the answer first.
+    """Print passages that the model was given; those with the answer, or the withheld one, first.
 
     The score of a passage that was retrieved for this turn is followed by its share of all such
     scores, which can be compared between turns.
     """
-    answer = record["answer"].casefold()
+    answer = record.get("withheld", record["answer"]).casefold()
+    which = "the withheld answer" if "withheld" in record else "the answer"
     shares = score_shares(example)
     held = {id(i) for i in example.evidence if answer and answer in i.evidence.text.casefold()}
     ordered = sorted(example.evidence, key=lambda item: id(item) not in held)
     for item in ordered[:num_passages]:
         where = origin_words(origin(item, example.turn), item.from_turn)
         share = f" ({shares[id(item)]:.0%})" if id(item) in shares else ""
-        holds = ", has the answer" if id(item) in held else ""
+        holds = f", has {which}" if id(item) in held else ""
         tag = f"[{item.evidence.source}, {item.score:.2f}{share}, {where}{holds}]"
         show_folded(console, f"{tag} {item.evidence.text}", QUIET)
 

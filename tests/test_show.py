@@ -16,7 +16,7 @@ from rich.console import Console
 from turngraph.data.cli import visible
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.explanation import ExplainedPassage, ExplainedTurn, PassageEdge
-from turngraph.data.types import Evidence, Retrieved
+from turngraph.data.types import NOT_IN_EVIDENCE, Evidence, Retrieved
 from turngraph.inference.display import (
     AnswerStream,
     show_answer,
@@ -131,6 +131,9 @@ def test_passages_that_contain_the_answer_come_first() -> None:
     first, second = file.getvalue().splitlines()
     assert first.endswith(answer)
     assert second.endswith(example.evidence[0].evidence.text)
+    withheld = {"answer": NOT_IN_EVIDENCE, "withheld": answer}
+    show_passages(Console(file=file, width=200), withheld, example, 1)
+    assert file.getvalue().splitlines()[2].endswith(f"has the withheld answer] {answer}")
 
 
 def test_passages_show_their_share_and_whether_they_have_the_answer() -> None:
