@@ -97,15 +97,15 @@ def show_passages(console: Console, record: Json, example: Example, num_passages
     The score of a passage that was retrieved for this turn is followed by its share of all such
     scores, which can be compared between turns.
     """
-    answer = record.get("withheld", record["answer"]).casefold()
-    which = "the withheld answer" if "withheld" in record else "the answer"
+    which = "withheld" if "withheld" in record else "answer"
+    answer, named = record[which].casefold(), "withheld answer" if which == "withheld" else which
     shares = score_shares(example)
     held = {id(i) for i in example.evidence if answer and answer in i.evidence.text.casefold()}
     ordered = sorted(example.evidence, key=lambda item: id(item) not in held)
     for item in ordered[:num_passages]:
         where = origin_words(origin(item, example.turn), item.from_turn)
         share = f" ({shares[id(item)]:.0%})" if id(item) in shares else ""
-        holds = f", has {which}" if id(item) in held else ""
+        holds = f", has the {named}" if id(item) in held else ""
         tag = f"[{item.evidence.source}, {item.score:.2f}{share}, {where}{holds}]"
         show_folded(console, f"{tag} {item.evidence.text}", QUIET)
 
