@@ -366,7 +366,8 @@ def _turn_pools(conversation: Conversation) -> Iterator[tuple[Evidence, ...]]:
 def log_entities(edges: EntityEdges, num_passages: int) -> None:
     """Log the entities found in ``num_passages`` passages, and the edges that they give."""
     logger.info(
-        "found %s in %s, %d in at least two passages; these give up to %s",
+        "found %s in %s, %d in at least two passages; these give up to %s, "
+        "where they are in at most half of a question's passages",
         plural(edges.num_entities, "entity", "entities"),
         plural(num_passages, "passage"),
         edges.num_shared,
