@@ -275,8 +275,8 @@ def test_pools_are_completed_once_and_stay_shared(caplog: pytest.LogCaptureFixtu
     assert b.turns[0].evidence is full
     assert c.evidence is full
     assert caplog.messages == [
-        "found 3 entities in 4 passages, 1 in at least two passages; these give up to 1 entity edge, "
-        "where they are in at most half of a question's passages"
+        "found 3 entities in 4 passages, 1 in at least two passages; these give up to 1 entity "
+        "edge, where they are in at most half of a question's passages"
     ]
     caplog.clear()
     assert complete_entities([c]) == [c]
