@@ -18,6 +18,7 @@ PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
 """Features of a passage from retrieval, which the scorer reads."""
 
 Retriever = Literal["bm25", "links", "dense", "rrf", "eigen"]
+"""Ways to retrieve passages from a pool, explained at ``EvidenceConfig.retriever``."""
 
 MAX_LAYERS = 1000
 """Largest number of graph layers; a mistyped number would otherwise fill the memory."""

@@ -97,8 +97,9 @@ def show_passages(console: Console, record: Json, example: Example, num_passages
     The score of a passage that was retrieved for this turn is followed by its share of all such
     scores, which can be compared between turns.
     """
-    which = "withheld" if "withheld" in record else "answer"
-    answer, named = record[which].casefold(), "withheld answer" if which == "withheld" else which
+    is_withheld = "withheld" in record
+    answer = record["withheld" if is_withheld else "answer"].casefold()
+    named = "withheld answer" if is_withheld else "answer"
     shares = score_shares(example)
     held = {id(i) for i in example.evidence if answer and answer in i.evidence.text.casefold()}
     ordered = sorted(example.evidence, key=lambda item: id(item) not in held)

@@ -12,7 +12,7 @@ from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.embedding import Embed
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.retrieval.bm25 import EvidenceIndex, Stemmer
-from turngraph.data.retrieval.dense import DenseIndex
+from turngraph.data.retrieval.dense import CANDIDATES, DenseIndex
 from turngraph.data.retrieval.links import LinkedIndex
 from turngraph.data.retrieval.reciprocal_ranks import fuse
 from turngraph.data.scoring.metrics import answer_in_evidence
@@ -60,6 +60,8 @@ class PoolRankings:
             np.argsort(-self._scores(kind, pool, q_t), kind="stable")
             for kind in RETRIEVERS[retriever]
         ]
+        if len(ranked) > 1:  # vectors compare what words rank first, as in FusedIndex
+            ranked[1] = ranked[1][np.isin(ranked[1], ranked[0][: max(CANDIDATES, self.top_k)])]
         return fuse(ranked, len(pool))
 
     def _scores(self, kind: str, pool: Pool, q_t: Query) -> np.ndarray:
