@@ -100,7 +100,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--questions",
         required=True,
-        help="read, unread, both, second, third: of documents; diaries; or a file of conversations",
+        help="read, unread, both, second, third or all: of documents; diaries; or a file",
     )
     add("--output", required=True, help="JSON Lines file of the prediction records")
     add("--max_questions", type=positive, help="size of a fixed draw of questions")

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 DIARIES = FOLDER.parents[1] / "memory_graph" / "diaries.json"
 PARTS = {
     "read": ("read",), "unread": ("unread",), "both": ("read", "unread"), "second": ("second",),
-    "third": ("third",),
+    "third": ("third",), "all": ("read", "unread", "second", "third"),
 }  # fmt: skip
 """Names of questions over the documents, and their files."""
 Key = tuple[str, str]
@@ -53,9 +53,9 @@ def read_asked(name: str) -> Asked:
 
     Args:
         name: read, unread or both, of the questions over the documents; second or third, those
-            over the second or third documents; diaries, those of ``benchmarks/memory_graph``; or a
-            path of conversations in the project's format, whose unanswerable questions have the
-            gold answer "not in the evidence".
+            over the second or third documents; all, over all fifteen; diaries, those of
+            ``benchmarks/memory_graph``; or a path of conversations in the project's format, whose
+            unanswerable questions have the gold answer "not in the evidence".
 
     Raises:
         UserError: a file of conversations cannot be read, or no question has a gold answer.
