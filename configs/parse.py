@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from turngraph.configs.former_fields import FORMER, present_fields
 from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
@@ -40,9 +41,13 @@ def load_config(argv: Sequence[str]) -> Config:
             similar one), or a value has the wrong type or is out of range. The message names file
             and line, or the option.
     """
+    return _resolved(_given(with_shipped_configs(argv)))
+
+
+def _resolved(fields: Iterable[Given]) -> Config:
     values = _defaults(Config)
     places: dict[str, str] = {}
-    for field in _given(with_shipped_configs(argv)):
+    for field in fields:
         _assign(values, field)
         places[field.name] = field.place
     try:
@@ -163,6 +168,15 @@ def read_config(path: str | Path, *overrides: str) -> Config:
     return load_config(["--config", str(path), *overrides])
 
 
+def saved_config(path: str | Path) -> Config:
+    """Read the config that was saved with a checkpoint; it may have fields of earlier versions.
+
+    Raises:
+        UserError: as ``load_config``, or a former field has a value that no field has now.
+    """
+    return _resolved(_of_file(Path(path), dict(_field_types(Config)), saved=True))
+
+
 def write_config(config: Config) -> str:
     """Return a config as YAML with all fields; ``read_config`` reads back an equal config."""
     return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True)
@@ -279,9 +293,19 @@ def deep_place(text: str) -> str:
 
 
 def _of_file(
-    path: Path, known: dict[str, Any], extended_by: frozenset[Path] = frozenset()
+    path: Path,
+    known: dict[str, Any],
+    extended_by: frozenset[Path] = frozenset(),
+    saved: bool = False,
 ) -> Iterator[Given]:
-    """Yield a YAML file's fields, checked; before them those of the file that it ``extends``."""
+    """Yield a YAML file's fields, checked; before them those of the file that it ``extends``.
+
+    Args:
+        path: the file.
+        known: types of all fields, by name.
+        extended_by: files that extend this one.
+        saved: whether the file may have fields of earlier versions.
+    """
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
@@ -294,7 +318,10 @@ def _of_file(
                 raise UserError(f"config {path}, field {EXTENDS}: {base} extends this file")
             yield from _of_file(base, known, inner)
         yield Given("", None, f"config {path}")
-        yield from _of_entries(f"config {path}", tree, known)
+        former = {} if saved else None
+        yield from _of_entries(f"config {path}", tree, known, former=former)
+        for name, value in present_fields(former or {}, f"config {path}").items():
+            yield Given(name, value, f"config {path}")
     except OSError as error:
         raise UserError(f"config {path}: {error.strerror}{_shipped_hint(path)}") from None
     except RecursionError:
@@ -337,10 +364,18 @@ def not_yaml(error: Exception) -> str:
 
 
 def _of_entries(
-    source: str, tree: yaml.MappingNode, known: dict[str, Any], prefix: str = ""
+    source: str,
+    tree: yaml.MappingNode,
+    known: dict[str, Any],
+    prefix: str = "",
+    former: dict[str, Any] | None = None,
 ) -> Iterator[Given]:
+    """Yield the fields of a mapping, checked; put those of earlier versions into ``former``."""
     seen = set()
     for name, line, node in _entries(tree, prefix):
+        if former is not None and name in FORMER:
+            former[name] = node_value(node)
+            continue
         place = f"{source}, line {line}"
         position = f"{place}, field {name}"
         if name not in known:

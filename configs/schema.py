@@ -96,13 +96,11 @@ class EvidenceConfig:
     knows some 50."""
     max_nodes: int | None = None
     """Most tokens of evidence; the lowest-ranked passages beyond it are dropped. Null: no limit."""
-    chain: Literal["forward", "both"] = "forward"
-    """Direction of token chains; forward is w_1 -> w_2, as in the paper's figure."""
-    question_nodes: Literal["none", "query"] = "none"
-    """query: add a chain of Q_t's tokens to the graph, linked to the evidence by entities and
-    words. It is encoded, but takes no position in the prompt."""
-    structure_edges: Literal["none", "table"] = "none"
-    """table: edges from header to cell, within a row, and within a column."""
+    graph: Literal["paper", "reader"] = "paper"
+    """paper: token chains w_1 -> w_2, as in the paper's figure, and entity edges; reader: chains in
+    both directions, edges of tables (from header to cell, within a row, within a column), and a
+    chain of Q_t's tokens, which entities and words link to the evidence. It is encoded, but takes
+    no position in the prompt."""
     edges: Literal["all", "no_entity", "none", "shuffled"] = "all"
     """Controls, in training and answering. no_entity: leave out the entity edges; none: leave out
     all edges, of every kind; shuffled: replace the entity edges by as many random ones."""
@@ -395,12 +393,12 @@ def _check_trl(config: Config) -> None:
 
 
 def _check_static_nodes(config: Config) -> None:
-    nodes, model, training = config.evidence.question_nodes, config.model, config.training
+    graph, model, training = config.evidence.graph, config.model, config.training
     for name, value, holds, must in (
         ("model.evidence", model.evidence, model.evidence == "graph", "graph"),
         ("model.lora", "LoRA", model.lora is None, "null"),
         ("training.packing", training.packing, not training.packing, "false"),
-        ("evidence.question_nodes", nodes, nodes != "none", "query"),
+        ("evidence.graph", graph, graph == "reader", "reader"),
     ):
         check(
             holds, name, value, f"must be {must} where model.answers is nodes and model.layer is 0"

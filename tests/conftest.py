@@ -262,7 +262,7 @@ def node_ranker_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder
 
     scorer = ScorerConfig(num_layers=1, width=16, heads=2, dropout=0.0)
     model = ModelConfig(tiny_folder, dtype="float32", lora=None, answers="nodes", scorer=scorer)
-    evidence = EvidenceConfig(memory="random", top_k=6, question_nodes="query")
+    evidence = EvidenceConfig(memory="random", top_k=6, graph="reader")
     config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
     folder = tmp_path_factory.mktemp("checkpoints") / "node_ranker"
     save_checkpoint(stir(make_model(model)), config, {}, folder)

@@ -46,7 +46,7 @@ MODELS: dict[str, Json] = {
     "question": {"lora": LORA, "encoder": EncoderConfig(residual_gate_init=0.5)},
     "adapted head": {"lora": HEAD, "encoder": EncoderConfig(residual_gate_init=0.5)},
 }
-EVIDENCE: dict[str, Json] = {"question": {"question_nodes": "query"}}
+EVIDENCE: dict[str, Json] = {"question": {"graph": "reader"}}
 NEW_TOKENS = 6
 
 
