@@ -13,14 +13,18 @@ CONSTANT: dict[str, Any] = {
     "evidence.max_query_words": 128,
     "model.encoder.edge_types": False,
     "model.encoder.node_embeddings": "frozen",
+    "model.scorer.heads": 4,
+    "model.scorer.loss_weight": 1.0,
 }
 """Fields that became constants, with their values."""
 OF_GRAPH = ("evidence.chain", "evidence.question_nodes", "evidence.structure_edges")
 """Fields that ``evidence.graph`` replaced."""
 GRAPHS = {("forward", "none", "none"): "paper", ("both", "query", "table"): "reader"}
 """Values of ``OF_GRAPH`` -> the value of ``evidence.graph`` that says the same."""
-FORMER = {*CONSTANT, *OF_GRAPH}
-"""All fields that only earlier versions have."""
+OF_GATE = ("model.encoder.residual", "model.encoder.residual_gate_init")
+"""Fields that ``model.encoder.residual_gate`` replaced."""
+FORMER = {*CONSTANT, *OF_GRAPH, *OF_GATE, "training.log_every", "training.max_minutes"}
+"""All fields that only earlier versions have; of a run's log and time a checkpoint is free."""
 
 
 def present_fields(former: dict[str, Any], source: str) -> dict[str, Any]:
@@ -37,7 +41,11 @@ def present_fields(former: dict[str, Any], source: str) -> dict[str, Any]:
         if value != (only := CONSTANT.get(name, value)):
             raise UserError(f"{source}, field {name}: {value!r} given, must be {only!r}")
     graph = tuple(former[name] for name in OF_GRAPH if name in former)
-    if graph and graph not in GRAPHS:
+    if graph and graph not in [*GRAPHS]:  # a damaged value may have no hash
         known = " or ".join(map(str, GRAPHS))
         raise UserError(f"{source}, fields {', '.join(OF_GRAPH)}: {graph} given, must be {known}")
-    return {"evidence.graph": GRAPHS[graph]} if graph else {}
+    present = {"evidence.graph": GRAPHS[graph]} if graph else {}
+    if former.keys() & set(OF_GATE):
+        kind, initial = (former.get(name) for name in OF_GATE)
+        present["model.encoder.residual_gate"] = None if kind == "none" else initial
+    return present

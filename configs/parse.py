@@ -141,8 +141,11 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
         )
     if not rest:
         raise UserError("no --config FILE.yaml; `turngraph configs` lists those that are shipped")
-    if options.max_minutes is not None:
-        rest.append(f"--training.max_minutes={options.max_minutes}")
+    if (text := options.max_minutes) is not None:
+        [given] = _of_option("max_minutes", text, {"max_minutes": float})
+        if given.value <= 0:
+            raise UserError(f"option --max_minutes: {text} given, must be positive")
+        options.max_minutes = float(given.value)
     return options, load_config(rest)
 
 
@@ -321,6 +324,8 @@ def _of_file(
         former = {} if saved else None
         yield from _of_entries(f"config {path}", tree, known, former=former)
         for name, value in present_fields(former or {}, f"config {path}").items():
+            if wanted := mismatch(value, known[name]):
+                raise UserError(f"config {path}, field {name}: {shown(value)}, must be {wanted}")
             yield Given(name, value, f"config {path}")
     except OSError as error:
         raise UserError(f"config {path}: {error.strerror}{_shipped_hint(path)}") from None
@@ -373,12 +378,10 @@ def _of_entries(
     """Yield the fields of a mapping, checked; put those of earlier versions into ``former``."""
     seen = set()
     for name, line, node in _entries(tree, prefix):
-        if former is not None and name in FORMER:
-            former[name] = node_value(node)
-            continue
         place = f"{source}, line {line}"
         position = f"{place}, field {name}"
-        if name not in known:
+        is_former = former is not None and name in FORMER
+        if name not in known and not is_former:
             raise UserError(f"{position}: unknown{nearest(name, known)}")
         if name in seen:
             raise UserError(f"{position}: given twice")
@@ -387,9 +390,12 @@ def _of_entries(
             value = {} if isinstance(node, yaml.MappingNode) else node_value(node)
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
             raise UserError(f"{position}: not a value that a config can hold") from None
-        if wanted := mismatch(value, known[name]):
+        if former is not None and is_former:
+            former[name] = value
+        elif wanted := mismatch(value, known[name]):
             raise UserError(f"{position}: {shown(value)} given, must be {wanted}")
-        yield Given(name, value, place)
+        else:
+            yield Given(name, value, place)
 
 
 def node_value(node: yaml.Node) -> Any:

@@ -169,11 +169,17 @@ def test_what_is_written_reads_back_equal(write: Any) -> None:
 
 def test_a_saved_config_of_an_earlier_version_is_read(write: Any) -> None:
     former = "evidence: {entity_edges: star, chain: both, question_nodes: query"
-    path = write(f"{DATA}{former}, structure_edges: table, top_k: 7}}")
-    assert saved_config(path).evidence == EvidenceConfig(graph="reader", top_k=7)
+    gate = "model: {encoder: {residual: gated, residual_gate_init: 0.5}}\ntraining: {log_every: 9}"
+    path = write(f"{DATA}{former}, structure_edges: table, top_k: 7}}\n{gate}")
+    config = saved_config(path)
+    assert config.evidence == EvidenceConfig(graph="reader", top_k=7)
+    assert config.model.encoder.residual_gate == 0.5
+    path.write_text(path.read_text().replace("residual: gated", "residual: none"))
+    assert saved_config(path).model.encoder.residual_gate is None
     assert "field evidence.entity_edges: unknown" in error_of(path)  # in a config of a user
     for given, message in {
         f"{former}}}": r"structure_edges: \('both', 'query'\) given, must be \('forward'",
+        "model: {encoder: {residual_gate_init: x}}": "residual_gate: 'x', must be a number or null",
         "evidence: {entity_edges: clique}": "entity_edges: 'clique' given, must be 'star'",
         "evidence: {other: 1}": "line 2, field evidence.other: unknown",
     }.items():
@@ -228,7 +234,7 @@ def test_a_wrong_field_is_named_with_file_and_line(
         ("model: {encoder: {heads: 0}}", "model.encoder.heads"),
         ("model: {encoder: {num_layers: 0}}", "model.encoder.num_layers"),
         ("model: {encoder: {dropout: 1}}", "model.encoder.dropout"),
-        ("model: {encoder: {residual_gate_init: .nan}}", "residual_gate_init"),
+        ("model: {encoder: {residual_gate: .nan}}", "residual_gate"),
         ("training: {batch_size: 0}", "training.batch_size: 0 given"),
         ("training: {max_steps: -1}", "training.max_steps: -1 given"),
         ("training: {eval_every: 0}", "training.eval_every: 0 given"),
@@ -302,6 +308,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 )
 def test_a_wrong_option_is_named(write: Any, options: list[str], message: str) -> None:
     assert message in error_of(write(DATA), *options)
+
+
+@pytest.mark.parametrize("minutes", ["0", "x", "null"])
+def test_minutes_are_a_positive_number(minutes: str) -> None:
+    with pytest.raises(UserError, match=r"^option --max_minutes: .* given, must be (posit|a num)"):
+        parse_train_options(["--data.train=x", f"--max_minutes={minutes}"])
 
 
 def test_training_without_a_config_says_what_to_give() -> None:

@@ -40,11 +40,11 @@ Json = dict[str, Any]
 CONVERSATIONS = [tiny_conversation(number) for number in range(3)]
 HEAD = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=("q_proj", "lm_head"))
 MODELS: dict[str, Json] = {
-    "graph": {"lora": LORA, "encoder": EncoderConfig(residual_gate_init=0.5)},
+    "graph": {"lora": LORA, "encoder": EncoderConfig(residual_gate=0.5)},
     "text": {"lora": LORA, "evidence": "text"},
     "zero-shot": {"lora": None, "evidence": "text"},
-    "question": {"lora": LORA, "encoder": EncoderConfig(residual_gate_init=0.5)},
-    "adapted head": {"lora": HEAD, "encoder": EncoderConfig(residual_gate_init=0.5)},
+    "question": {"lora": LORA, "encoder": EncoderConfig(residual_gate=0.5)},
+    "adapted head": {"lora": HEAD, "encoder": EncoderConfig(residual_gate=0.5)},
 }
 EVIDENCE: dict[str, Json] = {"question": {"graph": "reader"}}
 NEW_TOKENS = 6

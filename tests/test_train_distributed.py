@@ -140,7 +140,6 @@ READER = CALM | {
     "evidence.graph": "reader",
     "model.layer": 1,
     "model.scorer.width": 16,
-    "model.scorer.heads": 2,
     "model.scorer.kept_nodes": 24,
     "model.scorer.dropout": 0,
     "training.eval_every": 2,

@@ -74,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="train as the config says; the checkpoint is last")
     train.add_argument("--config", required=True)
+    train.add_argument("--max_minutes", type=float, help="stop after this time")
     train.set_defaults(run=train_command)
     answer = commands.add_parser("answer", help="answer a file of conversations, gold history")
     for name in ("checkpoint", "input", "output"):
@@ -91,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def train_command(args: argparse.Namespace) -> None:
     """Train, resuming from the folder's checkpoint."""
     config = read_config(args.config)
-    with StopRequest(config.training.max_minutes) as stop, locked(Path(config.training.output)):
+    with StopRequest(args.max_minutes) as stop, locked(Path(config.training.output)):
         set_seed(config.training.seed)
         builder = load_builder(config)
         examples, _ = load_train_and_tune(config, builder)

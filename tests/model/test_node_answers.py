@@ -35,7 +35,7 @@ from turngraph.tests.tiny import (
 )
 from turngraph.training.optimizer import make_optimizer
 
-SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
+SCORER = ScorerConfig(num_layers=2, width=16, dropout=0.0)
 SETTINGS = {"answers": "nodes", "lora": None, "scorer": SCORER}
 
 
@@ -240,8 +240,8 @@ def test_the_examples_cache_keeps_mentions(tmp_path: Path) -> None:
             "model.lora: .LoRA. given, must be null where model.answers is nodes and model",
         ),
         (["lora=null", "evidence=text"], "model.evidence: 'text' given, must be graph"),
-        (["lora=null", "scorer.heads=3"], "model.scorer.heads: 3 given, must divide"),
-        (["lora=null", "scorer.width=0"], "model.scorer.width: 0 given, must be at least 1"),
+        (["lora=null", "scorer.width=6"], "model.scorer.width: 6 given, must be a multiple of 4"),
+        (["lora=null", "scorer.width=0"], "model.scorer.width: 0 given, must be a multiple of 4"),
         (["lora=null", "scorer.dropout=0.5"], r"model.scorer.dropout: 0.5 given, must lie in"),
     ],
 )

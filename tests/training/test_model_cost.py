@@ -65,7 +65,7 @@ def test_a_graph_model_has_an_encoder_and_four_bits_are_an_eighth(tiny_folder: s
         cost_of(ModelConfig(tiny_folder, answers="nodes"))
 
 
-SCORER = ScorerConfig(num_layers=1, width=8, heads=2, dropout=0.0, kept_nodes=100)
+SCORER = ScorerConfig(num_layers=1, width=8, dropout=0.0, kept_nodes=100)
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
