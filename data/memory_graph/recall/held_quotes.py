@@ -49,9 +49,7 @@ class RecalledTheme:
     facts: tuple[int, ...] = ()
 
 
-def held_quotes(
-    store: Store, quotes: Sequence[QuoteRow], second: int, max_words: int = MAX_WORDS
-) -> tuple[Fact, ...]:
+def held_quotes(store: Store, quotes: Sequence[QuoteRow], second: int) -> tuple[Fact, ...]:
     """Return the first quotations that hold at a moment, as facts whose one provenance is the
     quoted place.
 
@@ -61,14 +59,13 @@ def held_quotes(
         store: the record, in a read transaction.
         quotes: quotations, best first.
         second: second, counted from 1970, at which they must hold.
-        max_words: maximum number of words in all; the first quotation may be longer.
     """
     stated = store.facts([quote.fact for quote in quotes])
     facts = dict(zip(quotes, with_ends(store.db, stated, second, theses_only=True), strict=True))
     current = [quote for quote in quotes if holds_at(facts[quote], second)]
     current.sort(key=lambda quote: facts[quote].partly_until is not None)
     quoted: list[Fact] = []
-    left = max_words
+    left = MAX_WORDS  # the first quotation may be longer
     for quote in current:
         size = len(_words(facts[quote], quote).split())
         if quoted and size > left:
