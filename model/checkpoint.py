@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from turngraph.configs.json_files import read_json_object
+from turngraph.configs.json_files import file_hash, read_json_object
 from turngraph.configs.models import LOADING
 from turngraph.configs.parse import saved_config, write_config
 from turngraph.configs.schema import Config, ModelConfig
@@ -201,12 +201,6 @@ def hashes(folder: Path) -> dict[str, str]:
     files = (path for path in folder.rglob("*") if path.is_file())
     names = sorted(str(path.relative_to(folder)) for path in files)
     return {name: file_hash(folder / name) for name in names if name not in (MANIFEST, CARD)}
-
-
-def file_hash(path: str | Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

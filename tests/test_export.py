@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import turngraph.inference.export
 from turngraph import infer
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.schema import (
     Config,
     EncoderConfig,
@@ -30,7 +31,7 @@ from turngraph.configs.schema import (
 )
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.export import ANSWER_FIELDS, write_manifest
-from turngraph.model.checkpoint import check_manifest, file_hash, save_checkpoint
+from turngraph.model.checkpoint import check_manifest, save_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.make_model import make_model
 from turngraph.model.merge import merged_lm

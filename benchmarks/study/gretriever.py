@@ -30,6 +30,7 @@ from tqdm import tqdm
 
 from turngraph.benchmarks.speed.peers import Pyg
 from turngraph.benchmarks.study.runs import PEER_WEIGHTS as WEIGHTS
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.models import sentence_encoder
 from turngraph.configs.parse import differences, read_config, write_config
 from turngraph.configs.schema import Config
@@ -48,7 +49,7 @@ from turngraph.inference.load import load_builder
 from turngraph.inference.output import AnswerFile
 from turngraph.inference.questions import DRAW_SEED
 from turngraph.model.base_model import load_base_model
-from turngraph.model.checkpoint import commit, file_hash
+from turngraph.model.checkpoint import commit
 from turngraph.train import is_due, load_train_and_tune
 from turngraph.training.optimizer import set_rates
 from turngraph.training.run_folder import FREE, locked
