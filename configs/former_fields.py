@@ -44,7 +44,7 @@ def present_fields(former: dict[str, Any], source: str) -> dict[str, Any]:
     if graph and graph not in [*GRAPHS]:  # a damaged value may have no hash
         known = " or ".join(map(str, GRAPHS))
         raise UserError(f"{source}, fields {', '.join(OF_GRAPH)}: {graph} given, must be {known}")
-    present = {"evidence.graph": GRAPHS[graph]} if graph else {}
+    present: dict[str, Any] = {"evidence.graph": GRAPHS[graph]} if graph else {}
     if former.keys() & set(OF_GATE):
         kind, initial = (former.get(name) for name in OF_GATE)
         present["model.encoder.residual_gate"] = None if kind == "none" else initial

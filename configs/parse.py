@@ -321,7 +321,7 @@ def _of_file(
                 raise UserError(f"config {path}, field {EXTENDS}: {base} extends this file")
             yield from _of_file(base, known, inner)
         yield Given("", None, f"config {path}")
-        former = {} if saved else None
+        former: dict[str, Any] | None = {} if saved else None
         yield from _of_entries(f"config {path}", tree, known, former=former)
         for name, value in present_fields(former or {}, f"config {path}").items():
             if wanted := mismatch(value, known[name]):
