@@ -23,6 +23,12 @@ GRAPHS = {("forward", "none", "none"): "paper", ("both", "query", "table"): "rea
 """Values of ``OF_GRAPH`` -> the value of ``evidence.graph`` that says the same."""
 OF_GATE = ("model.encoder.residual", "model.encoder.residual_gate_init")
 """Fields that ``model.encoder.residual_gate`` replaced."""
+SUCCESSORS = {
+    **dict.fromkeys(OF_GRAPH, "evidence.graph"),
+    **dict.fromkeys(OF_GATE, "model.encoder.residual_gate"),
+    "training.max_minutes": "the option --max_minutes",
+}
+"""What replaced a former field, for errors."""
 FORMER = {*CONSTANT, *OF_GRAPH, *OF_GATE, "training.log_every", "training.max_minutes"}
 """All fields that only earlier versions have; of a run's log and time a checkpoint is free."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from turngraph.configs.former_fields import FORMER, present_fields
+from turngraph.configs.former_fields import FORMER, SUCCESSORS, present_fields
 from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
@@ -456,6 +456,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     A field of the same section that ends with ``_`` and the name comes first, if it is the only
     one; then the most similar full name; then the most similar last part of a name.
     """
+    if name in SUCCESSORS:
+        return f"; {SUCCESSORS[name]} replaced it"
     section, _, end = name.rpartition(".")
     longer = [f for f in known if f.startswith(f"{section}.") and f.endswith(f"_{end}")]
     if len(longer) == 1:

@@ -299,6 +299,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (["--evidence.top_k"], "evidence.top_k"),
         (["--evidence.top_k=0"], "option --evidence.top_k: 0 given"),
         (["--evidence.top_k=null"], "evidence.top_k"),
+        (["--evidence.chain=both"], "option --evidence.chain; evidence.graph replaced it"),
         (["--model.lora.r=0"], "model.lora.r: 0 given"),
         (["--config"], "--config"),
         (["stray"], "'stray': neither an option nor the value of one"),
