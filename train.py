@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return print("\n".join(cluster_lines(config, options.for_gpu)))
     # a signal that arrives while data and model are loaded also stops the run; a dry run has
     # nothing to save, so that Ctrl-C ends it at once
-    stop = StopRequest(config.training.max_minutes, "after the step or evaluated batch at hand")
+    stop = StopRequest(options.max_minutes, "after the step or evaluated batch at hand")
     with nullcontext() if options.dry_run else stop, process_group_ended():
         run_training(options, config, stop)
 
@@ -264,12 +264,11 @@ def train_steps(
             run.progress.step = step.index + 1
             run.progress.seconds += step_seconds[-1]
             bar.update()
-            if is_due(run.progress.step, settings.log_every):
-                values = run.step_values(
-                    step, loss=step_loss, norm=norm, rate=rates[0], seconds=step_seconds[-1]
-                )
-                run.log(values)
-                bar.set_postfix(postfix(values), refresh=False)  # drawn with the next step
+            values = run.step_values(
+                step, loss=step_loss, norm=norm, rate=rates[0], seconds=step_seconds[-1]
+            )
+            run.log(values)
+            bar.set_postfix(postfix(values), refresh=False)  # drawn with the next step
             if run.tune and is_due(run.progress.step, settings.eval_every):
                 evaluate(run, stop)
             if stops:
@@ -380,9 +379,7 @@ def dry_run(run: Run, examples: list[Example]) -> None:
     schedule = BatchSchedule(examples, settings, run.accelerator.num_processes)
     run.prepare(schedule)
     trial = Trial(schedule, examples)
-    silent = replace(
-        settings, log_every=sys.maxsize, eval_every=None, save_every=None, save_minutes=None
-    )
+    silent = replace(settings, eval_every=None, save_every=None, save_minutes=None)
     run.config = replace(run.config, training=silent)
     trial.times = train_steps(run, examples, schedule, trial.indices, StopRequest(), name="dry run")
     began = time.monotonic()

@@ -19,7 +19,7 @@ START_OPTIONS = {
     "resume_anyway": ("", "resume even if the config differs in fields that may change in a run"),
     "dry_run": ("", "time a few steps, print the estimated time and memory, and exit"),
     "for_gpu": ("GPUS", "with --dry_run, for GPUs that are not here: h200, h100x8, a100-80gx16"),
-    "max_minutes": ("MINUTES", "the same as --training.max_minutes"),
+    "max_minutes": ("MINUTES", "save and stop after this time; the same command resumes"),
 }
 """Options of ``train.py`` that are not fields of the config."""
 USAGE = """\

@@ -1,7 +1,8 @@
-"""Reads JSON files that Turngraph wrote itself."""
+"""Reads JSON files that Turngraph wrote itself, and hashes files."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -28,3 +29,9 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path}: damaged, not a JSON object")
     return value
+
+
+def file_hash(path: str | Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

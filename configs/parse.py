@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from turngraph.configs.former_fields import FORMER, SUCCESSORS, present_fields
 from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
@@ -40,9 +41,13 @@ def load_config(argv: Sequence[str]) -> Config:
             similar one), or a value has the wrong type or is out of range. The message names file
             and line, or the option.
     """
+    return _resolved(_given(with_shipped_configs(argv)))
+
+
+def _resolved(fields: Iterable[Given]) -> Config:
     values = _defaults(Config)
     places: dict[str, str] = {}
-    for field in _given(with_shipped_configs(argv)):
+    for field in fields:
         _assign(values, field)
         places[field.name] = field.place
     try:
@@ -136,8 +141,11 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
         )
     if not rest:
         raise UserError("no --config FILE.yaml; `turngraph configs` lists those that are shipped")
-    if options.max_minutes is not None:
-        rest.append(f"--training.max_minutes={options.max_minutes}")
+    if (text := options.max_minutes) is not None:
+        [given] = _of_option("max_minutes", text, {"max_minutes": float})
+        if given.value <= 0:
+            raise UserError(f"option --max_minutes: {text} given, must be positive")
+        options.max_minutes = float(given.value)
     return options, load_config(rest)
 
 
@@ -161,6 +169,15 @@ def read_config(path: str | Path, *overrides: str) -> Config:
         UserError: as ``load_config``.
     """
     return load_config(["--config", str(path), *overrides])
+
+
+def saved_config(path: str | Path) -> Config:
+    """Read the config that was saved with a checkpoint; it may have fields of earlier versions.
+
+    Raises:
+        UserError: as ``load_config``, or a former field has a value that no field has now.
+    """
+    return _resolved(_of_file(Path(path), dict(_field_types(Config)), saved=True))
 
 
 def write_config(config: Config) -> str:
@@ -279,9 +296,19 @@ def deep_place(text: str) -> str:
 
 
 def _of_file(
-    path: Path, known: dict[str, Any], extended_by: frozenset[Path] = frozenset()
+    path: Path,
+    known: dict[str, Any],
+    extended_by: frozenset[Path] = frozenset(),
+    saved: bool = False,
 ) -> Iterator[Given]:
-    """Yield a YAML file's fields, checked; before them those of the file that it ``extends``."""
+    """Yield a YAML file's fields, checked; before them those of the file that it ``extends``.
+
+    Args:
+        path: the file.
+        known: types of all fields, by name.
+        extended_by: files that extend this one.
+        saved: whether the file may have fields of earlier versions.
+    """
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
@@ -294,7 +321,12 @@ def _of_file(
                 raise UserError(f"config {path}, field {EXTENDS}: {base} extends this file")
             yield from _of_file(base, known, inner)
         yield Given("", None, f"config {path}")
-        yield from _of_entries(f"config {path}", tree, known)
+        former: dict[str, Any] | None = {} if saved else None
+        yield from _of_entries(f"config {path}", tree, known, former=former)
+        for name, value in present_fields(former or {}, f"config {path}").items():
+            if wanted := mismatch(value, known[name]):
+                raise UserError(f"config {path}, field {name}: {shown(value)}, must be {wanted}")
+            yield Given(name, value, f"config {path}")
     except OSError as error:
         raise UserError(f"config {path}: {error.strerror}{_shipped_hint(path)}") from None
     except RecursionError:
@@ -337,13 +369,19 @@ def not_yaml(error: Exception) -> str:
 
 
 def _of_entries(
-    source: str, tree: yaml.MappingNode, known: dict[str, Any], prefix: str = ""
+    source: str,
+    tree: yaml.MappingNode,
+    known: dict[str, Any],
+    prefix: str = "",
+    former: dict[str, Any] | None = None,
 ) -> Iterator[Given]:
+    """Yield the fields of a mapping, checked; put those of earlier versions into ``former``."""
     seen = set()
     for name, line, node in _entries(tree, prefix):
         place = f"{source}, line {line}"
         position = f"{place}, field {name}"
-        if name not in known:
+        is_former = former is not None and name in FORMER
+        if name not in known and not is_former:
             raise UserError(f"{position}: unknown{nearest(name, known)}")
         if name in seen:
             raise UserError(f"{position}: given twice")
@@ -352,9 +390,12 @@ def _of_entries(
             value = {} if isinstance(node, yaml.MappingNode) else node_value(node)
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
             raise UserError(f"{position}: not a value that a config can hold") from None
-        if wanted := mismatch(value, known[name]):
+        if former is not None and is_former:
+            former[name] = value
+        elif wanted := mismatch(value, known[name]):
             raise UserError(f"{position}: {shown(value)} given, must be {wanted}")
-        yield Given(name, value, place)
+        else:
+            yield Given(name, value, place)
 
 
 def node_value(node: yaml.Node) -> Any:
@@ -415,6 +456,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     A field of the same section that ends with ``_`` and the name comes first, if it is the only
     one; then the most similar full name; then the most similar last part of a name.
     """
+    if name in SUCCESSORS:
+        return f"; {SUCCESSORS[name]} replaced it"
     section, _, end = name.rpartition(".")
     longer = [f for f in known if f.startswith(f"{section}.") and f.endswith(f"_{end}")]
     if len(longer) == 1:

@@ -20,6 +20,8 @@ PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
 Retriever = Literal["bm25", "links", "dense", "rrf", "eigen"]
 """Ways to retrieve passages from a pool, explained at ``EvidenceConfig.retriever``."""
 
+SCORER_HEADS = 4
+"""Attention heads of the scorer's layers, concatenated."""
 MAX_LAYERS = 1000
 """Largest number of graph layers; a mistyped number would otherwise fill the memory."""
 
@@ -96,13 +98,11 @@ class EvidenceConfig:
     knows some 50."""
     max_nodes: int | None = None
     """Most tokens of evidence; the lowest-ranked passages beyond it are dropped. Null: no limit."""
-    chain: Literal["forward", "both"] = "forward"
-    """Direction of token chains; forward is w_1 -> w_2, as in the paper's figure."""
-    question_nodes: Literal["none", "query"] = "none"
-    """query: add a chain of Q_t's tokens to the graph, linked to the evidence by entities and
-    words. It is encoded, but takes no position in the prompt."""
-    structure_edges: Literal["none", "table"] = "none"
-    """table: edges from header to cell, within a row, and within a column."""
+    graph: Literal["paper", "reader"] = "paper"
+    """paper: token chains w_1 -> w_2, as in the paper's figure, and entity edges; reader: chains in
+    both directions, edges of tables (from header to cell, within a row, within a column), and a
+    chain of Q_t's tokens, which entities and words link to the evidence. It is encoded, but takes
+    no position in the prompt."""
     edges: Literal["all", "no_entity", "none", "shuffled"] = "all"
     """Controls, in training and answering. no_entity: leave out the entity edges; none: leave out
     all edges, of every kind; shuffled: replace the entity edges by as many random ones."""
@@ -138,19 +138,17 @@ class EncoderConfig:
     """Attention heads, each of the LM's width, averaged. Change it where memory is short."""
     dropout: float = 0.5
     """Dropout of attention weights."""
-    residual: Literal["none", "gated"] = "gated"
-    """none: as in the paper; gated: a residual gate, a scalar that starts small, scales each
-    layer's change before it is added. Change it to compare with the paper's encoder."""
-    residual_gate_init: float = 0.1
-    """Initial value of the residual gates (residual: gated). Change it to start nearer to plain
-    token embeddings (0) or to the paper's encoder (1)."""
+    residual_gate: float | None = 0.1
+    """Initial value of the residual gates, which scale each layer's change before it is added to
+    the token embeddings: 0 starts with these alone. Null: no residual, as in the paper. Change it
+    to compare with the paper's encoder."""
 
     def __post_init__(self) -> None:
         _check_layers("model.encoder.num_layers", self.num_layers)
         check(self.heads >= 1, "model.encoder.heads", self.heads, "must be at least 1")
         check(0 <= self.dropout < 1, "model.encoder.dropout", self.dropout, "must lie in [0, 1)")
-        gate = self.residual_gate_init
-        check(isfinite(gate), "model.encoder.residual_gate_init", gate, "must be finite")
+        gate = self.residual_gate
+        check(gate is None or isfinite(gate), "model.encoder.residual_gate", gate, "must be finite")
 
 
 @dataclass(frozen=True)
@@ -160,26 +158,18 @@ class ScorerConfig:
     num_layers: int = 3
     """GATv2 layers, each with a residual and a layer norm. Change it for answers more hops away."""
     width: int = 128
-    """Width of node states; token embeddings are projected to it. Change it with the data's
-    size."""
-    heads: int = 4
-    """Attention heads, concatenated, each width / heads wide. Change it with width."""
+    """Width of node states, shared by the attention heads; token embeddings are projected to it.
+    Change it with the data's size."""
     dropout: float = 0.1
     """Dropout of node states; twice as much before the score. Change it where training overfits."""
     kept_nodes: int | None = 224
     """Most tokens of passages that the layers above model.layer read; null: all. Change it with the
     length of the evidence."""
-    loss_weight: float = 1.0
-    """Weight of the scorer's loss relative to the loss of the answer's tokens (answers: text).
-    Change it where one of the two falls and the other does not."""
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("heads", 1)):
-            value = getattr(self, name)
-            check(value >= least, f"model.scorer.{name}", value, f"must be at least {least}")
+        is_whole = self.width >= 1 and self.width % SCORER_HEADS == 0
+        check(is_whole, "model.scorer.width", self.width, f"must be a multiple of {SCORER_HEADS}")
         _check_layers("model.scorer.num_layers", self.num_layers)
-        is_whole = self.width % self.heads == 0
-        check(is_whole, "model.scorer.heads", self.heads, "must divide model.scorer.width")
         check(0 <= self.dropout < 0.5, "model.scorer.dropout", self.dropout, "must lie in [0, 0.5)")
 
 
@@ -286,16 +276,11 @@ class TrainingConfig:
     save_minutes: float | None = 3.0
     """Minutes after which a checkpoint to resume from is written before save_every is reached;
     null: only save_every counts. Change it where writing one takes long."""
-    max_minutes: float | None = None
-    """Minutes after which the run writes a checkpoint and stops; the same command resumes. Change
-    it for clusters with a time limit."""
     eval_batch_size: int = 8
     """Examples in one batch of evaluation."""
     max_new_tokens: int | None = None
     """Longest answer in tokens, in evaluation and later in answering; null: a quarter more than the
     longest gold answer of train and tune. A number is an upper limit to that."""
-    log_every: int = 1
-    """Number of steps between lines of the log. Change it for long runs, to keep the log small."""
     wandb_project: str | None = None
     """Project of Weights & Biases. Change it to log there as well as to TensorBoard."""
     start_from: str | None = None
@@ -311,12 +296,12 @@ class TrainingConfig:
     """Folder of the run: best/, last/, log.jsonl, tensorboard/."""
 
     def __post_init__(self) -> None:
-        positive = ("batches_per_step", "eval_batch_size", "log_every")
+        positive = ("batches_per_step", "eval_batch_size")
         for name in (*positive, "num_epochs", "max_grad_norm"):
             value = getattr(self, name)
             check(value > 0, f"training.{name}", value, "must be positive")
         optional = ("batch_size", "batch_tokens", "eval_every", "save_every", "save_minutes")
-        for name in (*optional, "max_minutes", "max_passages", "max_new_tokens"):
+        for name in (*optional, "max_passages", "max_new_tokens"):
             value = getattr(self, name)
             check(value is None or value > 0, f"training.{name}", value, "must be positive or null")
         given = (self.batch_size, self.batch_tokens)
@@ -395,12 +380,12 @@ def _check_trl(config: Config) -> None:
 
 
 def _check_static_nodes(config: Config) -> None:
-    nodes, model, training = config.evidence.question_nodes, config.model, config.training
+    graph, model, training = config.evidence.graph, config.model, config.training
     for name, value, holds, must in (
         ("model.evidence", model.evidence, model.evidence == "graph", "graph"),
         ("model.lora", "LoRA", model.lora is None, "null"),
         ("training.packing", training.packing, not training.packing, "false"),
-        ("evidence.question_nodes", nodes, nodes != "none", "query"),
+        ("evidence.graph", graph, graph == "reader", "reader"),
     ):
         check(
             holds, name, value, f"must be {must} where model.answers is nodes and model.layer is 0"

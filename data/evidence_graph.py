@@ -52,10 +52,13 @@ def evidence_graph(
         num_hidden = len(question[1].ids)
     spans = entity_spans(texts)
     has_question = question is not None
-    more = more_edges(texts, all_tokens, spans, config.structure_edges, has_question)
+    is_rich = config.graph == "reader"
+    more = more_edges(texts, all_tokens, spans, with_tables=is_rich, with_question=has_question)
     if has_question:
         spans[-1] = []  # ``more`` has the question's edges
-    graph = chain_graph(all_tokens, spans, config.chain, more_edges=more, num_hidden=num_hidden)
+    graph = chain_graph(
+        all_tokens, spans, both_ways=is_rich, more_edges=more, num_hidden=num_hidden
+    )
     starts = node_starts(all_tokens)
     if config.edges in LEFT_OUT:
         graph = cut_edges(graph, LEFT_OUT[config.edges])

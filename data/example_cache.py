@@ -27,6 +27,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.models import cache_folder, local_folder
 from turngraph.configs.progress import progress
 from turngraph.configs.schema import EDGE_TYPES, DataConfig
@@ -161,7 +162,7 @@ def cache_key(builder: ExampleBuilder, path: str | Path, chosen: dict[int, list[
     """
     tokenizer = builder.prompt.tokenizer
     parts = {
-        "data": _file_hash(Path(path)),
+        "data": file_hash(Path(path)),
         "questions": [[index, turns] for index, turns in chosen.items()],
         "evidence": asdict(builder.config),
         "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
@@ -174,7 +175,7 @@ def cache_key(builder: ExampleBuilder, path: str | Path, chosen: dict[int, list[
         "special_tokens": tokenizer.special_tokens_map,
         "encoder": _encoder_files(builder),
         "corpus": builder.corpus and builder.corpus.corpus.fingerprint,
-        "code": {str(name): _file_hash(DATA / name) for name in _code(builder)},
+        "code": {str(name): file_hash(DATA / name) for name in _code(builder)},
         "packages": {name: importlib.metadata.version(name) for name in _packages(builder)},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
@@ -198,18 +199,13 @@ def _packages(builder: ExampleBuilder) -> tuple[str, ...]:
     return tuple(needed)
 
 
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _encoder_files(builder: ExampleBuilder) -> dict[str, str]:
     """Hash the sentence encoder's files; its name does not identify them."""
     folder = local_folder(builder.config.embedder) if builder.needs_embed else None
     if folder is None:
         return {}
     files = sorted(folder.rglob("*"))
-    return {str(f.relative_to(folder)): _file_hash(f) for f in files if f.is_file()}
+    return {str(f.relative_to(folder)): file_hash(f) for f in files if f.is_file()}
 
 
 def build(

@@ -57,7 +57,7 @@ class Example:
         turn: index of the turn, from 0.
         prefix_ids: token ids before the evidence.
         graph: the evidence graph. Its nodes are the tokens of the passages and, with
-            ``evidence.question_nodes``, of Q_t.
+            ``evidence.graph: reader``, of Q_t.
         suffix_ids: token ids after the evidence, up to ``Answer:``.
         target_ids: the gold answer and the end token; empty if there is no gold answer.
         evidence: E_t as given to the model, best first.
@@ -289,7 +289,7 @@ class ExampleBuilder:
         """Return the text whose tokens become question nodes; "" for none."""
         if self.prompt.question_first:
             return self.prompt.dialogue(interaction, question)
-        if self.config.question_nodes == "query":
+        if self.config.graph == "reader":
             return cut_query(query(interaction, question))
         return ""
 

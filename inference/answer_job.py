@@ -6,13 +6,14 @@ import dataclasses
 import os
 from dataclasses import dataclass
 
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.user_error import UserError
 from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.json_fields import Json
 from turngraph.data.outputs import is_stream
 from turngraph.inference.load import device_of
 from turngraph.inference.options import AnswerOptions, LoadOptions
-from turngraph.model.checkpoint import Checkpoint, file_hash
+from turngraph.model.checkpoint import Checkpoint
 from turngraph.model.distributed import sharding_wanted
 
 NOT_COMPARED = ("keep_going",)

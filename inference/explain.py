@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.progress import track
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import candidate_entities, collate
@@ -38,7 +39,7 @@ from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, inte
 from turngraph.inference.answer_batches import NO_ENTITY
 from turngraph.inference.questions import Questions
 from turngraph.model.attribution import attribute
-from turngraph.model.checkpoint import Checkpoint, file_hash
+from turngraph.model.checkpoint import Checkpoint
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.node_ranker import NodeRanker

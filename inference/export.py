@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.progress import library_bars, track
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
@@ -34,7 +35,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.types import Conversation
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import LoadOptions
-from turngraph.model.checkpoint import Checkpoint, commit, file_hash, hashes
+from turngraph.model.checkpoint import Checkpoint, commit, hashes
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.graph_lm import GraphLM
 from turngraph.model.merge import merged_lm, prompt_embeddings

@@ -23,9 +23,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from turngraph.configs.json_files import read_json_object
+from turngraph.configs.json_files import file_hash, read_json_object
 from turngraph.configs.models import LOADING
-from turngraph.configs.parse import read_config, write_config
+from turngraph.configs.parse import saved_config, write_config
 from turngraph.configs.schema import Config, ModelConfig
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import LORA, NoAttentionError, empty_base_model, same_base
@@ -203,12 +203,6 @@ def hashes(folder: Path) -> dict[str, str]:
     return {name: file_hash(folder / name) for name in names if name not in (MANIFEST, CARD)}
 
 
-def file_hash(path: str | Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint folder that has been read and checked: its manifest and its parsed config.
@@ -332,7 +326,7 @@ def _check_listed(folder: Path, files: Collection[str], *names: str) -> None:
 
 def checkpoint_config(folder: str | Path) -> Config:
     """Read the config that a checkpoint was trained with."""
-    return read_config(Path(folder) / CONFIG)
+    return saved_config(Path(folder) / CONFIG)
 
 
 def load_checkpoint(

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+SLOPE = 0.2
+"""Negative slope of LeakyReLU."""
 CPU_BLOCK, GPU_BLOCK = 2**18, 2**25
 """Elements in a block of edges. A CPU's block fits into its cache. A GPU's block, 128 MiB in
 float32, holds all edges of one ConvMix question, so that the host need not wait for the GPU."""
@@ -38,11 +40,7 @@ class GATv2Layer(nn.Module):
         out_channels: C.
         heads: H.
         concat: concatenate the heads; False averages them.
-        negative_slope: negative slope of LeakyReLU.
         dropout: fraction of the attention weights that are set to zero in training.
-        add_self_loops: replace the self-loops of the input by one for each node.
-        bias: add b, and biases to both linear maps.
-        share_weights: use one matrix for W_l and W_r.
         num_edge_types: number of edge types, 0: no types. Each type has a vector, initially zero,
             that is added to W_l x_j in attention and message; self-loops are one more type.
         loop_free: the caller promises that no input has self-loops. They are then not searched for,
@@ -58,11 +56,7 @@ class GATv2Layer(nn.Module):
         out_channels: int,
         heads: int = 1,
         concat: bool = True,
-        negative_slope: float = 0.2,
         dropout: float = 0.0,
-        add_self_loops: bool = True,
-        bias: bool = True,
-        share_weights: bool = False,
         num_edge_types: int = 0,
         loop_free: bool = False,
     ) -> None:
@@ -72,32 +66,26 @@ class GATv2Layer(nn.Module):
         if not 0 <= dropout <= 1:
             raise ValueError(f"GATv2Layer: dropout={dropout}, must lie between 0 and 1")
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.concat, self.negative_slope, self.dropout = concat, negative_slope, dropout
-        self.add_self_loops, self.loop_free = add_self_loops, loop_free
-        self.lin_l = nn.Linear(in_channels, heads * out_channels, bias=bias)
-        self.lin_r = self.lin_l
-        if not share_weights:
-            self.lin_r = nn.Linear(in_channels, heads * out_channels, bias=bias)
+        self.concat, self.dropout, self.loop_free = concat, dropout, loop_free
+        self.lin_l = nn.Linear(in_channels, heads * out_channels)
+        self.lin_r = nn.Linear(in_channels, heads * out_channels)
         self.att = nn.Parameter(torch.empty(1, heads, out_channels))
         self.num_edge_types = num_edge_types
         if num_edge_types:
             self.edge = nn.Parameter(torch.empty(num_edge_types + 1, heads * out_channels))
-        width = heads * out_channels if concat else out_channels
-        self.bias = nn.Parameter(torch.empty(width)) if bias else None
+        self.bias = nn.Parameter(torch.empty(heads * out_channels if concat else out_channels))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise weights by Glorot, b by zero, and linear biases as ``nn.Linear`` does."""
-        for linear in (self.lin_l, self.lin_r):  # shared weights are drawn twice, as in GATv2Conv
+        bound = self.in_channels**-0.5
+        for linear in (self.lin_l, self.lin_r):
             _glorot(linear.weight)
-            if linear.bias is not None:
-                bound = self.in_channels**-0.5
-                nn.init.uniform_(linear.bias, -bound, bound)
+            nn.init.uniform_(linear.bias, -bound, bound)
         _glorot(self.att)
         if self.num_edge_types:
             nn.init.zeros_(self.edge)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_types: Tensor | None = None) -> Tensor:
         """Compute new node states.
@@ -133,10 +121,8 @@ class GATv2Layer(nn.Module):
         """Return output, attention weights, and edges with self-loops."""
         shape = (-1, self.heads, self.out_channels)
         left = self.lin_l(x).view(shape)  # [N, H, C]
-        right = left if self.lin_r is self.lin_l else self.lin_r(x).view(shape)
-        edges = edge_index
-        if self.add_self_loops:
-            edges = with_self_loops(edge_index, len(x), self.loop_free)
+        right = self.lin_r(x).view(shape)
+        edges = with_self_loops(edge_index, len(x), self.loop_free)
         kept = None
         if self.training and self.dropout > 0:
             ones = torch.ones(edges.shape[1], self.heads, dtype=_exact(left.dtype), device=x.device)
@@ -146,10 +132,9 @@ class GATv2Layer(nn.Module):
             assert edge_types is not None, "edges without types"
             left, right, between = self._add_types(left, right, edges, edge_index, edge_types)
         out, attention = _Attention.apply(  # type: ignore[no-untyped-call]  # torch's is untyped
-            left, right, self.att[0], kept, between, self.negative_slope, self.concat
+            left, right, self.att[0], kept, between, self.concat
         )
-        out = out[: len(x)]
-        return out if self.bias is None else out + self.bias, attention, edges
+        return out[: len(x)] + self.bias, attention, edges
 
     def _add_types(
         self, left: Tensor, right: Tensor, edges: Tensor, edge_index: Tensor, types: Tensor
@@ -157,12 +142,11 @@ class GATv2Layer(nn.Module):
         """Make one source row for each pair of a node and a type of its outgoing edges.
 
         Returns:
-            Rows of sources, [M, H, C], where M is E or N, the larger one; rows of targets,
-            [M, H, C], the first N for the nodes and the others padding; edges between these
-            rows, [2, E].
+            Rows of sources, [E, H, C]; rows of targets, [E, H, C], the first N for the nodes and
+            the others padding; edges between these rows, [2, E].
         """
         kinds = self.num_edge_types + 1
-        if self.add_self_loops and not self.loop_free:
+        if not self.loop_free:
             types = types[edge_index[0] != edge_index[1]]
         loops = types.new_full((edges.shape[1] - len(types),), self.num_edge_types)
         keys, rows = _distinct(edges[0] * kinds + torch.cat([types, loops]))
@@ -170,10 +154,7 @@ class GATv2Layer(nn.Module):
         is_type = keys[:, None] % kinds == torch.arange(kinds, device=keys.device)
         vectors = is_type.to(self.edge.dtype) @ self.edge
         typed = left[keys // kinds] + vectors.view(-1, *left.shape[1:])
-        missing = len(typed) - len(right)
-        if missing < 0:
-            typed = functional.pad(typed, (0, 0, 0, 0, 0, -missing))
-        right = functional.pad(right, (0, 0, 0, 0, 0, max(missing, 0)))
+        right = functional.pad(right, (0, 0, 0, 0, 0, len(typed) - len(right)))
         return typed, right, torch.stack([rows, edges[1]])
 
     def extra_repr(self) -> str:
@@ -247,7 +228,6 @@ class _Attention(torch.autograd.Function):
         att: Tensor,
         kept: Tensor | None,
         edges: Tensor,
-        slope: float,
         concat: bool,
     ) -> tuple[Tensor, Tensor]:
         """Return output and attention weights, [E, H].
@@ -259,7 +239,6 @@ class _Attention(torch.autograd.Function):
             att: attention vectors, [H, C].
             kept: factor of each weight, 0 or 1 / (1 - dropout), [E, H]; None without dropout.
             edges: source row and target row, [2, E].
-            slope: negative slope of LeakyReLU.
             concat: concatenate the heads; False averages them.
         """
         num_nodes, heads, width = left.shape
@@ -267,7 +246,7 @@ class _Attention(torch.autograd.Function):
         exact = _exact(left.dtype)
         sources, targets, vectors = (t.detach().to(exact) for t in (left, right, att))
         with torch.autocast(left.device.type, enabled=False):
-            scores = _scores(sources, targets, vectors, slope, by_target)
+            scores = _scores(sources, targets, vectors, by_target)
             alpha = _softmax(scores, by_target)  # [E, H]
             kept = None if kept is None else kept[by_target.order]
             weights = alpha if kept is None else alpha * kept
@@ -276,7 +255,7 @@ class _Attention(torch.autograd.Function):
                 out[:, head % out.shape[1]] += _sums(sources, by_target, weights, head)
             out = out if concat else out.div_(heads)
         ctx.save_for_backward(left, right, att, alpha, kept, *by_target)
-        ctx.slope, ctx.concat = slope, concat
+        ctx.concat = concat
         attention = torch.empty_like(weights).index_copy_(0, by_target.order, weights)
         ctx.mark_non_differentiable(attention)
         return out.flatten(1).to(torch.promote_types(left.dtype, att.dtype)), attention
@@ -299,11 +278,9 @@ class _Attention(torch.autograd.Function):
             along = _edge_values(sources, grad, by_target, lambda j, i, _: j.mul_(i).sum(1))
             along *= scaled
             grad_scores = along - alpha * _node_sums(along, by_target)[by_target.owners]
-            grads = _gradients(
-                sources, targets, vectors, grad, scaled, grad_scores, by_target, ctx.slope
-            )
+            grads = _gradients(sources, targets, vectors, grad, scaled, grad_scores, by_target)
         kinds = (left.dtype, right.dtype, att.dtype)
-        return *(g.to(kind) for g, kind in zip(grads, kinds, strict=True)), None, None, None, None
+        return *(g.to(kind) for g, kind in zip(grads, kinds, strict=True)), None, None, None
 
 
 def _gradients(
@@ -314,7 +291,6 @@ def _gradients(
     weights: Tensor,
     grad_scores: Tensor,
     by_target: _Grouped,
-    slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of source rows, of target rows, and of the attention vectors.
 
@@ -332,7 +308,7 @@ def _gradients(
     )
     for head in range(len(att)):
         for own, other, graph, flow, result in sides:
-            slopes = _slope_sums(own, other, graph, flow[:, head], slope, head)  # [N, C]
+            slopes = _slope_sums(own, other, graph, flow[:, head], head)  # [N, C]
             grad_att[head] += (slopes * own[:, head]).sum(0)
             result[:, head] = slopes.mul_(att[head])
         grad_sources[:, head] += _sums(grad, by_source, weights, head)
@@ -375,13 +351,11 @@ def _edge_values(
     return values
 
 
-def _scores(
-    sources: Tensor, targets: Tensor, att: Tensor, slope: float, by_target: _Grouped
-) -> Tensor:
+def _scores(sources: Tensor, targets: Tensor, att: Tensor, by_target: _Grouped) -> Tensor:
     """Compute each edge's attention score, before the softmax, [E, H]."""
 
     def score(source: Tensor, target: Tensor, head: int) -> Tensor:
-        return functional.leaky_relu_(source.add_(target), slope) @ att[head]
+        return functional.leaky_relu_(source.add_(target), SLOPE) @ att[head]
 
     return _edge_values(sources, targets, by_target, score)
 
@@ -416,9 +390,7 @@ def _bags(matrix: Tensor, at: Tensor, starts: Tensor, weights: Tensor) -> Tensor
     )
 
 
-def _slope_sums(
-    own: Tensor, other: Tensor, graph: _Grouped, flow: Tensor, slope: float, head: int
-) -> Tensor:
+def _slope_sums(own: Tensor, other: Tensor, graph: _Grouped, flow: Tensor, head: int) -> Tensor:
     """Sum flow, [E], times LeakyReLU'(own + other) over each owner's edges, [N, C]."""
     sums = own.new_zeros(len(own), own.shape[2])  # of flow where own + other is positive
     owners, owners_at = _flat(own, graph.owners, head)
@@ -435,4 +407,4 @@ def _slope_sums(
         each = torch.arange(len(pairs), device=pairs.device)
         sums[first : last + 1] += _bags(pairs.gt_(0), each, starts, flow[block])
     plain = _node_sums(flow[:, None], graph)  # [N, 1]
-    return sums.mul_(1 - slope).add_(plain, alpha=slope)
+    return sums.mul_(1 - SLOPE).add_(plain, alpha=SLOPE)

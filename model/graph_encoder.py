@@ -50,8 +50,8 @@ class GraphEncoder(nn.Module):
         self.layers = nn.ModuleList(
             make_convolution(width, config) for _ in range(config.num_layers)
         )
-        if config.residual == "gated":
-            gates = torch.full((config.num_layers,), config.residual_gate_init)
+        if config.residual_gate is not None:
+            gates = torch.full((config.num_layers,), config.residual_gate)
             self.residual_gates = nn.Parameter(gates)
         self.relative_change: Tensor | float = 0.0
 
@@ -71,7 +71,7 @@ class GraphEncoder(nn.Module):
             inner = index + 1 < len(self.layers)
             change = layer(states, edge_index).float()
             change = nn.functional.elu(change) if inner else change
-            if self.config.residual == "none":
+            if self.config.residual_gate is None:
                 states = change
             else:
                 states = states + self.residual_gates[index] * change

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turngraph.configs.schema import EDGE_TYPES, PASSAGE_FEATURES, ScorerConfig
+from turngraph.configs.schema import EDGE_TYPES, PASSAGE_FEATURES, SCORER_HEADS, ScorerConfig
 from turngraph.model.gatv2 import GATv2Layer
 
 KINDS = ("entity", "span", "none")
@@ -109,7 +109,7 @@ class NodeAnswers(nn.Module):
 
     Args:
         num_features: D.
-        config: number of layers, width, heads, dropout.
+        config: number of layers, width, dropout.
         spans: also score each node as the first and the last one of the answer.
     """
 
@@ -121,8 +121,8 @@ class NodeAnswers(nn.Module):
         self.layers = nn.ModuleList(
             GATv2Layer(
                 width,
-                width // config.heads,
-                config.heads,
+                width // SCORER_HEADS,
+                SCORER_HEADS,
                 num_edge_types=len(EDGE_TYPES),
                 loop_free=True,
             )

@@ -139,7 +139,7 @@ class Reader(EvidenceModel):
         """
         check_device(self.config, self.device)
         reading, read = _reading(batch), self._read(batch)
-        total = self.config.scorer.loss_weight * self._node_loss(batch, read.scores)
+        total = self._node_loss(batch, read.scores)
         num_tokens = (reading.labels != IGNORED_LABEL).sum()
         if self.writes:
             above, states = self.rows(batch, read, padded_left=False)

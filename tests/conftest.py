@@ -237,7 +237,7 @@ def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
     from turngraph.tests.tiny import LORA, stir
 
     model = ModelConfig(
-        tiny_folder, lora=LORA, encoder=EncoderConfig(residual_gate_init=0.5), dtype="float32"
+        tiny_folder, lora=LORA, encoder=EncoderConfig(residual_gate=0.5), dtype="float32"
     )
     evidence = EvidenceConfig(memory="random", top_k=4)
     config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
@@ -260,9 +260,9 @@ def node_ranker_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder
     from turngraph.model.make_model import make_model
     from turngraph.tests.tiny import stir
 
-    scorer = ScorerConfig(num_layers=1, width=16, heads=2, dropout=0.0)
+    scorer = ScorerConfig(num_layers=1, width=16, dropout=0.0)
     model = ModelConfig(tiny_folder, dtype="float32", lora=None, answers="nodes", scorer=scorer)
-    evidence = EvidenceConfig(memory="random", top_k=6, question_nodes="query")
+    evidence = EvidenceConfig(memory="random", top_k=6, graph="reader")
     config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
     folder = tmp_path_factory.mktemp("checkpoints") / "node_ranker"
     save_checkpoint(stir(make_model(model)), config, {}, folder)

@@ -16,7 +16,7 @@ from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.tests.tiny import save_tiny, tiny_builder, tiny_conversation
 
-EVIDENCE: dict[str, Any] = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
+EVIDENCE: dict[str, Any] = {"graph": "reader"}
 
 
 def examples(count: int = 6, **evidence: object) -> list[Example]:

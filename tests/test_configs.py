@@ -26,7 +26,13 @@ from huggingface_hub.errors import HFValidationError
 
 from turngraph.configs import models
 from turngraph.configs.models import local_folder, resolve_model, sentence_encoder, where_looked
-from turngraph.configs.parse import load_config, parse_train_options, read_config, write_config
+from turngraph.configs.parse import (
+    load_config,
+    parse_train_options,
+    read_config,
+    saved_config,
+    write_config,
+)
 from turngraph.configs.schema import (
     Config,
     DataConfig,
@@ -36,6 +42,7 @@ from turngraph.configs.schema import (
     ScorerConfig,
     TrainingConfig,
 )
+from turngraph.configs.user_error import UserError
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 OTHERS = {*CONFIGS.glob("accelerate/*.yaml"), *CONFIGS.glob("ray/*.yaml")}
@@ -89,10 +96,10 @@ def test_every_shipped_yaml_parses_and_is_commented(path: Path, write: Any) -> N
 
 def test_a_config_extends_another(tmp_path: Path) -> None:
     base, own = tmp_path / "base.yaml", tmp_path / "own.yaml"
-    base.write_text("extends: sqa/graph\nevidence: {top_k: 7, chain: both}\n")
+    base.write_text("extends: sqa/graph\nevidence: {top_k: 7, graph: reader}\n")
     own.write_text("extends: base.yaml\nevidence: {top_k: 9}\nmodel: {lora: null}\n")
     config = read_config(own, "--data.train=x")
-    assert (config.evidence.top_k, config.evidence.chain, config.model.lora) == (9, "both", None)
+    assert (config.evidence.top_k, config.evidence.graph, config.model.lora) == (9, "reader", None)
     assert config.model.encoder == read_config(CONFIGS / "sqa" / "graph.yaml").model.encoder
     wrong = "extends: base.yaml\nevidence:\n  top_k: 0\n"
     own.write_text(wrong)
@@ -152,12 +159,32 @@ def test_the_command_line_overrides_the_file(write: Any) -> None:
 def test_what_is_written_reads_back_equal(write: Any) -> None:
     rich = Config(
         data=DataConfig(train="ünï/ 日本.jsonl", max_train_questions=None),
-        evidence=EvidenceConfig(max_nodes=64, history_weight=1 / 3, chain="both"),
+        evidence=EvidenceConfig(max_nodes=64, history_weight=1 / 3, graph="reader"),
         model=ModelConfig(lora=LoraConfig(target_modules=("a", "b")), dtype="float32"),
     )
     poor = dataclasses.replace(rich, model=ModelConfig(lora=None))
     for config in (rich, poor):
         assert read_config(write(write_config(config))) == config
+
+
+def test_a_saved_config_of_an_earlier_version_is_read(write: Any) -> None:
+    former = "evidence: {entity_edges: star, chain: both, question_nodes: query"
+    gate = "model: {encoder: {residual: gated, residual_gate_init: 0.5}}\ntraining: {log_every: 9}"
+    path = write(f"{DATA}{former}, structure_edges: table, top_k: 7}}\n{gate}")
+    config = saved_config(path)
+    assert config.evidence == EvidenceConfig(graph="reader", top_k=7)
+    assert config.model.encoder.residual_gate == 0.5
+    path.write_text(path.read_text().replace("residual: gated", "residual: none"))
+    assert saved_config(path).model.encoder.residual_gate is None
+    assert "field evidence.entity_edges: unknown" in error_of(path)  # in a config of a user
+    for given, message in {
+        f"{former}}}": r"structure_edges: \('both', 'query'\) given, must be \('forward'",
+        "model: {encoder: {residual_gate_init: x}}": "residual_gate: 'x', must be a number or null",
+        "evidence: {entity_edges: clique}": "entity_edges: 'clique' given, must be 'star'",
+        "evidence: {other: 1}": "line 2, field evidence.other: unknown",
+    }.items():
+        with pytest.raises(UserError, match=rf"^config .*{message}"):
+            saved_config(write(DATA + given))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +234,7 @@ def test_a_wrong_field_is_named_with_file_and_line(
         ("model: {encoder: {heads: 0}}", "model.encoder.heads"),
         ("model: {encoder: {num_layers: 0}}", "model.encoder.num_layers"),
         ("model: {encoder: {dropout: 1}}", "model.encoder.dropout"),
-        ("model: {encoder: {residual_gate_init: .nan}}", "residual_gate_init"),
+        ("model: {encoder: {residual_gate: .nan}}", "residual_gate"),
         ("training: {batch_size: 0}", "training.batch_size: 0 given"),
         ("training: {max_steps: -1}", "training.max_steps: -1 given"),
         ("training: {eval_every: 0}", "training.eval_every: 0 given"),
@@ -272,6 +299,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (["--evidence.top_k"], "evidence.top_k"),
         (["--evidence.top_k=0"], "option --evidence.top_k: 0 given"),
         (["--evidence.top_k=null"], "evidence.top_k"),
+        (["--evidence.chain=both"], "option --evidence.chain; evidence.graph replaced it"),
         (["--model.lora.r=0"], "model.lora.r: 0 given"),
         (["--config"], "--config"),
         (["stray"], "'stray': neither an option nor the value of one"),
@@ -281,6 +309,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 )
 def test_a_wrong_option_is_named(write: Any, options: list[str], message: str) -> None:
     assert message in error_of(write(DATA), *options)
+
+
+@pytest.mark.parametrize("minutes", ["0", "x", "null"])
+def test_minutes_are_a_positive_number(minutes: str) -> None:
+    with pytest.raises(UserError, match=r"^option --max_minutes: .* given, must be (posit|a num)"):
+        parse_train_options(["--data.train=x", f"--max_minutes={minutes}"])
 
 
 def test_training_without_a_config_says_what_to_give() -> None:

@@ -118,7 +118,7 @@ def test_a_text_checkpoint_has_passages_and_no_edges() -> None:
 @pytest.mark.parametrize("evidence", ["graph", "text"])
 def test_nodes_without_a_position_of_their_own_count_for_their_passage(evidence: Any) -> None:
     """Question nodes follow the passages and take no position."""
-    builder = tiny_builder(question_nodes="query")
+    builder = tiny_builder(graph="reader")
     example = builder.conversation(tiny_conversation(0))[0]
     assert len(example.graph.prompt_ids) < len(example.graph.node_ids)
     found = why(stir(tiny_model(evidence=evidence)), builder, example, "Lima")

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import turngraph.inference.export
 from turngraph import infer
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.schema import (
     Config,
     EncoderConfig,
@@ -30,7 +31,7 @@ from turngraph.configs.schema import (
 )
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.export import ANSWER_FIELDS, write_manifest
-from turngraph.model.checkpoint import check_manifest, file_hash, save_checkpoint
+from turngraph.model.checkpoint import check_manifest, save_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.make_model import make_model
 from turngraph.model.merge import merged_lm
@@ -40,13 +41,13 @@ Json = dict[str, Any]
 CONVERSATIONS = [tiny_conversation(number) for number in range(3)]
 HEAD = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=("q_proj", "lm_head"))
 MODELS: dict[str, Json] = {
-    "graph": {"lora": LORA, "encoder": EncoderConfig(residual_gate_init=0.5)},
+    "graph": {"lora": LORA, "encoder": EncoderConfig(residual_gate=0.5)},
     "text": {"lora": LORA, "evidence": "text"},
     "zero-shot": {"lora": None, "evidence": "text"},
-    "question": {"lora": LORA, "encoder": EncoderConfig(residual_gate_init=0.5)},
-    "adapted head": {"lora": HEAD, "encoder": EncoderConfig(residual_gate_init=0.5)},
+    "question": {"lora": LORA, "encoder": EncoderConfig(residual_gate=0.5)},
+    "adapted head": {"lora": HEAD, "encoder": EncoderConfig(residual_gate=0.5)},
 }
-EVIDENCE: dict[str, Json] = {"question": {"question_nodes": "query"}}
+EVIDENCE: dict[str, Json] = {"question": {"graph": "reader"}}
 NEW_TOKENS = 6
 
 

@@ -32,7 +32,7 @@ from turngraph.tests.waiting import wait_until
 @pytest.fixture(params=[0, 1], ids=["embeddings", "layer"])
 def with_scorer(request: pytest.FixtureRequest) -> Loaded:
     layer: int = request.param
-    scorer = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
+    scorer = ScorerConfig(num_layers=2, width=16, dropout=0.0)
     lora = LORA if layer else None
     model = stir(tiny_model(answers="nodes", layer=layer, lora=lora, scorer=scorer))
     builder = tiny_builder(**EVIDENCE)

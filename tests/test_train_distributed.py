@@ -137,11 +137,9 @@ def test_answers_go_on_with_another_number_of_processes(
 
 
 READER = CALM | {
-    "evidence.question_nodes": "query",
-    "evidence.structure_edges": "table",
+    "evidence.graph": "reader",
     "model.layer": 1,
     "model.scorer.width": 16,
-    "model.scorer.heads": 2,
     "model.scorer.kept_nodes": 24,
     "model.scorer.dropout": 0,
     "training.eval_every": 2,

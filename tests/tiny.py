@@ -105,7 +105,7 @@ def tiny_model(architecture: str = "llama", seed: int = 0, **settings: Any) -> E
         "base_model": f"tiny/{architecture}",
         "dtype": "float32",
         "lora": LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=(layer,)),
-        "encoder": EncoderConfig(residual_gate_init=0.5),
+        "encoder": EncoderConfig(residual_gate=0.5),
     }
     base = tiny_base(architecture)
     torch.manual_seed(seed)

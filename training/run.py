@@ -142,7 +142,7 @@ class Run:
         if isinstance(self.model, GraphLM):
             encoder = self.model.encoder
             values["relative_change"] = float(encoder.relative_change)
-            if encoder.config.residual == "gated":
+            if encoder.config.residual_gate is not None:
                 gates = gather(encoder.residual_gates).tolist()
                 values |= {f"residual_gate_{layer}": gate for layer, gate in enumerate(gates)}
         return values

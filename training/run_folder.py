@@ -62,8 +62,6 @@ FREE = {
     "model.base_model",  # its weights are compared, by fingerprint
     "model.trust_remote_code",
     "training.eval_batch_size",
-    "training.log_every",
-    "training.max_minutes",
     "training.output",
     "training.save_every",
     "training.save_minutes",

@@ -127,7 +127,7 @@ def trainer_arguments(config: Config) -> SFTConfig:
         train_sampling_strategy="sequential",
         max_length=None,
         gradient_checkpointing=False,
-        logging_steps=settings.log_every,
+        logging_steps=1,
         logging_nan_inf_filter=False,
         save_strategy="no",
         report_to="none",

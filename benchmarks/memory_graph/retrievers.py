@@ -221,7 +221,9 @@ def shuffle(graph: MemoryGraph, seed: int) -> None:
             [(rows[i][1], node) for i, (node, _) in zip(moved, rows, strict=True)],
         )
     recall = graph._recall
-    recall.refresh()
+    with graph.store.reading():
+        recall.adjacency.refresh()
+        recall.vectors.refresh()
     edges = recall.adjacency.edges
     indices = np.arange(len(edges["flags"]))
     kinds = 10 * recall.adjacency.types(indices) + recall.adjacency.node_types[edges["source"]]

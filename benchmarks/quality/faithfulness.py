@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 from turngraph.benchmarks.quality.records import open_records
 from turngraph.benchmarks.study.row_scores import cell
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.words import plural
 from turngraph.data.batches.collate import collate
 from turngraph.data.chosen_questions import choose_questions
@@ -41,7 +42,7 @@ from turngraph.inference.candidates import ranked
 from turngraph.inference.explain import evidence_parts
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import AnswerOptions, LoadOptions
-from turngraph.model.checkpoint import Checkpoint, file_hash, read_checkpoint
+from turngraph.model.checkpoint import Checkpoint, read_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.text_lm import TextLM
 

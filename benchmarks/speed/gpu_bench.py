@@ -290,7 +290,7 @@ class Training:
         examples: Sequence[Example],
         model: EvidenceModel | None = None,
     ) -> None:
-        training = replace(config.training, num_epochs=1e4, log_every=1)
+        training = replace(config.training, num_epochs=1e4)
         self.bench, self.examples = bench, list(examples)
         self.config = replace(config, training=training)
         accelerator = make_accelerator()

@@ -30,8 +30,9 @@ from tqdm import tqdm
 
 from turngraph.benchmarks.speed.peers import Pyg
 from turngraph.benchmarks.study.runs import PEER_WEIGHTS as WEIGHTS
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.models import sentence_encoder
-from turngraph.configs.parse import differences, read_config, write_config
+from turngraph.configs.parse import differences, read_config, saved_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.prefetch import fingerprint
@@ -48,7 +49,7 @@ from turngraph.inference.load import load_builder
 from turngraph.inference.output import AnswerFile
 from turngraph.inference.questions import DRAW_SEED
 from turngraph.model.base_model import load_base_model
-from turngraph.model.checkpoint import commit, file_hash
+from turngraph.model.checkpoint import commit
 from turngraph.train import is_due, load_train_and_tune
 from turngraph.training.optimizer import set_rates
 from turngraph.training.run_folder import FREE, locked
@@ -74,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="train as the config says; the checkpoint is last")
     train.add_argument("--config", required=True)
+    train.add_argument("--max_minutes", type=float, help="stop after this time")
     train.set_defaults(run=train_command)
     answer = commands.add_parser("answer", help="answer a file of conversations, gold history")
     for name in ("checkpoint", "input", "output"):
@@ -91,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def train_command(args: argparse.Namespace) -> None:
     """Train, resuming from the folder's checkpoint."""
     config = read_config(args.config)
-    with StopRequest(config.training.max_minutes) as stop, locked(Path(config.training.output)):
+    with StopRequest(args.max_minutes) as stop, locked(Path(config.training.output)):
         set_seed(config.training.seed)
         builder = load_builder(config)
         examples, _ = load_train_and_tune(config, builder)
@@ -229,7 +231,7 @@ def resume(
     found = [folder for name in ("last", ".last.old") if (folder := output / name).is_dir()]
     if not found:
         return 0
-    changed = differences(read_config(found[0] / "config.yaml"), config).keys() - FREE
+    changed = differences(saved_config(found[0] / "config.yaml"), config).keys() - FREE
     if changed:
         raise UserError(f"{found[0]}: a checkpoint of another config: {', '.join(changed)}")
     progress = read_progress(found[0])
@@ -258,7 +260,7 @@ def answer_command(args: argparse.Namespace) -> None:
     Raises:
         UserError: the output has another checkpoint, input or options, or cannot be written.
     """
-    config = read_config(args.checkpoint / "config.yaml")
+    config = saved_config(args.checkpoint / "config.yaml")
     builder = load_builder(config)
     conversations = complete_entities(read_conversations(args.input))
     num, single = args.max_questions, args.single_answers_only

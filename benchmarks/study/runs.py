@@ -29,14 +29,14 @@ from turngraph.benchmarks.study.config import (
     changed_fields,
     row_config,
 )
-from turngraph.configs.json_files import read_json_object
-from turngraph.configs.parse import read_config, write_config
+from turngraph.configs.json_files import file_hash, read_json_object
+from turngraph.configs.parse import saved_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.outputs import whole_file
-from turngraph.model.checkpoint import commit, file_hash, read_checkpoint
+from turngraph.model.checkpoint import commit, read_checkpoint
 from turngraph.training.run_folder import FREE
 
 logger = logging.getLogger("study")
@@ -264,7 +264,7 @@ def check_finished(runs: Sequence[Run]) -> None:
 
 def _check_config(run: Run) -> None:
     path = run.folder / "config.yaml"
-    before = changed_fields(read_config(path), leave_out=NOT_IN_HASH)
+    before = changed_fields(saved_config(path), leave_out=NOT_IN_HASH)
     if json.dumps(before, default=str) != json.dumps(run.identity["config"], default=str):
         raise UserError(f"{path}: a default has changed since the run began: move its folder away")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from turngraph.configs.schema import PASSAGE_FEATURES
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
-from turngraph.data.batches.reading import IGNORED_LABEL, Reading, lay_out
+from turngraph.data.batches.reading import IGNORED_LABEL, Reading, lay_out, on_each
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.graph.mentions import entities_of
@@ -60,7 +60,7 @@ class Candidates:
 
     def to(self, device: torch.device | str) -> Candidates:
         """Return the candidates on a device."""
-        return replace(self, **_each(self, lambda tensor: tensor.to(device, non_blocking=True)))
+        return replace(self, **on_each(self, lambda tensor: tensor.to(device, non_blocking=True)))
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the batch on a device."""
-        tensors = _each(self, lambda tensor: tensor.to(device, non_blocking=True))
+        tensors = on_each(self, lambda tensor: tensor.to(device, non_blocking=True))
         candidates = None if self.candidates is None else self.candidates.to(device)
         reading = None if self.reading is None else self.reading.to(device)
         return replace(self, **tensors, candidates=candidates, reading=reading)
@@ -118,16 +118,10 @@ class Batch:
         """Return the batch in pinned memory, from which a GPU copies asynchronously."""
         candidates = self.candidates
         if candidates is not None:
-            candidates = replace(candidates, **_each(candidates, Tensor.pin_memory))
+            candidates = replace(candidates, **on_each(candidates, Tensor.pin_memory))
         reading = None if self.reading is None else self.reading.pinned()
-        pinned = _each(self, Tensor.pin_memory)
+        pinned = on_each(self, Tensor.pin_memory)
         return replace(self, **pinned, candidates=candidates, reading=reading)
-
-
-def _each(parts: Candidates | Batch, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-    """Return the changed tensors among the fields of a dataclass."""
-    values = {field.name: getattr(parts, field.name) for field in fields(parts)}
-    return {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def collate(

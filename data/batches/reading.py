@@ -39,11 +39,11 @@ class Segments:
 
     def to(self, device: torch.device | str) -> Segments:
         """Return the segments on a device."""
-        return replace(self, **_each(self, lambda tensor: tensor.to(device, non_blocking=True)))
+        return replace(self, **on_each(self, lambda tensor: tensor.to(device, non_blocking=True)))
 
     def pinned(self) -> Segments:
         """Return the segments in pinned memory, from which a GPU copies asynchronously."""
-        return replace(self, **_each(self, Tensor.pin_memory))
+        return replace(self, **on_each(self, Tensor.pin_memory))
 
 
 @dataclass
@@ -86,12 +86,12 @@ class Reading:
 
     def to(self, device: torch.device | str) -> Reading:
         """Return the batch on a device."""
-        moved = _each(self, lambda tensor: tensor.to(device, non_blocking=True))
+        moved = on_each(self, lambda tensor: tensor.to(device, non_blocking=True))
         return replace(self, **moved, segments=[segment.to(device) for segment in self.segments])
 
     def pinned(self) -> Reading:
         """Return the batch in pinned memory, from which a GPU copies asynchronously."""
-        pinned = _each(self, Tensor.pin_memory)
+        pinned = on_each(self, Tensor.pin_memory)
         return replace(self, **pinned, segments=[segment.pinned() for segment in self.segments])
 
 
@@ -196,7 +196,7 @@ def _ids(ids: Sequence[int]) -> np.ndarray:
     return np.asarray(ids, np.int64)
 
 
-def _each(parts: Segments | Reading, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+def on_each(parts: Any, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
     """Return the changed tensors among the fields of a dataclass."""
     values = {field.name: getattr(parts, field.name) for field in fields(parts)}
     return {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json, Location, parse_json
 from turngraph.data.outputs import to_disk, whole_file
@@ -41,7 +41,7 @@ def sealed_folder(path: Path, manifest: Json) -> Iterator[Path]:
         manifest["files"] = {
             file.relative_to(partial).as_posix(): {
                 "bytes": file.stat().st_size,
-                "sha256": sha256(file),
+                "sha256": file_hash(file),
             }
             for file in files
         }
@@ -53,12 +53,6 @@ def sealed_folder(path: Path, manifest: Json) -> Iterator[Path]:
         to_disk(path.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def sha256(path: Path) -> str:
-    """Return the hash of a file in hexadecimal digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_sealed(folder: Path, hashes: bool = False) -> Json:
@@ -79,7 +73,7 @@ def read_sealed(folder: Path, hashes: bool = False) -> Json:
         size = path.stat().st_size
         if size != expected["bytes"]:
             raise UserError(f"{path}: {size} bytes, not {expected['bytes']}; it was changed")
-        if hashes and sha256(path) != expected["sha256"]:
+        if hashes and file_hash(path) != expected["sha256"]:
             raise UserError(f"{path}: its hash differs from {SEAL}; it was changed")
     return manifest
 

@@ -7,7 +7,6 @@ plain text of Wikipedia's dumps is exchanged. A large file is never read at once
 
 from __future__ import annotations
 
-import hashlib
 import html
 import logging
 import re
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from turngraph.configs.json_files import file_hash
 from turngraph.configs.user_error import UserError
 from turngraph.data.entities import find_entities
 from turngraph.data.json_fields import Json, Location, decoded, field, iter_lines, raw_lines
@@ -57,8 +57,7 @@ class SourceFile:
             Unreadable: the file cannot be read.
         """
         try:
-            with open(self.path, "rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
+            return file_hash(self.path)
         except OSError as error:
             reason = error.strerror or str(error)
             raise Unreadable(self.path, "cannot be read", reason) from None

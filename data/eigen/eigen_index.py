@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from turngraph.data.eigen.search import SEARCH, NodeGraph, SearchSettings, best_first
+from turngraph.data.eigen.search import SEARCH, NodeGraph, best_first
 from turngraph.data.eigen.shared_names import SharedNames
 from turngraph.data.eigen.similarity_graph import mixed_vectors, unit_vectors
 from turngraph.data.eigen.summaries import Sentence, quotations
@@ -31,9 +31,11 @@ from turngraph.data.types import Evidence, Query, Retrieved
 
 DECIMALS = 6
 WORD_WEIGHT = 0.8
-"""Default of ``word_weight``: of 0.2, 0.4 and 0.8, best on MuSiQue and on both halves of LoCoMo
-(docs/results.md)."""
+"""Weight of BM25+, as a share of its best score, which is added to a passage's cosine: of 0.2, 0.4
+and 0.8, best on MuSiQue and on both halves of LoCoMo (docs/results.md)."""
 SHARED_WEIGHT = 0.2
+"""Share of a best passage's score that is added to passages which have a rare name in common with
+it."""
 
 
 class EigenIndex:
@@ -45,11 +47,6 @@ class EigenIndex:
         sources: source of each passage; themes are made for each source by itself; None: one
             source.
         num_questions: utility questions by rules for each passage; 0: none.
-        settings: settings of the search.
-        word_weight: weight of BM25+, as a share of its best score, which is added to a passage's
-            cosine.
-        shared_weight: share of a best passage's score that is added to passages which have a rare
-            name in common with it; 0: none.
 
     Attributes:
         themes: themes of level 1, by source; their members are positions in the pool.
@@ -70,12 +67,8 @@ class EigenIndex:
         embed: Embed,
         sources: Sequence[str] | None = None,
         num_questions: int = NUM_QUESTIONS,
-        settings: SearchSettings = SEARCH,
-        word_weight: float = WORD_WEIGHT,
-        shared_weight: float = SHARED_WEIGHT,
     ) -> None:
-        self.pool, self.embed, self.settings = pool, embed, settings
-        self.word_weight, self.shared_weight = word_weight, shared_weight
+        self.pool, self.embed = pool, embed
         self.chunks = np.array(
             [i for i, passage in enumerate(pool) if passage.text.strip()], np.int64
         )
@@ -166,28 +159,17 @@ class EigenIndex:
         if len(self._theme_vectors):
             by_theme = np.round(self._theme_vectors @ vector, DECIMALS)
         own_scores = np.maximum(by_text, by_questions)
-        if self.word_weight and by_words.max() > 0:
-            own_scores += self.word_weight * by_words / by_words.max()
-        if self.shared_weight:
-            own_scores = own_scores + self.shared_weight * self._names.gains(own_scores)
+        if by_words.max() > 0:
+            own_scores += WORD_WEIGHT * by_words / by_words.max()
+        own_scores = own_scores + SHARED_WEIGHT * self._names.gains(own_scores)
         scores = np.concatenate([own_scores, by_theme])
         rankings = [_order(values) for values in (by_words, by_text, by_questions)]
         rankings.append(_order(by_theme) + count)
         fused = fuse(rankings, len(scores))
-        num_starts = self.settings.num_starts
-        starts = fused[:num_starts]
-        if self.shared_weight:  # there may be no edge to a passage that a name raises
-            raised = _order(own_scores)[:num_starts]
-            starts = np.concatenate([starts, raised[~np.isin(raised, starts)]])
-        if not self.settings.gamma:  # Algorithm 1, which uses no edges: every node is a start
-            starts = _order(scores)[: self.settings.max_pops]
-        hits = best_first(
-            scores,
-            starts.tolist(),
-            self.graph,
-            self.settings,
-            self.quoted,
-        )
+        starts = fused[: SEARCH.num_starts]
+        raised = _order(own_scores)[: SEARCH.num_starts]  # there may be no edge to such a passage
+        starts = np.concatenate([starts, raised[~np.isin(raised, starts)]])
+        hits = best_first(scores, starts.tolist(), self.graph, quoted=self.quoted)
         chunks = [hit.node for hit in hits if hit.node < count]
         rest = np.setdiff1d(fused[fused < count], chunks, assume_unique=True)
         order = np.concatenate([np.array(chunks, np.int64), rest])

@@ -12,7 +12,6 @@ import numpy as np
 from turngraph.configs.schema import EDGE_TYPES
 from turngraph.data.graph.entity_spans import EntitySpan
 
-ChainDirection = Literal["forward", "both"]
 CutEdges = Literal["nothing", "entity", "shuffle", "all"]
 TypedEdges = tuple[str, np.ndarray]
 """Edge type (a name of ``EDGE_TYPES``), and source row and target row, [2, E]."""
@@ -94,7 +93,7 @@ class ChainGraph:
 def chain_graph(
     passages: Sequence[TokenisedPassage],
     spans: Sequence[Sequence[EntitySpan]],
-    chain: ChainDirection = "forward",
+    both_ways: bool = False,
     max_entity_share: float = 0.5,
     more_edges: Sequence[TypedEdges] = (),
     num_hidden: int = 0,
@@ -107,7 +106,8 @@ def chain_graph(
     Args:
         passages: tokens of each passage, best-ranked first.
         spans: entity spans of each passage, in characters of its text.
-        chain: direction of chain edges; ``forward`` is w_1 -> w_2 -> ..., as in the paper's figure.
+        both_ways: whether chain edges also run backward; forward is w_1 -> w_2 -> ..., as in the
+            paper's figure.
         max_entity_share: an entity in more than this fraction of the passages gets no edges.
         more_edges: edges of other types, to add.
         num_hidden: number of nodes at the end without a position in the prompt.
@@ -118,7 +118,7 @@ def chain_graph(
     )
     nodes = span_nodes(passages, spans, starts)
     joined = _entity_edges(nodes, len(passages), max_entity_share)
-    parts = [*_chain_edges(starts, chain), *more_edges, ("entity", joined)]
+    parts = [*_chain_edges(starts, both_ways), *more_edges, ("entity", joined)]
     edge_index = np.concatenate([edges for _, edges in parts], axis=1)
     sizes = [edges.shape[1] for _, edges in parts]
     edge_types = np.repeat([EDGE_TYPES.index(name) for name, _ in parts], sizes)
@@ -145,12 +145,12 @@ def cut_edges(graph: ChainGraph, cut: CutEdges) -> ChainGraph:
     return replace(graph, edge_index=edges, num_entity_edges=num_entity_edges, edge_types=types)
 
 
-def _chain_edges(starts: np.ndarray, chain: ChainDirection) -> list[TypedEdges]:
+def _chain_edges(starts: np.ndarray, both_ways: bool) -> list[TypedEdges]:
     first = np.arange(max(int(starts[-1]) - 1, 0))
     first = np.delete(first, starts[1:-1][(starts[1:-1] > 0) & (starts[1:-1] <= len(first))] - 1)
     forward = np.stack([first, first + 1])
     both: list[TypedEdges] = [("forward", forward), ("backward", forward[::-1])]
-    return both if chain == "both" else both[:1]
+    return both if both_ways else both[:1]
 
 
 def span_nodes(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Literal
 
 import numpy as np
 
@@ -41,21 +40,21 @@ def more_edges(
     passages: Sequence[Evidence],
     tokens: Sequence[TokenisedPassage],
     spans: Sequence[Sequence[EntitySpan]],
-    structure: Literal["none", "table"],
+    with_tables: bool,
     with_question: bool,
 ) -> list[TypedEdges]:
-    """Return question edges and table edges, as far as they are configured.
+    """Return question edges and table edges, if they are wanted.
 
     Args:
         passages: the evidence, best first, then the question if it has nodes.
         tokens: tokens of each passage.
         spans: entity spans of each passage.
-        structure: ``EvidenceConfig.structure_edges``.
+        with_tables: whether to return table edges.
         with_question: whether the last of the passages is the question.
     """
     num = len(passages) - with_question
     edges = [question_edges(passages, tokens, spans)] if with_question else []
-    if structure != "none":
+    if with_tables:
         edges += table_edges(passages[:num], tokens[:num])
     return edges
 

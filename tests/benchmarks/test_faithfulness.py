@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def question() -> Ablation:
-    builder = tiny_builder(question_nodes="query")
+    builder = tiny_builder(graph="reader")
     example = builder.conversation(tiny_conversation(0))[1]
     return Ablation(stir(tiny_model()), builder, example, "Lima")
 
@@ -63,9 +63,9 @@ def test_what_is_taken_away_is_gone_from_graph_and_prompt(question: Ablation) ->
 
 
 def test_of_a_node_ranker_it_is_the_probability_of_the_entity() -> None:
-    scorer = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
+    scorer = ScorerConfig(num_layers=2, width=16, dropout=0.0)
     model = stir(tiny_model(answers="nodes", lora=None, scorer=scorer))
-    builder = replace(tiny_builder(question_nodes="query"), mentions=True)
+    builder = replace(tiny_builder(graph="reader"), mentions=True)
     example = builder.conversation(tiny_conversation(0))[0]
     [record] = answer_batch(model, builder.prompt, [example], 0)
     question = Ablation(model, builder, example, record["answer"])
@@ -112,7 +112,7 @@ def test_it_goes_on_where_it_was_stopped(
     config = Config(
         evidence=EvidenceConfig(memory="random", top_k=5),
         model=ModelConfig(
-            tiny_folder, lora=LORA, encoder=EncoderConfig(residual_gate_init=0.5), dtype="float32"
+            tiny_folder, lora=LORA, encoder=EncoderConfig(residual_gate=0.5), dtype="float32"
         ),
         training=TrainingConfig(max_steps=0),
     )

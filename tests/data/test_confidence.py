@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from turngraph import infer, load
+from turngraph.configs.json_files import file_hash
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.confidence import (
     FEATURES,
@@ -21,7 +22,7 @@ from turngraph.data.scoring.confidence import (
     features,
 )
 from turngraph.data.types import NOT_IN_EVIDENCE
-from turngraph.model.checkpoint import MANIFEST, METRICS, file_hash
+from turngraph.model.checkpoint import MANIFEST, METRICS
 from turngraph.tests.chatting import Screen
 from turngraph.tests.tiny import tiny_conversation
 from turngraph.training.calibrate import calibrate

@@ -55,10 +55,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = ["Lima", "Peru", "Oslo", "Norway", "sol", "krone", "Kid A", "1985"]
 
 
-VARIANTS: list[dict[str, Any]] = [
-    {},
-    {"question_nodes": "query", "structure_edges": "table"},
-]
+VARIANTS: list[dict[str, Any]] = [{}, {"graph": "reader"}]
 
 
 def vectors_that_depend_on_company(texts: Sequence[str]) -> np.ndarray:

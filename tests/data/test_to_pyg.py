@@ -17,10 +17,9 @@ def example(number: int = 0, **evidence: Any) -> Any:
     return tiny_builder(**evidence).conversation(tiny_conversation(number))[0]
 
 
-@pytest.mark.parametrize("chain", ["forward", "both"])
-@pytest.mark.parametrize("question_nodes", ["none", "query"])
-def test_nodes_know_their_passage_and_their_position(chain: str, question_nodes: str) -> None:
-    builder = tiny_builder(chain=chain, question_nodes=question_nodes)
+@pytest.mark.parametrize("graph", ["paper", "reader"])
+def test_nodes_know_their_passage_and_their_position(graph: str) -> None:
+    builder = tiny_builder(graph=graph)
     found = builder.conversation(tiny_conversation(0))[0]
     data = found.to_pyg()
     assert data.validate()
@@ -32,7 +31,7 @@ def test_nodes_know_their_passage_and_their_position(chain: str, question_nodes:
     assert data.input_id.tolist() == found.graph.node_ids.tolist()
     assert torch.equal(data.edge_index, torch.from_numpy(found.graph.edge_index))
     names = {EDGE_TYPES[kind] for kind in data.edge_type.tolist()}
-    assert names >= {"entity"} | ({"forward", "backward"} if chain == "both" else {chain})
+    assert names >= {"entity", "forward"} | ({"backward"} if graph == "reader" else set())
 
 
 def test_a_batch_of_two_goes_through_a_convolution_of_pyg() -> None:

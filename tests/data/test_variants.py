@@ -45,7 +45,7 @@ def test_question_nodes_stand_behind_the_evidence_and_not_in_the_prompt(prompt: 
     conversation = golden.conversation()
     config = {"memory": "none", "top_k": 7}
     plain = ExampleBuilder(prompt, EvidenceConfig(**config)).conversation(conversation)[1]
-    config["question_nodes"] = "query"
+    config["graph"] = "reader"
     asked = ExampleBuilder(prompt, EvidenceConfig(**config)).conversation(conversation)[1]
     num = len(plain.graph.node_ids)
     text = prompt.tokenizer.decode(asked.graph.node_ids[num:])
@@ -58,13 +58,13 @@ def test_question_nodes_stand_behind_the_evidence_and_not_in_the_prompt(prompt: 
     assert ((asked.graph.edge_index >= num).sum(0)[kinds] == 1).all()
 
 
-def test_structure_edges_are_typed(prompt: Prompt) -> None:
-    def kinds(structure: str) -> set[str]:
-        example = example_of(prompt, table(), structure_edges=structure)
+def test_edges_are_typed(prompt: Prompt) -> None:
+    def kinds(graph: str) -> set[str]:
+        example = example_of(prompt, table(), graph=graph)
         return {EDGE_TYPES[kind] for kind in example.graph.edge_types}
 
-    assert kinds("none") == {"forward"}
-    assert kinds("table") == {"forward", "header", "row", "column"}
+    assert kinds("paper") == {"forward"}
+    assert kinds("reader") == {"forward", "backward", "question", "header", "row", "column"}
 
 
 def test_a_graph_without_edges_keeps_its_nodes(prompt: Prompt) -> None:

@@ -123,7 +123,7 @@ def chance(model: EvidenceModel, example: Example, features: Tensor | None = Non
 @pytest.mark.parametrize("layer", [0, 1])
 def test_parts_of_an_answer_of_a_scorer_are_derivatives(layer: int) -> None:
     """Of scaling a node's features, and of a factor on an edge's attention."""
-    scorer = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
+    scorer = ScorerConfig(num_layers=2, width=16, dropout=0.0)
     lora = None if layer == 0 else LORA
     model = stir(tiny_model(answers="nodes", layer=layer, lora=lora, scorer=scorer))
     head = model.graph.scorer if layer else model.scorer

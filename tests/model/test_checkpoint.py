@@ -77,7 +77,7 @@ def saved(saved_once: tuple[EvidenceModel, Path], tmp_path: Path) -> tuple[Evide
     [
         {},
         {"encoder": EncoderConfig(num_layers=3, heads=1)},
-        {"encoder": EncoderConfig(residual="none")},
+        {"encoder": EncoderConfig(residual_gate=None)},
         {"evidence": "text"},
         {"lora": None},
         {"lora": None, "evidence": "text"},

@@ -54,7 +54,7 @@ from turngraph.tests.tiny import (
 pytestmark = pytest.mark.traced_processes
 
 
-SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0, kept_nodes=24)
+SCORER = ScorerConfig(num_layers=2, width=16, dropout=0.0, kept_nodes=24)
 READER: dict[str, Any] = {"layer": 1, "scorer": SCORER}
 KINDS: dict[str, dict[str, Any]] = {
     "graph": {"dtype": "float32"},

@@ -99,26 +99,3 @@ def test_graphs_without_edges_or_nodes(edges: Tensor) -> None:
     types = TYPES[: edges.shape[1]]
     assert layer(nodes(), edges, types).shape == (NUM_NODES, HEADS * 4)
     assert layer(nodes()[:0], EDGES[:, :0], TYPES[:0]).shape == (0, HEADS * 4)
-
-
-def test_without_self_loops_a_node_may_have_no_edge() -> None:
-    layer = typed_layer(add_self_loops=False)
-    out = layer(nodes(), EDGES, TYPES)
-    torch.testing.assert_close(out[6], layer.bias)
-    assert not torch.allclose(out[1], layer.bias)
-
-
-def test_fewer_pairs_of_node_and_type_than_nodes() -> None:
-    layer, x = typed_layer(add_self_loops=False), nodes()
-    peer = GATv2Conv(WIDTH, 4, HEADS, edge_dim=NUM_TYPES + 1, add_self_loops=False).eval()
-    state = {k: v for k, v in layer.state_dict().items() if k != "edge"}
-    peer.load_state_dict(state | {"lin_edge.weight": layer.edge.detach().T})
-    edges, types = torch.tensor([[2, 5, 2], [0, 6, 6]]), torch.tensor([1, 0, 1])
-    features = functional.one_hot(types, NUM_TYPES + 1).float()
-    out, (_, attention) = layer.forward_with_attention(x, edges, types)
-    _, (_, theirs) = peer(x, edges, features, return_attention_weights=True)
-    torch.testing.assert_close(attention, theirs.detach())
-    messages = (layer.lin_l(x)[edges[0]] + layer.edge[types]).view(-1, HEADS, 4)
-    weighted = (messages * theirs[:, :, None]).flatten(1)
-    expected = torch.zeros(NUM_NODES, HEADS * 4).index_add(0, edges[1], weighted) + layer.bias
-    torch.testing.assert_close(out, expected)

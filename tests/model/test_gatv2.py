@@ -35,12 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "averaged": {"heads": 2, "concat": False},
     "side by side": {"heads": 3},
     "one head": {},
-    "shared": {"heads": 2, "share_weights": True},
-    "no self-loops": {"heads": 2, "concat": False, "add_self_loops": False},
-    "no bias": {"heads": 2, "bias": False},
-    "slope": {"heads": 2, "concat": False, "negative_slope": 0.7},
     "dropout": {"heads": 2, "concat": False, "dropout": 0.5},
-    "dropout, no self-loops": {"heads": 2, "dropout": 0.3, "add_self_loops": False},
 }
 
 
@@ -106,7 +101,10 @@ def test_random_graphs_agree_with_pyg(data: st.DataObject, variant: str) -> None
 
 
 def test_gradients_agree_at_the_kink_of_leaky_relu() -> None:
-    ours, theirs = both_layers(heads=2, bias=False)
+    ours, theirs = both_layers(heads=2)
+    for layer in (ours, theirs):
+        layer.lin_l.bias.data.zero_()
+        layer.lin_r.bias.data.zero_()
     x = torch.randn(5, WIDTH_IN, dtype=torch.float64)
     x[:3] = 0  # pairs of these are exactly zero
     edges = edges_of([(0, 1), (1, 2), (3, 0), (0, 4), (4, 3)])
@@ -132,7 +130,7 @@ def test_a_seed_gives_pygs_initial_parameters(variant: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", ["averaged", "dropout", "dropout, no self-loops"])
+@pytest.mark.parametrize("name", ["averaged", "dropout"])
 def test_attention_weights_are_pygs(name: str, training: bool) -> None:
     ours, theirs = (layer.train(training) for layer in both_layers(**VARIANTS[name]))
     x = torch.randn(6, WIDTH_IN, dtype=torch.float64)
@@ -229,13 +227,13 @@ def test_at_most_half_of_pygs_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
 def test_low_precision_rows_are_summed_in_float32(low: torch.dtype) -> None:
-    layer = GATv2Layer(WIDTH, WIDTH, concat=False, bias=False)
+    layer = GATv2Layer(WIDTH, WIDTH, concat=False)
     layer.lin_l, layer.lin_r = nn.Identity(), nn.Identity()
     x, edges = torch.randn(40, WIDTH).to(low), torch.randint(0, 40, (2, 500))
-    out, grad, grad_att = results(layer, x, edges)
+    out, grad, grad_att, _ = results(layer, x, edges)
     with torch.autocast("cpu", torch.bfloat16):  # which lowers no sum inside
-        assert all(map(torch.equal, results(layer, x, edges), [out, grad, grad_att]))
-    expected, expected_grad, _ = results(layer, x.float(), edges)
+        assert all(map(torch.equal, results(layer, x, edges)[:3], [out, grad, grad_att]))
+    expected, expected_grad, *_ = results(layer, x.float(), edges)
     assert out.dtype == torch.float32
     assert torch.equal(out, expected)
     assert grad.dtype == low

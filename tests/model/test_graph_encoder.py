@@ -57,12 +57,12 @@ def by_hand(layer: GATv2Layer, states: Tensor, edge_index: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("residual", ["none", "gated"])
-def test_whole_encoder_by_hand(residual: str) -> None:
-    model = encoder(residual=residual, residual_gate_init=0.3)
+@pytest.mark.parametrize("gate", [None, 0.3])
+def test_whole_encoder_by_hand(gate: float | None) -> None:
+    model = encoder(residual_gate=gate)
     embedded = model.embeddings.weight[NODES]
     first = functional.elu(by_hand(model.layers[0], embedded, EDGES))
-    if residual == "none":
+    if gate is None:
         expected = by_hand(model.layers[1], first, EDGES)
     else:
         middle = embedded + 0.3 * first
@@ -82,9 +82,9 @@ def with_pyg_layers(model: GraphEncoder) -> GraphEncoder:
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("residual", ["none", "gated"])
-def test_whole_encoder_is_one_of_pyg_layers(residual: str, training: bool) -> None:
-    model = encoder(residual=residual, dropout=0.5)
+@pytest.mark.parametrize("gate", [None, 0.1])
+def test_whole_encoder_is_one_of_pyg_layers(gate: float | None, training: bool) -> None:
+    model = encoder(residual_gate=gate, dropout=0.5)
     ours = model.train(training)
     theirs = with_pyg_layers(ours)
     torch.manual_seed(1)
@@ -101,8 +101,8 @@ def test_whole_encoder_is_one_of_pyg_layers(residual: str, training: bool) -> No
 
 
 @settings(max_examples=40, deadline=None)
-@given(data=st.data(), residual=st.sampled_from(["none", "gated"]))
-def test_permuting_nodes_permutes_the_output(data: st.DataObject, residual: str) -> None:
+@given(data=st.data(), gate=st.sampled_from([None, 0.1]))
+def test_permuting_nodes_permutes_the_output(data: st.DataObject, gate: float | None) -> None:
     num = data.draw(st.integers(1, 8))
     node = st.integers(0, num - 1)
     ids = torch.tensor(
@@ -112,13 +112,13 @@ def test_permuting_nodes_permutes_the_output(data: st.DataObject, residual: str)
     edge_index = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
     order = torch.tensor(data.draw(st.permutations(range(num))))
     place = torch.argsort(order)  # where each node went
-    model = encoder(residual=residual)
+    model = encoder(residual_gate=gate)
     states = model(ids, edge_index)
     assert torch.allclose(model(ids[order], place[edge_index]), states[order], atol=1e-5)
 
 
 def test_relative_change_is_the_mean_over_nodes() -> None:
-    model = encoder(residual_gate_init=0.2)
+    model = encoder(residual_gate=0.2)
     states, embedded = model(NODES, EDGES), model.embeddings.weight[NODES]
     expected = ((states - embedded).norm(dim=1) / embedded.norm(dim=1)).mean()
     assert model.relative_change == pytest.approx(float(expected.detach()), rel=1e-5)
@@ -150,9 +150,9 @@ def test_low_precision_embeddings_give_float32_states_and_parameters() -> None:
     assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
 
 
-@pytest.mark.parametrize("residual", ["none", "gated"])
-def test_empty_graph(residual: str) -> None:
-    model = encoder(residual=residual)
+@pytest.mark.parametrize("gate", [None, 0.1])
+def test_empty_graph(gate: float | None) -> None:
+    model = encoder(residual_gate=gate)
     empty = torch.empty(0, dtype=torch.long)
     states = model(empty, torch.empty(2, 0, dtype=torch.long))
     assert states.shape == (0, WIDTH)

@@ -31,7 +31,7 @@ from turngraph.tests.tiny import (
 )
 from turngraph.training.optimizer import make_optimizer
 
-CLOSED = EncoderConfig(residual_gate_init=0.0)
+CLOSED = EncoderConfig(residual_gate=0.0)
 
 
 def prompt_batch(examples: list[Example], side: Any = "left") -> Batch:
@@ -334,7 +334,7 @@ def test_the_graph_is_used() -> None:
     assert len({tuple(text_ids(example)) for example in puzzle}) == 1
     model = tiny_model(
         lora=LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=ALL_LAYERS),
-        encoder=EncoderConfig(dropout=0.0, residual_gate_init=1.0),
+        encoder=EncoderConfig(dropout=0.0, residual_gate=1.0),
     )
     rates = TrainingConfig(learning_rate=3e-3, encoder_learning_rate=3e-3)
     optimizer = make_optimizer(model, rates)

@@ -10,7 +10,7 @@ import torch
 from turngraph.data.batches.collate import collate
 from turngraph.tests.tiny import stir, text_ids, tiny_examples, tiny_model
 
-HIDDEN = {"question_nodes": "query", "structure_edges": "table"}
+HIDDEN = {"graph": "reader"}
 
 
 def test_padding_and_packing_change_nothing() -> None:
@@ -26,7 +26,7 @@ def test_padding_and_packing_change_nothing() -> None:
 def test_what_has_no_place_is_still_read_through_the_graph() -> None:
     """Another question beside the evidence, joined to it, changes what stands in the prompt."""
     model = stir(tiny_model())
-    example = tiny_examples(1, question_nodes="query")[0]
+    example = tiny_examples(1, graph="reader")[0]
     batch = collate([example], "right", True)
     shown = torch.zeros(len(batch.node_ids), dtype=torch.bool).index_fill(0, batch.in_prompt, True)
     other = replace(batch, node_ids=batch.node_ids.where(shown, 7))

@@ -35,7 +35,7 @@ from turngraph.tests.tiny import (
 )
 from turngraph.training.optimizer import make_optimizer
 
-SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
+SCORER = ScorerConfig(num_layers=2, width=16, dropout=0.0)
 SETTINGS = {"answers": "nodes", "lora": None, "scorer": SCORER}
 
 
@@ -240,23 +240,23 @@ def test_the_examples_cache_keeps_mentions(tmp_path: Path) -> None:
             "model.lora: .LoRA. given, must be null where model.answers is nodes and model",
         ),
         (["lora=null", "evidence=text"], "model.evidence: 'text' given, must be graph"),
-        (["lora=null", "scorer.heads=3"], "model.scorer.heads: 3 given, must divide"),
-        (["lora=null", "scorer.width=0"], "model.scorer.width: 0 given, must be at least 1"),
+        (["lora=null", "scorer.width=6"], "model.scorer.width: 6 given, must be a multiple of 4"),
+        (["lora=null", "scorer.width=0"], "model.scorer.width: 0 given, must be a multiple of 4"),
         (["lora=null", "scorer.dropout=0.5"], r"model.scorer.dropout: 0.5 given, must lie in"),
     ],
 )
 def test_settings_that_do_not_go_together_are_named(options: list[str], message: str) -> None:
-    given = ["--data.train=x", "--model.answers=nodes", "--evidence.question_nodes=query"]
+    given = ["--data.train=x", "--model.answers=nodes", "--evidence.graph=reader"]
     with pytest.raises(ValueError, match=message):
         load_config([*given, *(f"--model.{option}" for option in options)])
 
 
 def test_a_question_and_rows_of_their_own_are_needed() -> None:
     given = ["--data.train=x", "--model.answers=nodes", "--model.lora=null"]
-    with pytest.raises(ValueError, match=r"question_nodes: 'none' given, must be query"):
+    with pytest.raises(ValueError, match=r"graph: 'paper' given, must be reader"):
         load_config(given)
     with pytest.raises(ValueError, match=r"training.packing: True given, must be false"):
-        load_config([*given, "--evidence.question_nodes=query", "--training.packing=true"])
+        load_config([*given, "--evidence.graph=reader", "--training.packing=true"])
 
 
 def test_a_mention_at_the_first_token_belongs_to_its_own_segment() -> None:

@@ -65,7 +65,7 @@ def test_a_graph_model_has_an_encoder_and_four_bits_are_an_eighth(tiny_folder: s
         cost_of(ModelConfig(tiny_folder, answers="nodes"))
 
 
-SCORER = ScorerConfig(num_layers=1, width=8, heads=2, dropout=0.0, kept_nodes=100)
+SCORER = ScorerConfig(num_layers=1, width=8, dropout=0.0, kept_nodes=100)
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
@@ -92,7 +92,7 @@ def test_a_readers_activations_are_those_that_a_step_holds(
 
 
 def test_a_readers_kernels_are_counted(tiny_folder: str, tmp_path: Path) -> None:
-    scorer = replace(SCORER, num_layers=3, heads=4)
+    scorer = replace(SCORER, num_layers=3)
     config = ModelConfig(tiny_folder, layer=2, scorer=scorer, lora=LORA, dtype="float32")
     bench = Bench(torch.device("cpu"), False, 0, str(tmp_path))
     model = make_model(config, tiny_base(vocabulary=4096)).train()

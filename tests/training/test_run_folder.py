@@ -44,8 +44,6 @@ FREE_VALUES = {
     "model.base_model": "elsewhere",
     "model.trust_remote_code": ("somebody/model",),
     "training.eval_batch_size": 3,
-    "training.log_every": 7,
-    "training.max_minutes": 9.0,
     "training.output": "elsewhere",
     "training.save_every": 11,
     "training.save_minutes": 9.0,

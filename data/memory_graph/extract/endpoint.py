@@ -16,7 +16,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from turngraph.configs.extras import extra
-from turngraph.configs.progress import track
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.memory_graph.extract.budget import (
@@ -147,21 +146,17 @@ class EndpointExtractor(ModelExtractor):
 
     Args:
         settings: settings of the requests.
-        name: name that is recorded with every episode; None: derived from the model's name.
-        progress: whether to show a progress bar.
         relations, classes: as in ``ModelExtractor``.
     """
 
     def __init__(
         self,
         settings: EndpointSettings,
-        name: str | None = None,
-        progress: bool = False,
         relations: Sequence[str] = (),
         classes: Sequence[str] = (),
     ) -> None:
-        self.client = ChatClient(settings, progress)
-        super().__init__(name or f"endpoint:{settings.model}", self.client.ask, relations, classes)
+        self.client = ChatClient(settings)
+        super().__init__(f"endpoint:{settings.model}", self.client.ask, relations, classes)
 
     def cost(self) -> dict[str, float]:
         """Return the requests, tokens and their price so far.
@@ -185,11 +180,10 @@ class ChatClient:
 
     Args:
         settings: settings of the requests.
-        progress: whether to show a progress bar.
     """
 
-    def __init__(self, settings: EndpointSettings, progress: bool = False) -> None:
-        self.settings, self.progress = settings, progress
+    def __init__(self, settings: EndpointSettings) -> None:
+        self.settings = settings
         self.budget = Budget(settings.budget)
 
     def ask(self, prompts: Sequence[Prompt]) -> list[Reply]:
@@ -204,8 +198,7 @@ class ChatClient:
         with ThreadPoolExecutor(workers) as pool:
             futures = [pool.submit(self._answer, prompt, stop) for prompt in prompts]
             try:
-                shown = track(futures, "requests", "requests", shown=self.progress, delay=2)
-                return [future.result() for future in shown]
+                return [future.result() for future in futures]
             finally:
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)

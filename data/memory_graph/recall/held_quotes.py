@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from turngraph.data.eigen.summaries import MAX_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.record.ended_parts import with_ends
+from turngraph.data.memory_graph.record.ended_parts import holds_between, with_ends
 from turngraph.data.memory_graph.record.theme_rows import QuoteRow, ThemeRow, read_themes
-from turngraph.data.memory_graph.times import start
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
@@ -49,9 +48,7 @@ class RecalledTheme:
     facts: tuple[int, ...] = ()
 
 
-def held_quotes(
-    store: Store, quotes: Sequence[QuoteRow], second: int, max_words: int = MAX_WORDS
-) -> tuple[Fact, ...]:
+def held_quotes(store: Store, quotes: Sequence[QuoteRow], second: int) -> tuple[Fact, ...]:
     """Return the first quotations that hold at a moment, as facts whose one provenance is the
     quoted place.
 
@@ -61,14 +58,17 @@ def held_quotes(
         store: the record, in a read transaction.
         quotes: quotations, best first.
         second: second, counted from 1970, at which they must hold.
-        max_words: maximum number of words in all; the first quotation may be longer.
     """
     stated = store.facts([quote.fact for quote in quotes])
     facts = dict(zip(quotes, with_ends(store.db, stated, second, theses_only=True), strict=True))
-    current = [quote for quote in quotes if holds_at(facts[quote], second)]
+    current = [
+        quote
+        for quote in quotes
+        if holds_between((facts[quote].valid_from, facts[quote].valid_to), second)
+    ]
     current.sort(key=lambda quote: facts[quote].partly_until is not None)
     quoted: list[Fact] = []
-    left = max_words
+    left = MAX_WORDS  # the first quotation may be longer
     for quote in current:
         size = len(_words(facts[quote], quote).split())
         if quoted and size > left:
@@ -92,12 +92,6 @@ def _as_quoted(fact: Fact, quote: QuoteRow) -> Fact:
 
 def _words(fact: Fact, quote: QuoteRow) -> str:
     return fact.text[quote.start : quote.stop] if fact.type == "episodic" else fact.text
-
-
-def holds_at(fact: Fact, second: int) -> bool:
-    """Return whether a fact holds at a moment, as far as its times are known."""
-    begun = fact.valid_from is None or start(fact.valid_from) <= second
-    return begun and (fact.valid_to is None or second < start(fact.valid_to))
 
 
 def list_themes(store: Store, second: int) -> list[RecalledTheme]:

@@ -16,9 +16,8 @@ from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.fact_texts import node_texts
 from turngraph.data.normalise import words
+from turngraph.data.retrieval.reciprocal_ranks import RRF
 
-RRF = 60
-"""Constant of reciprocal-rank fusion (Cormack et al. 2009)."""
 NUM_RANKED = 50
 """Number of objects in each of the two rankings that are fused."""
 

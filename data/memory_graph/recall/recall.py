@@ -130,12 +130,6 @@ class Recall:
         self._unread = UnreadEpisodes(store.db)
         self.marks = EndedMarks(store, self.vectors.facts, self.vectors.probe)
 
-    def refresh(self) -> int:
-        """Bring the derived arrays to the record's revision and return it."""
-        with self.store.reading():
-            self.adjacency.refresh()
-            return self.vectors.refresh()
-
     def ask(
         self,
         question: str,

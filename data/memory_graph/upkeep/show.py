@@ -12,7 +12,7 @@ from turngraph.data.memory_graph.memory_types import (
     Episode,
     Fact,
 )
-from turngraph.data.memory_graph.record.ended_parts import with_ends
+from turngraph.data.memory_graph.record.ended_parts import holds_between, with_ends
 from turngraph.data.memory_graph.record.lookup import find_object
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import now, start
@@ -129,10 +129,5 @@ def show(store: Store, entity: str | int) -> Shown:
         aliases = tuple(store.db.execute(_ALIASES, (node,)))
         [episodes] = store.db.execute(_EPISODES, (node,)).fetchone()
     moment = start(now())
-    held = tuple(fact for fact in facts if _holds(fact, moment))
+    held = tuple(fact for fact in facts if holds_between((fact.valid_from, fact.valid_to), moment))
     return Shown(node, name, aliases, episodes, held)
-
-
-def _holds(fact: Fact, moment: int) -> bool:
-    begun = fact.valid_from is None or start(fact.valid_from) <= moment
-    return begun and (fact.valid_to is None or moment < start(fact.valid_to))

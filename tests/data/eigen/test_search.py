@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turngraph.data.eigen import eigen_index
 from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.eigen.search import Hit, NodeGraph, SearchSettings, best_first, fuse
 from turngraph.data.eigen.shared_names import SharedNames
@@ -150,22 +151,6 @@ def test_index_without_passages() -> None:
     assert EigenIndex([], by_words).rank("judge", 3) == []
 
 
-def test_index_without_gamma_ranks_by_the_closest_text_or_question() -> None:
-    passages = pool()
-    index = EigenIndex(passages, by_words, settings=SearchSettings(gamma=0), word_weight=0)
-    prompt = "Which captain has sails?"
-    vectors, vector = by_words([one.text for one in passages]), by_words([prompt])[0]
-    nodes = [[vectors[i]] for i in range(30)]
-    asked = by_words(index.questions)
-    for question, owner in zip(asked, index.owners.tolist(), strict=True):
-        mixed = question + vectors[owner]
-        nodes[owner].append(mixed / np.linalg.norm(mixed))
-    scores = [round(float(max(v @ vector for v in each)), 5) for each in nodes]
-    expected = sorted(range(30), key=lambda i: -scores[i])
-    found = [int(item.evidence.id[1:]) for item in index.rank(prompt, 30)]
-    assert [scores[i] for i in found] == [scores[i] for i in expected]
-
-
 def test_the_best_passages_raise_those_that_share_a_rare_name() -> None:
     names = [["Ann", "Bo"], ["ANN"], ["Cy"], ["bo", "Cy"]]
     found = SharedNames(names).gains(np.array([1.0, 0.2, 0.1, 0.0]))
@@ -176,10 +161,13 @@ def test_the_best_passages_raise_those_that_share_a_rare_name() -> None:
     assert SharedNames([["Ann"]] * 2 + [[]] * 5).gains(-np.arange(7.0)).tolist()[:2] == [0.0, 0.0]
 
 
-def test_a_passage_of_the_second_hop_is_found_by_a_shared_name() -> None:
+def test_a_passage_of_the_second_hop_is_found_by_a_shared_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     other = Evidence("hop", "unlike everything else", "text", (Entity("x", "Number0"),))
     for weight in (0.0, 0.5):
-        index = EigenIndex([*pool(), other], by_words, num_questions=0, shared_weight=weight)
+        monkeypatch.setattr(eigen_index, "SHARED_WEIGHT", weight)
+        index = EigenIndex([*pool(), other], by_words, num_questions=0)
         found = [item.evidence.id for item in index.rank("harbour ship number0", 31)]
         assert found[0] == "e0"
         assert (found.index("hop") < 6) == (weight > 0), found

@@ -45,16 +45,16 @@ def test_nodes_are_the_tokens_passage_after_passage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chain", "expected"),
+    ("both_ways", "expected"),
     [
-        ("forward", {(0, 1), (1, 2), (3, 4)}),
-        ("both", {(0, 1), (1, 2), (3, 4), (1, 0), (2, 1), (4, 3)}),
+        (False, {(0, 1), (1, 2), (3, 4)}),
+        (True, {(0, 1), (1, 2), (3, 4), (1, 0), (2, 1), (4, 3)}),
     ],
 )
 def test_chains_stay_inside_a_passage_in_the_direction_asked_for(
-    chain: Any, expected: set[tuple[int, int]]
+    both_ways: bool, expected: set[tuple[int, int]]
 ) -> None:
-    graph = build([letters("abc"), letters("de"), letters("f")], chain=chain)
+    graph = build([letters("abc"), letters("de"), letters("f")], both_ways=both_ways)
     assert set(pairs(graph)) == expected
     assert len(pairs(graph)) == len(expected)
     assert graph.num_entity_edges == 0
@@ -66,7 +66,7 @@ def test_the_papers_direction_is_the_default() -> None:
 
 @pytest.mark.parametrize("sizes", [[], [0], [1], [0, 0], [1, 1, 1], [0, 2, 0, 0, 3, 0]])
 def test_passages_of_any_size(sizes: list[int]) -> None:
-    graph = build([letters("x" * size) for size in sizes], chain="both")
+    graph = build([letters("x" * size) for size in sizes], both_ways=True)
     assert graph.edge_index.shape == (2, 2 * sum(max(size - 1, 0) for size in sizes))
     assert graph.node_ids.shape == (sum(sizes),)
 

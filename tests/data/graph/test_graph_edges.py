@@ -97,12 +97,12 @@ def test_sentences_have_no_table_edges() -> None:
     assert all(edges.shape == (2, 0) for _, edges in table_edges(passages, tokens))
 
 
-@pytest.mark.parametrize("structure", ["none", "table"])
-def test_the_question_is_no_passage_of_evidence(structure: str) -> None:
+@pytest.mark.parametrize("with_tables", [False, True])
+def test_the_question_is_no_passage_of_evidence(with_tables: bool) -> None:
     passages, tokens, _ = graph_of(
         "T, A is 1999", "T, A is 7, B is 8", "A is 1999?", source="table"
     )
-    edges = more_edges(passages, tokens, [[], [], []], structure, with_question=True)
+    edges = more_edges(passages, tokens, [[], [], []], with_tables, with_question=True)
     question = len("T, A is 1999T, A is 7, B is 8")
     for name, pairs in edges:
         assert (pairs.max(initial=0) >= question) == (name == "question"), name
@@ -111,8 +111,8 @@ def test_the_question_is_no_passage_of_evidence(structure: str) -> None:
 def test_edge_types_say_what_each_edge_is_and_are_cut_with_it() -> None:
     passages, tokens, _ = graph_of("a Lima", "b Lima", "c", "Lima?")
     spans = [[EntitySpan("Q", 2, 6)], [EntitySpan("Q", 2, 6)], [], []]
-    more = more_edges(passages, tokens, spans, "none", with_question=True)
-    graph = chain_graph(tokens, spans, "both", more_edges=more)
+    more = more_edges(passages, tokens, spans, with_tables=False, with_question=True)
+    graph = chain_graph(tokens, spans, both_ways=True, more_edges=more)
     names = [EDGE_TYPES[kind] for kind in graph.edge_types]
     assert names == ["forward"] * 14 + ["backward"] * 14 + ["question"] * 4 + ["entity"] * 2
     without = cut_edges(graph, "entity")

@@ -348,10 +348,10 @@ def test_what_became_partly_untrue_is_marked_wherever_it_is_shown(tmp_path: Path
     assert episode.partly_until == "2020-03"
 
 
-def test_refresh_brings_all_arrays_to_the_last_write(graph: MemoryGraph) -> None:
+def test_asking_brings_all_arrays_to_the_last_write(graph: MemoryGraph) -> None:
     recall = graph._recall
     for _ in range(2):
-        assert recall.refresh() == graph.store.revision
+        graph.ask("Who sings?")
         assert recall.adjacency.revision == recall.vectors.revision == graph.store.revision
         graph.remember(SINGS)
 
