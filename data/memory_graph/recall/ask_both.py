@@ -26,8 +26,8 @@ def ask_both(
     Episodes are ranked by reciprocal-rank fusion of two rankings: that of their closest facts,
     and personalised PageRank. Each episode gives the closest fact that it states, or itself,
     which a chat's question or answer never does; the other close facts follow. A score is the
-    closeness to the question. A fact that may have ended another stands directly before it
-    (``EndedMarks``).
+    closeness to the question. A fact that may have ended another is moved directly before it
+    from up to three places behind (``EndedMarks``).
 
     Args:
         recall: the arrays of the graph.

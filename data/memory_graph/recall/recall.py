@@ -140,8 +140,8 @@ class Recall:
         """Return the facts that may answer a question, best first.
 
         Without ``as_of``, theses of which a part has ended come last; with it, closeness alone
-        decides. A fact that may have ended another stands directly before it
-        (``EndedMarks``).
+        decides. A fact that may have ended another is moved directly before it from up to
+        three places behind (``EndedMarks``).
 
         Args:
             question: text of the question.
@@ -183,8 +183,8 @@ class Recall:
     ) -> Recollection:
         """Return the episodes that may answer a question, by personalised PageRank, best first.
 
-        An episode that may have ended what another says stands directly before it
-        (``EndedMarks``).
+        An episode that may have ended what another says is moved directly before it from up to
+        three places behind (``EndedMarks``).
 
         Args:
             question, as_of: as in ``ask``.

@@ -134,4 +134,5 @@ def test_a_chain_of_ends_is_told_newest_first() -> None:
     first, second, third, other = (Fact(key, "thesis", str(key)) for key in (2, 4, 6, 8))
     first, second = replace(first, may_have_ended=4), replace(second, may_have_ended=6)
     assert newer_first([first, other, second, third]) == (third, second, first, other)
+    assert newer_first([first, other, second, third], max_places=2) == (second, first, other, third)
     assert newer_first([third, first]) == (third, first)  # what ended it is not there
