@@ -385,6 +385,26 @@ def test_messages_of_a_chat_log_have_their_speakers_and_times(folder: Path, caps
     assert "Anna's cat is called Miso" in run(capsys, "show", folder, "Miso")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Garden.txt", "Garden\n\n3 May 2021\nPeas grew.\n\nIt rained.\n\n2021-05-04\n\nSnow."),
+        ("Garden.md", "## 3 May 2021\nPeas grew.\n### Noon\nIt rained.\n## 2021-05-04\nSnow."),
+        ("Garden.html", "<h1>3 May 2021</h1><p>Peas grew.<h2>Noon</h2><ul><li>It rained.</ul>"
+         "<h1>2021-05-04</h1><p>Snow."),
+    ],
+)  # fmt: skip
+def test_a_heading_that_is_a_date_is_the_time_of_what_stands_below(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    times = {e.text: (e.time, e.properties.get("title")) for e in read_episodes(tmp_path / name)}
+    title = None if name == "Garden.txt" else "Garden"
+    assert times["Peas grew."] == ("2021-05-03", title)
+    assert times["Snow."] == ("2021-05-04", title)
+    assert [time for text, (time, _) in times.items() if "rained" in text] == ["2021-05-03"]
+
+
 def test_a_date_of_a_chat_log_that_may_be_two_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,7 +25,7 @@ from turngraph.data.linearise import (
     split_sentences,
 )
 from turngraph.data.normalise import answer_type
-from turngraph.data.sources.chat_log import Message, messages
+from turngraph.data.sources.chat_log import messages
 from turngraph.data.sources.document import (
     Document,
     PassageLimit,
@@ -73,7 +73,8 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     Args:
         path: path of the file.
         by_sentence: False keeps the paragraphs and list items of Markdown whole, each after the
-            heading above it, and leaves the headings of HTML, PDF and Word files out.
+            heading above it, and leaves the headings of HTML, PDF and Word files out. The id of
+            what stands below a heading that is a date is that heading.
 
     Raises:
         Unreadable: the file cannot be read, or nothing is in it; the message names it.
@@ -136,10 +137,7 @@ def _content(path: Path) -> bytes:
 
 def _read_text(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
     document = Document(title_of(path), limit)
-    log = messages(text)
-    if log is None:
-        log = [Message("", "", [paragraph]) for paragraph in re.split(r"\n\s*\n", text)]
-    for message in log:
+    for message in messages(text):
         document.heading(1, message.day)
         said = "\n".join(message.lines)
         longest = max(map(len, split_sentences(" ".join(said.split()))), default=0)
