@@ -83,6 +83,11 @@ class Example:
         return self.conversation.id, self.conversation.turns[self.turn].id
 
     @property
+    def question(self) -> str:
+        """The current question."""
+        return self.conversation.turns[self.turn].question
+
+    @property
     def num_tokens(self) -> int:
         """Number of tokens of the input, gold answer included."""
         num_evidence = len(self.graph.prompt_ids)

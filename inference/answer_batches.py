@@ -24,7 +24,7 @@ from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.scoring.proposals import Proposal
 from turngraph.data.types import NOT_IN_EVIDENCE, Conversation
 from turngraph.inference.candidates import decided, ranked
-from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS
+from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS, too_long
 from turngraph.model.device_memory import (
     RELEASE_EVERY,
     is_out_of_memory,
@@ -170,15 +170,15 @@ def answer_batches(
 def unanswerable(
     model: EvidenceModel, examples: Sequence[Example], batching: Batching
 ) -> dict[int, Json]:
-    """Return error records of examples for whose prompts the model has too few positions.
+    """Return error records of examples whose questions or prompts are too long.
 
     Raises:
         UserError: there is such an example, and ``batching.keep_going`` is not set.
     """
     refused = {}
     for index, example in enumerate(examples):
-        message = ""
-        if lengths := lengths_beyond(model, example, batching.max_new_tokens):
+        message = too_long(example.question)
+        if not message and (lengths := lengths_beyond(model, example, batching.max_new_tokens)):
             shorter = ", or give a smaller --max_new_tokens" if model.writes else ""
             message = f"{lengths}: train with {SHORTER}{shorter}"
         if message:
@@ -226,10 +226,13 @@ def check_lengths(
         UserError: one does not fit; the message names its conversation and turn.
     """
     for example in examples:
-        new = len(example.target_ids) if max_new_tokens is None else max_new_tokens
-        if lengths := lengths_beyond(model, example, new):
-            location = "conversation {}, turn {}".format(*example.key)
-            raise UserError(f"{location}: {lengths}; {SHORTER}")
+        new, message = len(example.target_ids), ""
+        if max_new_tokens is not None:  # it will be answered
+            new, message = max_new_tokens, too_long(example.question)
+        if not message and (lengths := lengths_beyond(model, example, new)):
+            message = f"{lengths}; {SHORTER}"
+        if message:
+            raise UserError("conversation {}, turn {}: {}".format(*example.key, message))
 
 
 def _failed(example: Example, message: str, batching: Batching) -> Json:

@@ -38,7 +38,7 @@ def fitted(
         The example, and the number of turns that its prompt leaves out. If no number is enough: the
         longest example, and 0.
     """
-    question = example.conversation.turns[example.turn].question
+    question = example.question
 
     def without(num: int) -> tuple[Example, bool]:
         check()
