@@ -124,16 +124,16 @@ def test_each_statement_is_printed_once(folder: Path, capsys: Any) -> None:
     run(capsys, "remember", folder, "--input", folder / "towns.txt")
     ask = ("What has Anna visited?", "--no_embed", "--num_facts", "12")
     lines = run(capsys, "ask", folder, *ask).splitlines()
-    texts = [line.split("\t")[3] for line in lines]
+    texts = [line.split("\t")[2] for line in lines]
     assert len(set(texts)) == len(texts) == 12
-    assert {line.split("\t")[2] for line in lines} == {"thesis"}
+    assert {line.split("\t")[1] for line in lines} == {"thesis"}
 
 
 def test_forbidden_types_stand_before_the_question(folder: Path, capsys: Any) -> None:
     remember(capsys, folder)
     types = ("--forbidden", "E", "--forbidden", "T")
     asked = run(capsys, "ask", folder, "--no_embed", *types, "Where does Anna live?")
-    assert {line[2] for line in lines(asked)} == {"triplet"}
+    assert {line[1] for line in lines(asked)} == {"triplet"}
 
 
 def test_a_similarity_that_is_no_cosine_is_refused(folder: Path, capsys: Any) -> None:
@@ -311,7 +311,7 @@ def test_a_question_without_a_name_is_answered_by_similarity_and_says_so(
     ):
         with caplog.at_level(logging.INFO):
             asked = run(capsys, "ask", folder, question)
-        assert lines(asked)[0][3] == answer
+        assert lines(asked)[0][2] == answer
         assert "names no known object: facts by similarity alone" in caplog.text
         caplog.clear()
     with caplog.at_level(logging.INFO):
