@@ -7,7 +7,7 @@ from pathlib import Path
 
 from turngraph.data.entities import find_entities
 from turngraph.data.jsonlines import join_pools, read_pool
-from turngraph.data.sources.pool import read_folder
+from turngraph.data.sources.pool import read_documents
 from turngraph.data.sources.readers import SUFFIXES, read_file
 from turngraph.data.types import Evidence
 
@@ -53,7 +53,7 @@ def _is_path(text: str) -> bool:
 
 def _read(path: Path) -> Sequence[Evidence]:
     if path.is_dir():
-        return read_folder(path)
+        return read_documents(path)
     if path.suffix.lower() not in SUFFIXES:
         return read_pool(path)
     return read_file(path)
