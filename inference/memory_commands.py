@@ -76,7 +76,7 @@ def remember(
         SystemExit: stopped early, with ``EXIT_GO_ON``.
     """
     with (
-        StopRequest(max_minutes) as stop,
+        StopRequest(max_minutes, "after the texts at hand") as stop,
         MemoryGraph.open(db, extractor=extractor) as graph,
     ):
         done = graph.remember_many(_until(stop, episodes), progress=True, batch=batch)

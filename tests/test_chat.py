@@ -111,7 +111,7 @@ def test_pools_are_files_and_folders(tmp_path: Path) -> None:
     assert len(pool) == len(CONVERSATION.evidence) + 1
     assert len({passage.id for passage in pool}) == len(pool)
     assert "llamas" in pool[-1].text
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match="no such file or folder"):
         read_evidence([str(tmp_path / "missing.jsonl")])
 
 

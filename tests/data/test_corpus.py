@@ -326,7 +326,7 @@ def test_wrong_inputs(tmp_path: Path, files: Path, corpus: Corpus) -> None:
     (tmp_path / "lakes.jsonl").write_text('{"text": "a"}\n')
     with pytest.raises(ValueError, match=r"two sources are called lakes\.jsonl"):
         find_sources([files, tmp_path / "lakes.jsonl"])
-    with pytest.raises(ValueError, match="missing: no such file"):
+    with pytest.raises(ValueError, match="missing: no such file or folder"):
         find_sources([tmp_path / "missing"])
     (tmp_path / "a.exe").write_text("x")
     with pytest.raises(ValueError, match=r"a\.exe: cannot be read"):
