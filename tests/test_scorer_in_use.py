@@ -145,6 +145,8 @@ def test_a_server_answers_many_at_a_time_as_a_chat_does(qa: QA, tmp_path: Path) 
         )
         [choice] = reply.json()["choices"]
         assert (choice["message"]["content"], choice["finish_reason"]) == (expected[0], "stop")
+        num_tokens = len(qa.builder.prompt.target_ids(expected[0]))
+        assert reply.json()["usage"]["completion_tokens"] == num_tokens > 1
         built = service.qa.builder.counts["graphs"]
         with ThreadPoolExecutor(1) as threads:
             with service.answering.of("another"):  # their question is prepared meanwhile
