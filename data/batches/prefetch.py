@@ -93,12 +93,11 @@ def steps(
 
 
 class Trial:
-    """Sample of up to eleven steps for time and memory estimates: the largest, and ten spread out.
+    """Sample of steps for time and memory estimates: the largest, and three to ten spread out.
 
     Args:
         schedule: schedule of the run.
         examples: the examples that it was made for.
-        num_timed: number of steps that are spread over the run.
 
     Attributes:
         indices: indices of the steps of the sample, the largest first.
@@ -106,9 +105,7 @@ class Trial:
         times: seconds of the sampled steps, in the order of ``indices``; set by the caller.
     """
 
-    def __init__(
-        self, schedule: BatchSchedule, examples: Sequence[Example], num_timed: int = 10
-    ) -> None:
+    def __init__(self, schedule: BatchSchedule, examples: Sequence[Example]) -> None:
         self.examples, self.schedule = examples, schedule
         lengths = [example.num_tokens for example in examples]
         packing = schedule.settings.packing
@@ -120,6 +117,7 @@ class Trial:
         batches = [list(map(computed, schedule.step(n))) for n in range(schedule.num_steps)]
         self.sizes = [sum(sizes) for sizes in batches]
         largest = max(range(schedule.num_steps), key=lambda n: max(batches[n]))
+        num_timed = min(max(3, schedule.num_steps // 10), 10)
         between = [round(i * (schedule.num_steps - 1) / (num_timed - 1)) for i in range(num_timed)]
         self.indices = [largest, *dict.fromkeys(between)]
         self.times: list[float] = []
