@@ -26,6 +26,7 @@ from turngraph.inference import memory_commands
 from turngraph.inference.memory_printing import clean_line
 from turngraph.inference.model_options import local_extractor, server_extractor
 from turngraph.memory import main
+from turngraph.tests.data.sources.made_documents import pdf_of_lines
 from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.waiting import PATIENCE, wait_until
 
@@ -392,12 +393,14 @@ def test_messages_of_a_chat_log_have_their_speakers_and_times(folder: Path, caps
         ("Garden.md", "## 3 May 2021\nPeas grew.\n### Noon\nIt rained.\n## 2021-05-04\nSnow."),
         ("Garden.html", "<h1>3 May 2021</h1><p>Peas grew.<h2>Noon</h2><ul><li>It rained.</ul>"
          "<h1>2021-05-04</h1><p>Snow."),
+        ("Garden.pdf", pdf_of_lines([(14, "3 May 2021"), (10, "Peas grew."), (-10, "Noon"),
+         (10, "It rained."), (14, "2021-05-04"), (10, "Snow.")])),
     ],
 )  # fmt: skip
 def test_a_heading_that_is_a_date_is_the_time_of_what_stands_below(
-    name: str, text: str, tmp_path: Path
+    name: str, text: str | bytes, tmp_path: Path
 ) -> None:
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
     times = {e.text: (e.time, e.properties.get("title")) for e in read_episodes(tmp_path / name)}
     title = None if name == "Garden.txt" else "Garden"
     assert times["Peas grew."] == ("2021-05-03", title)

@@ -1,6 +1,7 @@
 """Reads one document: text, Markdown, HTML, CSV, PDF or Word, as passages.
 
-Every passage begins with its document's title: the first heading, else ``<title>``, else the name.
+Every passage begins with its document's title: the first heading, else ``<title>``, unless it is a
+date, else the name.
 Sentences of a paragraph or list item, and code blocks, become text, and table rows become rows
 with their headers. Short sentences share passages (``document.PASSAGE_BYTES``).
 The ``key: value`` lines at the head of a Markdown file become infobox rows.
