@@ -255,7 +255,8 @@ class Session:
         def finish(record: Json) -> None:
             with suppress(KeyboardInterrupt), held_interrupts():  # too late to stop: it is answered
                 self.conversation = conversation
-                self.turns.append(ChatAnswer(example, record, before, self._explain, left_out))
+                read = (example.alone if record.get("alone") else None) or example
+                self.turns.append(ChatAnswer(read, record, before, self._explain, left_out))
 
         try:
             finished = self.interaction
@@ -290,6 +291,8 @@ class Session:
                 "prompt leaves out its first %d of %s",
                 *(self.model.max_tokens, num, plural(len(self.turns), "turn")),
             )
+        if self.builder.alone and num < len(self.turns):
+            completed = replace(completed, alone=example)
         return completed, num
 
     @property
