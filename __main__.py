@@ -15,7 +15,7 @@ COMMANDS = {
     "chat": "ask about evidence, what is remembered, or neither",
     "serve": "answer many people over HTTP and in a browser",
     "export": "write model and prompts for servers such as vLLM",
-    "pool": "turn a folder of documents into an evidence pool",
+    "pool": "turn documents or folders of them into an evidence pool",
     "corpus": "keep a corpus of passages on disk, larger than memory",
     "memory": "remember texts, ask, look at, correct and forget: the memory graph",
     "study": "in a clone: train and answer the rows of a study, and write its page",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import json
 import math
 import types
 import typing
@@ -18,10 +19,10 @@ import yaml
 
 from turngraph.configs.former_fields import FORMER, SUCCESSORS, present_fields
 from turngraph.configs.kinds import FieldError, kind_of, options_of
-from turngraph.configs.schema import Config
+from turngraph.configs.schema import Config, DataConfig
 from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
 from turngraph.configs.user_error import UserError
-from turngraph.configs.words import similar
+from turngraph.configs.words import plural, similar
 
 MOST_SHOWN = 80
 """Characters of a value in an error."""
@@ -194,6 +195,19 @@ def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
         for name in names
         if first.get(name) != second.get(name)
     }
+
+
+def changed_fields(config: Config) -> list[str]:
+    """Return the fields without their default values, as "name: value", and a count of the rest."""
+    default = Config(data=DataConfig(train=""))  # a run needs the name of a file
+    changed = {name: values[0] for name, values in differences(config, default).items()}
+    lines = [f"{name}: {_written(value)}" for name, value in changed.items()]
+    rest = sum(name not in changed for name, _ in _flat(_plain(config)))
+    return [*lines, f"and {plural(rest, 'field')} with default values"]
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -228,7 +228,7 @@ class StopRequest:
 
     Args:
         max_minutes: time limit, counted from construction; None: no limit.
-        when: when the command stops, for the line that Ctrl-C prints: "after the step at hand".
+        when: when the command stops, for the line that a signal prints: "after the step at hand".
     """
 
     SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -248,15 +248,13 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _notice(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            if self.reason == CTRL_C:
-                raise KeyboardInterrupt
-            self.reason = CTRL_C
-            # not by logging: the signal may have come while it was writing
-            line = f"\nstopping {self.when}, with all work saved; again: at once\n"
-            os.write(sys.stderr.fileno(), line.encode())
-        else:
-            self.reason = signal.Signals(number).name
+        if number == signal.SIGINT and self.reason == CTRL_C:
+            raise KeyboardInterrupt
+        self.reason = CTRL_C if number == signal.SIGINT else signal.Signals(number).name
+        more = "; press Ctrl-C again to end now" if number == signal.SIGINT else ""
+        # not by logging: the signal may have come while it was writing
+        line = f"\n{self.reason}: the command saves its work and stops {self.when}{more}\n"
+        os.write(sys.stderr.fileno(), line.encode())
 
     def __bool__(self) -> bool:
         minutes = (time.monotonic() - self.started) / 60

@@ -65,6 +65,8 @@ class Example:
             contains all of them.
         dialogue_start: index in ``prefix_ids`` of the dialogue's first token, which is the first
             node of the question; None: the dialogue follows the evidence.
+        alone: the same question and evidence without the dialogue; None: it has no dialogue, or the
+            builder does not build them.
     """
 
     conversation: Conversation
@@ -76,11 +78,17 @@ class Example:
     evidence: list[Retrieved]
     answer_sources: list[str]
     dialogue_start: int | None = None
+    alone: Example | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         """Id of the conversation and of the turn."""
         return self.conversation.id, self.conversation.turns[self.turn].id
+
+    @property
+    def question(self) -> str:
+        """The current question."""
+        return self.conversation.turns[self.turn].question
 
     @property
     def num_tokens(self) -> int:
@@ -130,6 +138,7 @@ class ExampleBuilder:
         cut: edges to remove from every graph, or ``shuffle`` to rewire them, as a control.
         memory_graph: settings of the conversations' memory graphs; None: no memory graphs.
         mentions: whether to record which nodes mention which entity; needs question nodes.
+        alone: whether to build examples with a dialogue also without it.
 
     Attributes:
         counts: totals over the examples built, for the log.
@@ -142,6 +151,7 @@ class ExampleBuilder:
     cut: CutEdges = "nothing"
     memory_graph: MemoryGraphConfig | None = None
     mentions: bool = False
+    alone: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     retrieval: TurnRetrieval = field(default_factory=TurnRetrieval)
     _tokens: TokenCache = field(default_factory=TokenCache)
@@ -255,7 +265,7 @@ class ExampleBuilder:
             tokens = self.tokenise(passages)[1]
             places = find_answers(passages, tokens, current.answers)
             graph = replace(graph, mentions=replace(graph.mentions, answers=places))
-        return Example(
+        built = Example(
             conversation=conversation,
             turn=turn,
             prefix_ids=prefix_ids,
@@ -266,6 +276,19 @@ class ExampleBuilder:
             answer_sources=answer_in_evidence(current.answers, passages),
             dialogue_start=len(self.prompt.prefix_ids) if self.prompt.question_first else None,
         )
+        if self.alone and heard:
+            built = replace(built, alone=self.with_dialogue(built, ()))
+        return built
+
+    def with_dialogue(self, example: Example, interaction: Interaction) -> Example:
+        """Return an example with the same evidence and these turns as its dialogue."""
+        prefix_ids, suffix_ids = self.prompt.parts(interaction, example.question)
+        changed = replace(example, prefix_ids=prefix_ids, suffix_ids=suffix_ids)
+        if not self.prompt.question_first:
+            return changed
+        passages = [item.evidence for item in example.evidence]
+        said = self.encoded_question(example.question, interaction)
+        return replace(changed, graph=self.graph(passages, said))  # the dialogue's tokens are nodes
 
     def _recall(
         self,

@@ -57,7 +57,7 @@ def _answer_file(job: AnswerJob, main: bool) -> None:
         num_lines = len(questions.lines) + len(questions.errors)
         file = AnswerFile(job.output, job.settings(), num_lines, job.fresh)
     loaded = None
-    with StopRequest(job.max_minutes) as stop:
+    with StopRequest(job.max_minutes, "after the questions at hand") as stop:
         if not everywhere(file and file.is_complete):
             if file is not None and job.ray is not None:
                 answer_on_ray(job, job.ray, questions, file, stop)

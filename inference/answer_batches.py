@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.scoring.proposals import Proposal
 from turngraph.data.types import NOT_IN_EVIDENCE, Conversation
 from turngraph.inference.candidates import decided, ranked
-from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS
+from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS, too_long
 from turngraph.model.device_memory import (
     RELEASE_EVERY,
     is_out_of_memory,
@@ -40,6 +41,9 @@ logger = logging.getLogger("infer")
 
 
 SHORTER = "a smaller evidence.max_nodes or evidence.top_k"
+ALONE_SURE = 0.4
+"""Least confidence of an answer that is read without the dialogue. Without a limit, more wrong
+answers are no longer withheld in questions that follow up."""
 GRAPH_WEIGHT = 1.0
 """Weight of the graph's log-probability of an answer, relative to the LM's."""
 NO_ENTITY = -100.0
@@ -170,15 +174,15 @@ def answer_batches(
 def unanswerable(
     model: EvidenceModel, examples: Sequence[Example], batching: Batching
 ) -> dict[int, Json]:
-    """Return error records of examples for whose prompts the model has too few positions.
+    """Return error records of examples whose questions or prompts are too long.
 
     Raises:
         UserError: there is such an example, and ``batching.keep_going`` is not set.
     """
     refused = {}
     for index, example in enumerate(examples):
-        message = ""
-        if lengths := lengths_beyond(model, example, batching.max_new_tokens):
+        message = too_long(example.question)
+        if not message and (lengths := lengths_beyond(model, example, batching.max_new_tokens)):
             shorter = ", or give a smaller --max_new_tokens" if model.writes else ""
             message = f"{lengths}: train with {SHORTER}{shorter}"
         if message:
@@ -226,10 +230,13 @@ def check_lengths(
         UserError: one does not fit; the message names its conversation and turn.
     """
     for example in examples:
-        new = len(example.target_ids) if max_new_tokens is None else max_new_tokens
-        if lengths := lengths_beyond(model, example, new):
-            location = "conversation {}, turn {}".format(*example.key)
-            raise UserError(f"{location}: {lengths}; {SHORTER}")
+        new, message = len(example.target_ids), ""
+        if max_new_tokens is not None:  # it will be answered
+            new, message = max_new_tokens, too_long(example.question)
+        if not message and (lengths := lengths_beyond(model, example, new)):
+            message = f"{lengths}; {SHORTER}"
+        if message:
+            raise UserError("conversation {}, turn {}: {}".format(*example.key, message))
 
 
 def _failed(example: Example, message: str, batching: Batching) -> Json:
@@ -306,6 +313,8 @@ def answer_batch(
 ) -> list[Json]:
     """Return the prediction records of one batch; each gets an equal share of its time.
 
+    An example with ``alone`` is read twice, and ``surer`` chooses an answer.
+
     Args:
         model, prompt, examples, max_new_tokens: as in ``answer_together``.
         on_token, past: as in ``EvidenceModel.generate``.
@@ -353,4 +362,29 @@ def answer_batch(
             )
             for example, (ids, logprob, margin) in zip(examples, answers, strict=True)
         ]
-    return records if confidence is None else [confidence.applied(record) for record in records]
+    if confidence is not None:
+        records = [confidence.applied(record) for record in records]
+    alone = [one.alone for one in examples if one.alone is not None]
+    if not alone:
+        return records
+    others = iter(answer_batch(model, prompt, alone, max_new_tokens, confidence=confidence))
+    pairs = zip(records, examples, strict=True)
+    return [surer(one, next(others)) if example.alone else one for one, example in pairs]
+
+
+def surer(record: Json, alone: Json) -> Json:
+    """Return the record of a question read with its dialogue, or without, ``alone``.
+
+    Where earlier turns are about something else, the model is surer of its answer without them:
+    that answer is chosen if its confidence (without a calibration, its probability) is larger, and
+    at least ``ALONE_SURE``.
+    """
+
+    def sure(one: Json) -> float:
+        found = one["confidence"]
+        return math.exp(one["logprob"]) if found is None else float(found)
+
+    is_alone = sure(alone) >= ALONE_SURE and sure(alone) > sure(record)
+    milliseconds = round(record["milliseconds"] + alone["milliseconds"], 2)
+    chosen = alone | {"alone": True} if is_alone else record
+    return chosen | {"milliseconds": milliseconds}

@@ -120,5 +120,7 @@ def explain_fitted(
         interaction: the turns before the answer.
         max_new_tokens: length of the longest answer, in tokens.
     """
-    whole, _ = fitted(model, builder, answer.example, interaction, max_new_tokens)
-    return explain(model, builder, replace(answer, example=whole))
+    if not answer.record.get("alone"):
+        whole, _ = fitted(model, builder, answer.example, interaction, max_new_tokens)
+        answer = replace(answer, example=whole)
+    return explain(model, builder, answer)

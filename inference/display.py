@@ -92,8 +92,9 @@ def show_probability(console: Console, record: Json) -> None:
 
 
 def show_passages(console: Console, record: Json, example: Example, num_passages: int = 3) -> None:
-    """Print passages that the model was given; those with the answer, or the withheld one, first.
+    """Print passages that the model was given; those that name the answer, or the withheld, first.
 
+    A passage names it that has its words, even if the answer was found in another one.
     The score of a passage that was retrieved for this turn is followed by its share of all such
     scores, which can be compared between turns.
     """
@@ -106,8 +107,8 @@ def show_passages(console: Console, record: Json, example: Example, num_passages
     for item in ordered[:num_passages]:
         where = origin_words(origin(item, example.turn), item.from_turn)
         share = f" ({shares[id(item)]:.0%})" if id(item) in shares else ""
-        holds = f", has the {named}" if id(item) in held else ""
-        tag = f"[{item.evidence.source}, {item.score:.2f}{share}, {where}{holds}]"
+        names = f", names the {named}" if id(item) in held else ""
+        tag = f"[{item.evidence.source}, {item.score:.2f}{share}, {where}{names}]"
         show_folded(console, f"{tag} {item.evidence.text}", QUIET)
 
 

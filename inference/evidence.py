@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.entities import find_entities
 from turngraph.data.jsonlines import join_pools, read_pool
-from turngraph.data.sources.pool import read_folder
+from turngraph.data.sources.pool import read_documents
 from turngraph.data.sources.readers import SUFFIXES, read_file
 from turngraph.data.types import Evidence
 
@@ -53,7 +54,9 @@ def _is_path(text: str) -> bool:
 
 def _read(path: Path) -> Sequence[Evidence]:
     if path.is_dir():
-        return read_folder(path)
+        return read_documents(path)
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder")
     if path.suffix.lower() not in SUFFIXES:
         return read_pool(path)
     return read_file(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -288,6 +289,7 @@ def explain_conversation(
     history: Literal["gold", "predicted"],
     checkpoint: str,
     pool: tuple[Evidence, ...] | None = None,
+    alone: Container[int] = (),
 ) -> Explanation:
     """Explain all answers of a conversation.
 
@@ -300,6 +302,7 @@ def explain_conversation(
         history: answers that fill the interaction: ``gold`` or ``predicted``.
         checkpoint: name of the checkpoint, for the record.
         pool: evidence that was read instead of the conversation's own.
+        alone: turns, by index, whose answer was read without the dialogue.
     """
     memory = builder.memory(conversation)
     interaction: list[tuple[str, str]] = []
@@ -309,6 +312,7 @@ def explain_conversation(
         if index in answers:
             example = builder.turn(conversation, index, interaction, memory, pool)
             if (answer := answers[index]) is not None:
+                example = (example.alone if index in alone else None) or example
                 dropped = dropped_passages(builder, example, retrieved)
                 turns += why_if_it_fits(model, builder, example, answer, dropped)
         else:
@@ -358,7 +362,8 @@ def explain_answers(
     """
     model.eval()
     conversations = questions.conversations
-    answers = read_answers(predictions, {conversation.id for conversation in conversations})
+    known = {conversation.id for conversation in conversations}
+    answers, alone = read_answers(predictions, known)
     name = "/".join(checkpoint.folder.parts[-2:])
     paths = page_paths(page, list(answers))
     answered = [pair for pair in enumerate(conversations) if pair[1].id in answers]
@@ -378,6 +383,7 @@ def explain_answers(
             history=history,
             checkpoint=name,
             pool=questions.pool(index),
+            alone=alone[conversation.id],
         )
         write_explain_page(explanation, paths[conversation.id])
         if journal is not None:
@@ -392,21 +398,28 @@ def explain_answers(
         logger.info("wrote %d pages: %s ...", len(paths), first)
 
 
-def read_answers(path: str, known: Container[str]) -> dict[str, dict[int, str | None]]:
+def read_answers(
+    path: str, known: Container[str]
+) -> tuple[dict[str, dict[int, str | None]], dict[str, set[int]]]:
     """Return the answers in a predictions file by conversation and turn index; None: failed.
+
+    The second value has the turns of each conversation whose answer was read without the dialogue.
 
     Args:
         path: path of the predictions file.
         known: ids of the conversations; other ids belong to input lines that could not be read.
     """
     answers: dict[str, dict[int, str | None]] = {}
+    alone = defaultdict[str, set[int]](set)
     for location, record in iter_lines(path):
         if (id_ := field(record, "conversation", str, location, "")) in known:
             if not isinstance(record.get("turn_index"), int):
                 raise (location / "turn_index").error("must be a whole number")
             by_turn = answers.setdefault(id_, {})
             by_turn[record["turn_index"]] = field(record, "answer", str, location, None)
-    return answers
+            if record.get("alone"):
+                alone[id_].add(record["turn_index"])
+    return answers, alone
 
 
 def explained(journal: Path, predictions: str) -> set[str]:

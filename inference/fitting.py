@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.types import Interaction
@@ -38,17 +37,10 @@ def fitted(
         The example, and the number of turns that its prompt leaves out. If no number is enough: the
         longest example, and 0.
     """
-    question = example.conversation.turns[example.turn].question
 
     def without(num: int) -> tuple[Example, bool]:
         check()
-        turns = interaction[num:]
-        prefix, suffix = builder.prompt.parts(turns, question)
-        shorter = replace(example, prefix_ids=prefix, suffix_ids=suffix)
-        if builder.prompt.question_first:  # the dialogue's tokens are nodes
-            passages = [item.evidence for item in example.evidence]
-            graph = builder.graph(passages, builder.encoded_question(question, turns))
-            shorter = replace(shorter, graph=graph)
+        shorter = builder.with_dialogue(example, interaction[num:])
         return shorter, not lengths_beyond(model, shorter, max_new_tokens)
 
     longest, fits = without(num_before)

@@ -58,6 +58,8 @@ def load(
     logger.info("checkpoint %s on %s", checkpoint.folder, device)
     config = replace(checkpoint.config, evidence=options.applied(checkpoint.config.evidence))
     builder = load_builder(config, options.base_model, options.device, trusted, cut)
+    # a reader that points at answers reads a question also without the turns before it
+    builder.alone = config.model.answers == "nodes" and config.model.layer > 0
     return model, builder
 
 

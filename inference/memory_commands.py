@@ -76,7 +76,7 @@ def remember(
         SystemExit: stopped early, with ``EXIT_GO_ON``.
     """
     with (
-        StopRequest(max_minutes) as stop,
+        StopRequest(max_minutes, "after the texts at hand") as stop,
         MemoryGraph.open(db, extractor=extractor) as graph,
     ):
         done = graph.remember_many(_until(stop, episodes), progress=True, batch=batch)
@@ -97,7 +97,7 @@ def _until(stop: StopRequest, episodes: Iterable[Episode]) -> Iterator[Episode]:
 
 
 def ask(db: str, questions: Iterable[str], options: AskOptions) -> None:
-    """Print the facts that answer each question, with scores and provenance, or "no answer".
+    """Print the facts that answer each question, best first, with provenance, or "no answer".
 
     Each statement is printed once; JSON has each of its forms. The steps of a plan are printed as
     they finish. If ``--compute`` is given and no answer can be computed, the recalled facts are

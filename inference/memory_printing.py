@@ -87,10 +87,12 @@ def print_json(value: object) -> None:
     print(text)
 
 
-def print_facts(facts: Sequence[Fact], score: bool = False) -> None:
-    """Print facts, one a line: key, score if wanted, kind, text, validity, provenance."""
-    headers = ["fact", *(["score"] if score else []), "kind", "text", "holds", "said"]
-    print_rows(headers, [_fact_row(fact, score) for fact in facts])
+def print_facts(facts: Sequence[Fact]) -> None:
+    """Print facts, one a line: key, kind, text, validity, provenance.
+
+    Scores are left out: where rankings are fused, the facts are not in their order.
+    """
+    print_rows(["fact", "kind", "text", "holds", "said"], list(map(_fact_row, facts)))
 
 
 def print_turns(turns: Sequence[Turn], as_json: bool) -> None:
@@ -112,13 +114,12 @@ def print_turns(turns: Sequence[Turn], as_json: bool) -> None:
         )
 
 
-def _fact_row(fact: Fact, score: bool) -> list[object]:
+def _fact_row(fact: Fact) -> list[object]:
     text = f"{fact.text} (a hypothesis)" if fact.hypothesis else fact.text
     origins = [origin(entry) for entry in fact.provenance[:MAX_ORIGINS]]
     if len(fact.provenance) > MAX_ORIGINS:
         origins.append(f"and {len(fact.provenance) - MAX_ORIGINS} more")
-    first = [fact.key, round(fact.score, 3)] if score else [fact.key]
-    return [*first, KINDS[fact.type], text, validity(fact), "; ".join(origins)]
+    return [fact.key, KINDS[fact.type], text, validity(fact), "; ".join(origins)]
 
 
 def validity(fact: Fact) -> str:
@@ -284,7 +285,7 @@ def print_recollection(recollection: Recollection, num_facts: int | None = None)
         if recollection.plan.answer is not None and recollection.plan.answer not in last:
             print_line(f"answer: {recollection.plan.answer}")
     if not recollection.themes:
-        print_facts(each_once(recollection.facts)[:num_facts], score=True)
+        print_facts(each_once(recollection.facts)[:num_facts])
     by_key = {fact.key: fact for fact in recollection.facts}
     for theme in recollection.themes:
         print_line(
@@ -294,7 +295,7 @@ def print_recollection(recollection: Recollection, num_facts: int | None = None)
         )
         if theme.summary is not None:
             print_line(f"{theme.summary} (by {theme.maker})")
-        print_facts([by_key[key] for key in theme.facts], score=True)
+        print_facts([by_key[key] for key in theme.facts])
 
 
 def answer_line(answer: ReadAnswer) -> str:

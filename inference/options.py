@@ -14,6 +14,15 @@ ANSWER_TOKENS = 8192
 """Tokens of one batch of answers, padded prompts and longest answers."""
 MAX_NEW_TOKENS = 48
 """Length of the longest answer in tokens if neither training nor a user has set one."""
+MAX_QUESTION = 4_000
+"""Characters of the longest question that is answered."""
+
+
+def too_long(question: str) -> str:
+    """Return why a question is refused, in words; "" if it is short enough."""
+    if len(question) <= MAX_QUESTION:
+        return ""
+    return f"a question of {len(question):,} characters, at most {MAX_QUESTION:,} are read"
 
 
 @dataclass(frozen=True)

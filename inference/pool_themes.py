@@ -33,11 +33,11 @@ Json = dict[str, Any]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Make an evidence pool from a folder, and a page of its themes if ``--themes`` is given.
+    """Make an evidence pool of files and folders, and a page of its themes with ``--themes``.
 
     Raises:
-        UserError: the folder cannot be read, or with ``--strict`` a file in it; no file has as
-            many passages as themes need.
+        UserError: a file or folder cannot be read, or with ``--strict`` a file of a folder; no file
+            has as many passages as themes need.
     """
     parser = pool_parser()
     parser.add_argument(
@@ -55,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
     embed = word_vectors if args.no_embed else sentence_encoder(args.embedder)
-    write_themes_page(passages, args.themes, embed, f"{Path(args.input).resolve().name}: themes")
+    names = ", ".join(Path(path).resolve().name for path in args.input)
+    write_themes_page(passages, args.themes, embed, f"{names}: themes")
 
 
 def write_themes_page(pool: Sequence[Evidence], path: str | Path, embed: Embed, title: str) -> None:

@@ -30,7 +30,7 @@ from turngraph.inference.answer_batches import Generate, answer_batch, lengths_b
 from turngraph.inference.chat_answer import ChatAnswer, explain, explain_fitted
 from turngraph.inference.chat_memory import open_memory
 from turngraph.inference.fitting import fitted
-from turngraph.inference.options import MAX_NEW_TOKENS, MemoryOptions
+from turngraph.inference.options import MAX_NEW_TOKENS, MemoryOptions, too_long
 from turngraph.inference.text_stream import TextStream
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.evidence_model import EvidenceModel
@@ -147,11 +147,11 @@ class Session:
         """Answer a question; Ctrl-C or an error leaves the conversation unchanged.
 
         Args:
-            question: not blank.
+            question: not blank, at most ``MAX_QUESTION`` characters.
             on_token: called with each id of the answer, [1].
 
         Raises:
-            UserError: the prompt is too long for the model, or the memory graph cannot be read.
+            UserError: question or prompt is too long, or the memory graph cannot be read.
         """
         with self._turn(question) as (example, finish):
             finish(self._answer(example, on_token))
@@ -163,7 +163,7 @@ class Session:
         A caller that stops iterating undoes the question.
 
         Args:
-            question: not blank.
+            question: not blank, at most ``MAX_QUESTION`` characters.
 
         Raises:
             UserError: as ``ask``.
@@ -244,6 +244,8 @@ class Session:
         """
         if not question.strip():
             raise UserError("a question must not be blank")
+        if long := too_long(question):
+            raise UserError(long)
         index = len(self.turns)
         turns = (*self.conversation.turns, Turn(str(index), question))
         conversation = replace(self.conversation, turns=turns)
@@ -253,7 +255,8 @@ class Session:
         def finish(record: Json) -> None:
             with suppress(KeyboardInterrupt), held_interrupts():  # too late to stop: it is answered
                 self.conversation = conversation
-                self.turns.append(ChatAnswer(example, record, before, self._explain, left_out))
+                read = (example.alone if record.get("alone") else None) or example
+                self.turns.append(ChatAnswer(read, record, before, self._explain, left_out))
 
         try:
             finished = self.interaction
@@ -288,6 +291,8 @@ class Session:
                 "prompt leaves out its first %d of %s",
                 *(self.model.max_tokens, num, plural(len(self.turns), "turn")),
             )
+        if self.builder.alone and num < len(self.turns):
+            completed = replace(completed, alone=example)
         return completed, num
 
     @property

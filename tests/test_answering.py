@@ -363,6 +363,10 @@ def test_a_prompt_that_is_too_long_is_named(
     wanted = f"conversation c., turn .: a prompt of .* the model has {limit} positions"
     with pytest.raises(ValueError, match=wanted):
         main(command)
+    with monkeypatch.context() as patch:
+        patch.setattr(turngraph.inference.options, "MAX_QUESTION", 3)
+        with pytest.raises(ValueError, match=r"turn .: a question of .. characters, at most 3"):
+            main(command)
     with pytest.raises(SystemExit):
         main([*command, "--keep_going"])
     errors = [record for record in records(tmp_path / "out.jsonl") if "error" in record]

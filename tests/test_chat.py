@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import turngraph.inference.chat
+import turngraph.inference.options
 from turngraph import infer
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli, visible
@@ -110,7 +111,7 @@ def test_pools_are_files_and_folders(tmp_path: Path) -> None:
     assert len(pool) == len(CONVERSATION.evidence) + 1
     assert len({passage.id for passage in pool}) == len(pool)
     assert "llamas" in pool[-1].text
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match="no such file or folder"):
         read_evidence([str(tmp_path / "missing.jsonl")])
 
 
@@ -237,12 +238,21 @@ def test_a_turn_that_cannot_be_taken_back_stays(
     assert session.conversation.turns == conversation.turns[:1]
 
 
-def test_a_prompt_that_is_too_long_is_one_line_and_the_chat_goes_on(session: Session) -> None:
+@pytest.mark.parametrize(
+    ("most", "message"),
+    [
+        (4_000, "a question of 25,001 characters, at most 4,000 are read"),
+        (10**6, "4096 positions; a smaller --max_new_tokens leaves more room"),
+    ],
+)
+def test_what_is_too_long_is_one_line_and_the_chat_goes_on(
+    most: int, message: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turngraph.inference.options, "MAX_QUESTION", most)
     screen = Screen(session)
     said = screen(QUESTIONS[0], "word " * 5000 + "?", QUESTIONS[1])
-    errors = [line for line in said.splitlines() if line.startswith("error: a prompt of ")]
-    assert len(errors) == 1
-    assert "4096 positions; a smaller --max_new_tokens leaves more room" in errors[0]
+    (error,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert message in error
     assert [question for question, _ in session.interaction] == QUESTIONS[:2]
     assert screen.chat.num_errors == 1
 

@@ -26,6 +26,7 @@ from turngraph.inference import memory_commands
 from turngraph.inference.memory_printing import clean_line
 from turngraph.inference.model_options import local_extractor, server_extractor
 from turngraph.memory import main
+from turngraph.tests.data.sources.made_documents import pdf_of_lines
 from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.waiting import PATIENCE, wait_until
 
@@ -124,16 +125,16 @@ def test_each_statement_is_printed_once(folder: Path, capsys: Any) -> None:
     run(capsys, "remember", folder, "--input", folder / "towns.txt")
     ask = ("What has Anna visited?", "--no_embed", "--num_facts", "12")
     lines = run(capsys, "ask", folder, *ask).splitlines()
-    texts = [line.split("\t")[3] for line in lines]
+    texts = [line.split("\t")[2] for line in lines]
     assert len(set(texts)) == len(texts) == 12
-    assert {line.split("\t")[2] for line in lines} == {"thesis"}
+    assert {line.split("\t")[1] for line in lines} == {"thesis"}
 
 
 def test_forbidden_types_stand_before_the_question(folder: Path, capsys: Any) -> None:
     remember(capsys, folder)
     types = ("--forbidden", "E", "--forbidden", "T")
     asked = run(capsys, "ask", folder, "--no_embed", *types, "Where does Anna live?")
-    assert {line[2] for line in lines(asked)} == {"triplet"}
+    assert {line[1] for line in lines(asked)} == {"triplet"}
 
 
 def test_a_similarity_that_is_no_cosine_is_refused(folder: Path, capsys: Any) -> None:
@@ -311,7 +312,7 @@ def test_a_question_without_a_name_is_answered_by_similarity_and_says_so(
     ):
         with caplog.at_level(logging.INFO):
             asked = run(capsys, "ask", folder, question)
-        assert lines(asked)[0][3] == answer
+        assert lines(asked)[0][2] == answer
         assert "names no known object: facts by similarity alone" in caplog.text
         caplog.clear()
     with caplog.at_level(logging.INFO):
@@ -383,6 +384,28 @@ def test_messages_of_a_chat_log_have_their_speakers_and_times(folder: Path, caps
     assert facts["Ben lives in Oslo"][0] == facts["Ben works for Telenor"][0]
     assert "2024-03-12T18:05 Ben chat.txt" in facts["Ben works for Telenor"][1]
     assert "Anna's cat is called Miso" in run(capsys, "show", folder, "Miso")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Garden.txt", "Garden\n\n3 May 2021\nPeas grew.\n\nIt rained.\n\n2021-05-04\n\nSnow."),
+        ("Garden.md", "## 3 May 2021\nPeas grew.\n### Noon\nIt rained.\n## 2021-05-04\nSnow."),
+        ("Garden.html", "<h1>3 May 2021</h1><p>Peas grew.<h2>Noon</h2><ul><li>It rained.</ul>"
+         "<h1>2021-05-04</h1><p>Snow."),
+        ("Garden.pdf", pdf_of_lines([(14, "3 May 2021"), (10, "Peas grew."), (-10, "Noon"),
+         (10, "It rained."), (14, "2021-05-04"), (10, "Snow.")])),
+    ],
+)  # fmt: skip
+def test_a_heading_that_is_a_date_is_the_time_of_what_stands_below(
+    name: str, text: str | bytes, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    times = {e.text: (e.time, e.properties.get("title")) for e in read_episodes(tmp_path / name)}
+    title = None if name == "Garden.txt" else "Garden"
+    assert times["Peas grew."] == ("2021-05-03", title)
+    assert times["Snow."] == ("2021-05-04", title)
+    assert [time for text, (time, _) in times.items() if "rained" in text] == ["2021-05-03"]
 
 
 def test_a_date_of_a_chat_log_that_may_be_two_is_named(

@@ -27,13 +27,11 @@ def test_a_fact_names_its_first_origins_and_counts_the_others(
     assert capsys.readouterr().out == f"7\ttriplet\tAnna lives in Oslo\tfrom 2019\t{said}\n"
 
 
-def test_a_hypothesis_is_called_one_and_scores_are_rounded(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    print_facts([Fact(8, "thesis", "Bob may move.", hypothesis=True, score=0.12345)], score=True)
+def test_a_hypothesis_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts([Fact(8, "thesis", "Bob may move.", hypothesis=True, score=-0.12345)])
     said = capsys.readouterr()
-    assert said.out == "8\t0.123\tthesis\tBob may move. (a hypothesis)\t\t\n"
-    assert said.err == "fact\tscore\tkind\ttext\tholds\tsaid\n"
+    assert said.out == "8\tthesis\tBob may move. (a hypothesis)\t\t\n"
+    assert said.err == "fact\tkind\ttext\tholds\tsaid\n"
     print_facts([])
     assert capsys.readouterr() == ("", "")
 

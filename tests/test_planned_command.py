@@ -47,7 +47,7 @@ def test_steps_are_printed_as_they_finish_and_then_the_facts(
     assert "→" not in lines[0][3]
     assert lines[1][:3] == ["2", "Who leads [1]", ""]
     assert "→" not in lines[1][3]
-    assert {row[3] for row in lines[2:4]} == {
+    assert {row[2] for row in lines[2:4]} == {
         "Anna was born in Norway.",
         "Jonas Store leads Norway.",
     }
@@ -110,8 +110,8 @@ def test_a_wrong_call_is_one_line(db: str, words: list[str], error: str) -> None
 def test_episodes_are_a_mode_of_their_own(db: str, capsys: pytest.CaptureFixture[str]) -> None:
     ask(db, "--over", "episodes", "--num_facts", "2", QUESTION)
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert [row[2] for row in rows] == ["episode", "episode"]
-    assert {row[3] for row in rows} == set(TEXTS[:2])
+    assert [row[1] for row in rows] == ["episode", "episode"]
+    assert {row[2] for row in rows} == set(TEXTS[:2])
     ask(db, "--over", "episodes", "--json", QUESTION)
     found = json.loads(capsys.readouterr().out)
     assert (found["mode"], found["plan"]) == ("episodes", None)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+import turngraph.inference.answer_batches
 from turngraph.configs.schema import ScorerConfig
 from turngraph.data.batches.collate import candidate_entities
 from turngraph.data.jsonlines import write_pool
@@ -22,6 +23,7 @@ from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users
+from turngraph.inference.session import Session
 from turngraph.model.reader import Reader
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen
 from turngraph.tests.scorer_examples import EVIDENCE
@@ -62,6 +64,30 @@ def test_an_answer_is_explained_by_passages_and_entities(with_scorer: Loaded) ->
         assert min(passage.share for passage in found.passages) > 0
         assert sum(passage.attention or 0 for passage in found.passages) == pytest.approx(1)
         assert sum(edge.share for edge in found.edges) == pytest.approx(1)
+
+
+def test_of_two_readings_the_surer_answers(
+    with_scorer: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turngraph.inference.answer_batches, "ALONE_SURE", 0.0)
+    model, builder = with_scorer
+    builder = replace(builder, alone=isinstance(model, Reader))
+    memory, said = builder.memory(CONVERSATION), list[tuple[str, str]]()
+    session, num_alone = Session(model, builder, CONVERSATION.evidence), 0
+    for turn, question in enumerate(QUESTIONS):
+        example = builder.turn(CONVERSATION, turn, said, memory)
+        assert (example.alone is None) == (not turn or not isinstance(model, Reader))
+        readings = [replace(example, alone=None), example.alone or example]
+        both = [answer_batch(model, builder.prompt, [one], 0)[0] for one in readings]
+        [record] = answer_batch(model, builder.prompt, [example], 0)
+        assert record["logprob"] == max(one["logprob"] for one in both)
+        answer = session.ask(question)
+        assert (answer.text, answer.record["logprob"]) == (record["answer"], record["logprob"])
+        if record.get("alone"):
+            num_alone += 1
+            assert session.why().logprob == pytest.approx(record["logprob"], abs=0.1)
+        said.append((question, record["answer"]))
+    assert (num_alone > 0) == isinstance(model, Reader)
 
 
 def test_of_entities_of_one_name_the_likeliest_is_explained(with_scorer: Loaded) -> None:
@@ -145,6 +171,8 @@ def test_a_server_answers_many_at_a_time_as_a_chat_does(qa: QA, tmp_path: Path) 
         )
         [choice] = reply.json()["choices"]
         assert (choice["message"]["content"], choice["finish_reason"]) == (expected[0], "stop")
+        num_tokens = len(qa.builder.prompt.target_ids(expected[0]))
+        assert reply.json()["usage"]["completion_tokens"] == num_tokens > 1
         built = service.qa.builder.counts["graphs"]
         with ThreadPoolExecutor(1) as threads:
             with service.answering.of("another"):  # their question is prepared meanwhile

@@ -469,6 +469,11 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
         assert "a JSON object, sent as application/json" in reply.json()["error"]["message"]
     long = client.get("/api/memory/ask", params={"question": "x" * 501})
     assert long.json()["error"]["message"] == "question: 501 characters, at most 500 are read"
+    longest = {"messages": [{"role": "user", "content": "x" * 4001}], "stream": True}
+    too_long = client.post(chat, json=longest)
+    assert (too_long.status_code, too_long.json()["error"]["message"]) == (
+        400, "messages: a question of 4,001 characters, at most 4,000 are read",
+    )  # fmt: skip
     assert client.post(route, content=b"x" * (2**20 + 1)).status_code == 413
     halves = b'{"messages": [{"role": "user", "content": "\\ud800"}]}'
     surrogate = client.post(chat, content=halves, headers=is_json)
@@ -477,7 +482,10 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
         client.post(f"/api/conversations/{'0' * 32}/ask", json={"question": "x"}).status_code == 404
     )
     assert client.get("/api/conversations/..%2F..%2Fetc").status_code in (404, 422)
-    long = "word " * 3000
+    refused = client.post(route, json={"question": "word " * 3000})
+    assert refused.status_code == 422
+    assert refused.json()["error"]["message"] == "question: 15000 characters, at most 4000 are read"
+    long = "\u6c49" * 4000  # three tokens each
     refused = client.post(route, json={"question": long, "stream": False})
     assert refused.status_code == 422
     assert "positions" in refused.json()["error"]["message"]

@@ -123,7 +123,7 @@ def test_answers_and_evidence_wrap_at_any_width(width: int) -> None:
     assert all(cell_len(line) <= width for line in file.getvalue().splitlines())
 
 
-def test_passages_that_contain_the_answer_come_first() -> None:
+def test_passages_that_name_the_answer_come_first() -> None:
     example = tiny_examples(1)[0]
     file = io.StringIO()
     answer = example.evidence[-1].evidence.text
@@ -133,10 +133,10 @@ def test_passages_that_contain_the_answer_come_first() -> None:
     assert second.endswith(example.evidence[0].evidence.text)
     withheld = {"answer": NOT_IN_EVIDENCE, "withheld": answer}
     show_passages(Console(file=file, width=200), withheld, example, 1)
-    assert file.getvalue().splitlines()[2].endswith(f"has the withheld answer] {answer}")
+    assert file.getvalue().splitlines()[2].endswith(f"names the withheld answer] {answer}")
 
 
-def test_passages_show_their_share_and_whether_they_have_the_answer() -> None:
+def test_passages_show_their_share_and_whether_they_name_the_answer() -> None:
     example = tiny_examples(1)[0]
     passages = [
         Retrieved(Evidence("0", "Lima is old.", "text"), 3.0, 0),
@@ -147,9 +147,9 @@ def test_passages_show_their_share_and_whether_they_have_the_answer() -> None:
     turn = replace(example, evidence=[*passages[:2], replace(passages[2], from_turn=-1)])
     show_passages(Console(file=file, width=200), {"answer": "lima"}, turn, 9)
     first, second, third = file.getvalue().splitlines()
-    assert first == "  [text, 3.00 (75%), new, has the answer] Lima is old."
+    assert first == "  [text, 3.00 (75%), new, names the answer] Lima is old."
     assert second.startswith("  [text, 0.50, ")
-    assert second.endswith(", has the answer] Lima again.")
+    assert second.endswith(", names the answer] Lima again.")
     assert third == "  [table, 1.00 (25%), new] Peru is large."
 
 

@@ -154,7 +154,7 @@ def test_the_log_says_what_a_run_can_be_repeated_with(
         log_environment(run.config, run.accelerator)
     assert caplog.messages[-1].startswith("commit ")
     assert f", torch {torch.__version__}, 1 process on cpu" in caplog.messages[-1]
-    assert f"  output: {tmp_path / 'run'}" in "\n".join(caplog.messages)
+    assert f"  training.output: {tmp_path / 'run'}" in "\n".join(caplog.messages)
 
 
 def test_of_equal_evaluations_the_later_is_the_best(
@@ -341,9 +341,12 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     assert re.search(r"peak [\d.]+ GiB of [\d.]+ GiB: fits", said)
     logged = [record.getMessage() for record in caplog.records]
     assert f"loading {tiny_folder}" in logged
+    assert "  training.max_steps: 30" in logged
+    assert not any("max_grad_norm" in line for line in logged)
+    assert any(re.fullmatch(r"  and \d+ fields with default values", line) for line in logged)
     assert any(re.fullmatch(r"graphs of train.jsonl: \d+ conversations", line) for line in logged)
-    assert "dry run: 11 steps" in logged
-    begin, end = logged.index("dry run: 11 steps"), len(logged) - 1
+    assert "dry run: 4 steps" in logged
+    begin, end = logged.index("dry run: 4 steps"), len(logged) - 1
     assert any(line.startswith("dry run: done in") for line in logged[begin:])
     assert any(re.fullmatch(r"evaluate: \d+ questions", line) for line in logged[begin:end])
     assert not any(line.startswith(("train:", "answer with:")) for line in logged)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import torch
 from accelerate import Accelerator, InitProcessGroupKwargs
 
-from turngraph.configs.parse import write_config
+from turngraph.configs.parse import changed_fields
 from turngraph.configs.schema import Config
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
@@ -50,7 +50,7 @@ def make_accelerator() -> Accelerator:
 def log_environment(config: Config, accelerator: Accelerator) -> None:
     """Log the data needed to reproduce a run: config, commit, version of torch, devices."""
     logger.info("config:")
-    for line in write_config(config).splitlines():  # a log message is one line
+    for line in changed_fields(config):
         logger.info("  %s", line)
     logger.info(
         "commit %s, torch %s, %s on %s",

@@ -127,6 +127,7 @@ def measure_all(
     """Yield a record for each chosen question, in random order."""
     model, builder = load(checkpoint, LoadOptions(args.base_model, args.device, args.quantization))
     model.eval()
+    builder.alone = False  # one reading of a question is measured
     options = AnswerOptions(max_new_tokens=args.max_new_tokens).resolved(checkpoint.config)
     limit = options.max_new_tokens or 0
     questions = [(index, turn) for index, turns in chosen.items() for turn in turns]

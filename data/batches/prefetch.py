@@ -93,7 +93,7 @@ def steps(
 
 
 class Trial:
-    """Sample of up to eleven steps for time and memory estimates: the largest, and ten spread out.
+    """Sample of steps for time and memory estimates: the largest, and three to ten spread out.
 
     Args:
         schedule: schedule of the run.
@@ -117,7 +117,8 @@ class Trial:
         batches = [list(map(computed, schedule.step(n))) for n in range(schedule.num_steps)]
         self.sizes = [sum(sizes) for sizes in batches]
         largest = max(range(schedule.num_steps), key=lambda n: max(batches[n]))
-        between = [round(i * (schedule.num_steps - 1) / 9) for i in range(10)]
+        num_timed = min(max(3, schedule.num_steps // 10), 10)
+        between = [round(i * (schedule.num_steps - 1) / (num_timed - 1)) for i in range(num_timed)]
         self.indices = [largest, *dict.fromkeys(between)]
         self.times: list[float] = []
 

@@ -17,8 +17,7 @@ from turngraph.data.corpus.sign_codes import nearest_codes, sign_codes
 from turngraph.data.corpus.version import read_version, rows_of
 from turngraph.data.embedding import Embed
 from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, best
-from turngraph.data.retrieval.dense import query_vector
-from turngraph.data.retrieval.reciprocal_ranks import RRF
+from turngraph.data.retrieval.dense import fused_rows, query_vector
 from turngraph.data.types import Evidence, Query, Retrieved
 
 Retriever = Literal["bm25", "dense", "rrf"]
@@ -143,7 +142,9 @@ class CorpusIndex:
             return self.corpus.bm25.rank(query, top_k, turn)
         rows, scores = self._dense(query, max(top_k, CANDIDATES))
         if self.retriever == "rrf":
-            rows, scores = self._fused(query, rows, scores, max(top_k, CANDIDATES))
+            by_words = self.corpus.bm25.query_scores(query)
+            first = best(by_words, max(top_k, CANDIDATES))
+            rows, scores = fused_rows(by_words, first, rows, scores)
         chosen = best(scores, top_k)
         passages = self.corpus.passages
         return [Retrieved(passages[int(rows[i])], float(scores[i]), turn) for i in chosen]
@@ -155,14 +156,3 @@ class CorpusIndex:
         rows = nearest_codes(self.corpus.codes, sign_codes(vector[None])[0], num)
         similar = self.corpus.passages.vectors(rows) @ vector
         return rows, np.round(similar.astype(np.float64), SCORE_DECIMALS)
-
-    def _fused(
-        self, query: Query, rows: np.ndarray, cosines: np.ndarray, num: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        by_words = self.corpus.bm25.query_scores(query)
-        rankings = (np.array(best(by_words, num)), rows[best(cosines, num)])
-        passages = np.unique(np.concatenate(rankings))
-        scores = np.zeros(len(passages))
-        for ranking in rankings:
-            scores[np.searchsorted(passages, ranking)] += 1 / (RRF + 1 + np.arange(len(ranking)))
-        return passages, np.round(scores, 12)

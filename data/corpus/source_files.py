@@ -133,7 +133,8 @@ def _files_of(path: Path, refused: list[Unreadable]) -> Iterator[SourceFile]:
             yield SourceFile(shown(file.relative_to(path).as_posix()), file)
         return
     if not path.is_file():
-        raise UserError(f"{shown(path)}: " + ("not a file" if path.exists() else "no such file"))
+        reason = "not a file" if path.exists() else "no such file or folder"
+        raise UserError(f"{shown(path)}: {reason}")
     if path.suffix.lower() not in (*SUFFIXES, *JSON_LINES) and not is_wiki(path):
         kinds = ", ".join((*SUFFIXES, *JSON_LINES, "wiki_00"))
         raise UserError(f"{shown(path)}: cannot be read; files that can: {kinds}")

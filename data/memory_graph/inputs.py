@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from turngraph.data.jsonlines import read_conversations
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.times import offset_of, parse_time
 from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
+from turngraph.data.normalise import parse_date
 from turngraph.data.sources.chat_log import messages, times
 from turngraph.data.types import Conversation, target_answer
 
@@ -43,6 +43,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     and ``properties``. A Markdown, HTML, CSV, PDF or Word file is read as for an evidence pool; its
     sentences (of Markdown, its paragraphs) and rows become episodes. RDF is refused. Any other file
     is plain text: the messages of a chat log with their speakers and times, else its paragraphs.
+    A heading or line that is a date and nothing else is the time of what stands below it.
 
     Args:
         path: path of the file; its name is the default source.
@@ -71,12 +72,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
 
 def _plain_text(path: Path) -> Iterator[Episode]:
     """Yield the messages of a chat log, or the paragraphs of any other text."""
-    text = _decoded(path)
-    log = messages(text)
-    if log is None:
-        for paragraph in filter(str.strip, re.split(r"\n\s*\n", text)):
-            yield Episode(paragraph.strip(), source=path.name)
-        return
+    log = messages(_decoded(path))
     said, doubtful = times(log)
     if doubtful:
         logger.warning(
@@ -107,7 +103,10 @@ def _decoded(path: Path) -> str:
 
 
 def _passages(path: Path) -> Iterator[Episode]:
-    """Yield the passages of a document: texts with their title beside them, and whole rows."""
+    """Yield the passages of a document: texts with their title beside them, and whole rows.
+
+    A heading that is a date is the time of what stands below it.
+    """
     from turngraph.data.sources.readers import read_document  # parsers, which few files need
 
     read = read_document(path, by_sentence=False)
@@ -115,11 +114,12 @@ def _passages(path: Path) -> Iterator[Episode]:
         logger.info("%s: read as %s", path, read.encoding)
     for passage in read.passages:
         title = passage.entities[0].label if passage.entities else ""
+        day = parse_date(passage.id)
         if passage.source == "text" and passage.text.startswith(f"{title}, "):
             text = passage.text.removeprefix(f"{title}, ")
-            yield Episode(text, source=path.name, properties={"title": title})
+            yield Episode(text, time=day, source=path.name, properties={"title": title})
         else:
-            yield Episode(passage.text, source=path.name)
+            yield Episode(passage.text, time=day, source=path.name)
 
 
 def _texts(path: Path) -> Iterator[Episode]:

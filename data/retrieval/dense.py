@@ -113,12 +113,32 @@ class FusedIndex:
         first = best(by_words, max(CANDIDATES, top_k))
         rows = np.sort(first)
         of_rows = DenseIndex([self.pool[row] for row in rows], self.embed).scores(query)
-        matching = np.array([row for row in first if by_words[row] > 0], int)
-        if not len(matching) and of_rows.max() < NEAR:
-            return []
-        fused = np.zeros(len(self.pool))
-        for ranking in (matching, rows[np.argsort(-of_rows, kind="stable")]):
-            fused[ranking] += 1 / (RRF + 1 + np.arange(len(ranking)))
-        fused = np.round(fused, 12)
-        order = rows[np.argsort(-fused[rows], kind="stable")][:top_k]
-        return [Retrieved(self.pool[row], float(fused[row]), turn) for row in order]
+        found, scores = fused_rows(by_words, first, rows, of_rows)
+        chosen = np.argsort(-scores, kind="stable")[:top_k]
+        return [Retrieved(self.pool[found[i]], float(scores[i]), turn) for i in chosen]
+
+
+def fused_rows(
+    by_words: np.ndarray, first: Sequence[int], rows: np.ndarray, cosines: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fuse the rankings of passages by words and by vectors.
+
+    Args:
+        by_words: BM25+ scores of all passages.
+        first: rows of the best of them, best first; those without a word of the query are left out.
+        rows: rows of the passages that vectors compare, ascending.
+        cosines: their cosines to the query.
+
+    Returns:
+        Rows, ascending, and their scores by reciprocal-rank fusion; none if no passage has a word
+        of the query, nor is ``NEAR`` to it.
+    """
+    matching = np.array([row for row in first if by_words[row] > 0], int)
+    if not len(matching) and cosines.max(initial=-1.0) < NEAR:
+        return matching, np.zeros(0)
+    rankings = (matching, rows[np.argsort(-cosines, kind="stable")])
+    found = np.unique(np.concatenate(rankings))
+    scores = np.zeros(len(found))
+    for ranking in rankings:
+        scores[np.searchsorted(found, ranking)] += 1 / (RRF + 1 + np.arange(len(ranking)))
+    return found, np.round(scores, 12)

@@ -1,4 +1,6 @@
-"""Finds the messages of a chat log: who says what, and when, in the forms that apps export.
+"""Finds the messages of a chat log, and the days of a diary, whose dates are lines of their own.
+
+Messages, and who writes them when, are read in the forms that apps export:
 
 02/08/2024, 18:04 - Marisol: Evening all.        [02.08.24, 18:04:11] Marisol: Evening all.
 18:04 <Marisol> Evening all.                     Marisol: Evening all.
@@ -24,14 +26,16 @@ _SPEAKER = re.compile(rf"(?:<(?P<nick>[^<>\n]{{1,40}})>|(?:~\s?)?(?P<name>{_NAME
 """WhatsApp has "~ " before the name of somebody who is not among the contacts."""
 _HEAD_LINE = re.compile(rf"(?P<name>{_NAME}?)\s{{1,3}}(?:[-–—]\s)?{_STAMP}", re.IGNORECASE)
 _RULES = "-–—=*_# "
+_LONGEST_DATE = 60
+"""Characters of a line that is a date and nothing else, with rules around it."""
 
 
 @dataclass
 class Message:
-    """A message of a chat log.
+    """A message of a chat log, or a paragraph of another text.
 
     Args:
-        head: who wrote it and when, as the log says; "" for text before the first message.
+        head: who wrote it and when, as the log says; "" for other text.
         day: the line with a date that stands above it, if any.
         lines: its text.
         speaker, date, clock: the parts of its head, as written; "" where it has none.
@@ -45,26 +49,26 @@ class Message:
     clock: str = ""
 
 
-def messages(text: str) -> list[Message] | None:
-    """Return the messages of a chat log; None if the text is no chat log.
+def messages(text: str) -> list[Message]:
+    """Return the messages of a chat log, or the paragraphs of another text, each with its day.
 
     A log has at least two heads with a time. A log without times has a speaker at the head of most
     of its lines, and in most paragraphs with several speakers one speaks again: the fields of a
     form do not repeat.
     """
-    if not _is_log(text):
-        return None
+    is_log = _is_log(text)
     log = [Message("", "")]
     day = ""
-    for line in map(str.strip, text.split("\n")):
-        message = _begun_by(line, day)
-        if message.head:
-            log.append(message)
-        elif parse_date(line.strip(_RULES)):
-            day = line.strip(_RULES)
+    for line in text.split("\n"):
+        bare = line.strip()
+        begun = _begun_by(bare, day) if is_log else Message("", day)
+        if begun.head or not (bare or is_log):
+            log.append(begun)
+        elif len(bare) <= _LONGEST_DATE and parse_date(bare.strip(_RULES)):
+            day = bare.strip(_RULES)
             log.append(Message("", day))
         else:
-            log[-1].lines.append(line)
+            log[-1].lines.append(bare if is_log else line)
     return log
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from turngraph.data.linearise import (
     sentence_spans,
 )
 from turngraph.data.name_finder import find_names, name_automaton
+from turngraph.data.normalise import parse_date
 from turngraph.data.types import Evidence, Source
 
 TOO_DEEP = "nested too deep to be read"
@@ -114,9 +115,9 @@ class Document:
         title: beginning of every passage; a long one is cut.
         limit: counts the passages; None: any number.
         place: where in the document the next passage is, such as "page 3"; it becomes the passage's
-            id.
+            id. Where ``by_sentence`` is False, it is the heading above that is a date.
         by_sentence: split paragraphs into passages of a few sentences; False: keep them whole, with
-            their lines, each after the nearest heading only.
+            their lines, each after the nearest heading only that is no date.
         headings: headings above the next passage, by their level, 1 the highest.
     """
 
@@ -134,6 +135,8 @@ class Document:
         """Begin a section, which ends those of its level and below."""
         self.headings = {above: name for above, name in self.headings.items() if above < level}
         self.headings[level] = cut_lead(text)
+        if not self.by_sentence:
+            self.place = day_of(self.headings.values())
 
     @property
     def path(self) -> list[str]:
@@ -172,7 +175,7 @@ class Document:
 
     def _paragraph(self, text: str) -> None:
         if any(map(str.isalnum, text)):
-            heading = self.path[-1] if self.path else self.title
+            heading = next((name for name in self.path[::-1] if not parse_date(name)), self.title)
             head = entity_of(heading)
             entities = () if head is None else (head,)
             text = linearise_sentence(heading, text)
@@ -183,6 +186,11 @@ class Document:
         headers = headers[: len(cells)] + [""] * (len(cells) - len(headers))
         text = linearise_row(self.title, headers, cells, self.section or None)
         self.add(text, "table", [*links, *filter(None, cells)])
+
+
+def day_of(headings: Iterable[str]) -> str:
+    """Return the lowest of a passage's headings that is a date and nothing else; "" if none is."""
+    return next((name for name in [*headings][::-1] if parse_date(name)), "")
 
 
 def passage_spans(text: str) -> list[tuple[int, int]]:

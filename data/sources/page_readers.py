@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from selectolax.lexbor import LexborHTMLParser
 
 from turngraph.data.linearise import cut_lead, linearise_infobox, linearise_sentence
-from turngraph.data.normalise import normalise_value
+from turngraph.data.normalise import normalise_value, parse_date
 from turngraph.data.sources.boilerplate import remove_boilerplate
 from turngraph.data.sources.document import (
     TOO_DEEP,
@@ -41,12 +42,18 @@ def read_html(text: str, path: Path, limit: PassageLimit, with_path: bool = True
     tree = LexborHTMLParser(text)
     heads = (tree.css_first(tag) for tag in ("h1", "title"))
     titles = [" ".join(head.text().split()) for head in heads if head is not None]
-    title = next(filter(None, titles), title_of(path))
+    title = _title(titles, path)
     try:
         num_left_out = remove_boilerplate(tree, shown(path))
     except RecursionError:
         raise Unreadable(path, TOO_DEEP) from None
     return _passages_of_page(tree, title, path, limit, with_path, num_left_out)
+
+
+def _title(found: Iterable[str], path: Path) -> str:
+    """Return the first title of a document; its name if there is none, or it is one day's."""
+    title = next(filter(None, found), "")
+    return title_of(path) if not title or parse_date(title) else title
 
 
 def _check_depth(text: str, path: Path) -> None:
@@ -70,7 +77,9 @@ def _passages_of_page(
     counts = {"texts of navigation and other boilerplate": num_left_out, **page.left_out}
     if left_out := ", ".join(f"{n} {kind}" for kind, n in counts.items() if n):
         logger.info("%s: left out by choice: %s", shown(path), left_out)
-    return [replace(_with_plain_ids(passage), id="") for passage in page.evidence]
+    places = [""] * len(page.evidence) if with_path else page.days
+    pairs = zip(page.evidence, places, strict=True)
+    return [replace(_with_plain_ids(passage), id=place) for passage, place in pairs]
 
 
 def _with_plain_ids(passage: Evidence) -> Evidence:
@@ -85,7 +94,7 @@ def _with_plain_ids(passage: Evidence) -> Evidence:
 def read_word_file(raw: bytes, path: Path, limit: PassageLimit, with_path: bool) -> list[Evidence]:
     """Read a Word file, converted to HTML; ``with_path`` is as in ``read_page``."""
     tree, title = read_word(raw, path)
-    return _passages_of_page(tree, title or title_of(path), path, limit, with_path)
+    return _passages_of_page(tree, _title([title], path), path, limit, with_path)
 
 
 def read_markdown(
@@ -97,7 +106,7 @@ def read_markdown(
     page_blocks = list(blocks(text, path))
     titles = [value for key, value in facts if key.lower() == "title"]
     heads = [block.text[0] for block in page_blocks if block.kind == "heading"]
-    title = next(filter(None, titles + heads), title_of(path))
+    title = _title(titles + heads, path)
     document = Document(title, limit, by_sentence=by_sentence)
     for key, value in facts:
         if key.lower() != "title":

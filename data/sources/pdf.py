@@ -76,7 +76,8 @@ def read_pdf(
         raw: content of the file.
         path: its name, for messages, and its title where the file has none.
         limit: counts the passages.
-        with_path: begin every passage with the headings above it.
+        with_path: begin every passage with the headings above it. False: the id of what stands
+            below a heading that is a date is that heading.
         longest_sentence: in characters; lines of a longer one are read as one passage each.
 
     Raises:
@@ -326,21 +327,27 @@ def _add_sections(
     sections = _sections(pages)
     sizes = sorted({section.size for section in sections if section.heading}, reverse=True)
     levels = {size: min(level, MAX_LEVELS) for level, size in enumerate(sizes, 1)}
+    outline = document if with_path else Document("", by_sentence=False)
     for section, after in zip(sections, [*sections[1:], Section()], strict=True):
         heading = " ".join(section.heading)
         has_text = any(text.strip() for _, text in section.lines)
         is_empty = not has_text and levels.get(after.size, 0) <= levels.get(section.size, 0)
         if is_empty or len(heading) > MAX_LEAD:  # keep the heading as text
             section.lines[:0] = [(section.page, text) for text in section.heading]
-        if with_path and (is_empty or len(heading) <= MAX_LEAD):
-            document.heading(levels.get(section.size, 0), "" if is_empty else heading)
-        _add_sentences(document, section.lines, words, longest)
+        if is_empty or len(heading) <= MAX_LEAD:
+            outline.heading(levels.get(section.size, 0), "" if is_empty else heading)
+        day = "" if with_path else outline.place
+        _add_sentences(document, section.lines, words, longest, day)
 
 
 def _add_sentences(
-    document: Document, lines: Sequence[tuple[int, str]], words: Collection[str], longest: int
+    document: Document,
+    lines: Sequence[tuple[int, str]],
+    words: Collection[str],
+    longest: int,
+    day: str,
 ) -> None:
-    """Add the sentences of lines; a passage over two pages belongs to the first of them."""
+    """Add the sentences of lines; a passage over two pages belongs to the first, or to ``day``."""
     by_page = [
         (number, "\n".join(text for _, text in of_page))
         for number, of_page in groupby(lines, key=lambda line: line[0])
@@ -358,7 +365,8 @@ def _add_sentences(
                 for _, page_spans in ((page, [*of]) for page, of in pages)
             ]
         for start, end in spans:
-            document.place = f"page {by_page[bisect_right(starts, begin + start) - 1][0]}"
+            page = by_page[bisect_right(starts, begin + start) - 1][0]
+            document.place = day or f"page {page}"
             document.sentences(paragraph[start:end])
         begin += len(paragraph)
 

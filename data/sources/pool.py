@@ -1,4 +1,4 @@
-"""Reads a folder of documents as one evidence pool, and says what it read and what it skipped."""
+"""Reads documents and folders of them as one evidence pool, and says what it read or skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.entities import count_entity_edges, find_entities, log_entities
-from turngraph.data.jsonlines import write_pool
+from turngraph.data.jsonlines import join_pools, write_pool
 from turngraph.data.sources.document import Unreadable, shown
 from turngraph.data.sources.folder import find_files
 from turngraph.data.sources.readers import SUFFIXES, read_document, with_ids
@@ -25,25 +25,43 @@ logger = logging.getLogger(__name__)
 NAMED_FILES = 5
 
 
-def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
-    """Read a folder as an evidence pool with entities, its files in the order of their names.
+def read_documents(*inputs: str | Path, strict: bool = False) -> list[Evidence]:
+    """Read documents and folders as an evidence pool with entities.
+
+    Args:
+        inputs: each a document or a folder, which is read as ``_read_folder`` does.
+        strict: raise at the first file of a folder that would be skipped; files of other kinds are
+            still skipped.
+
+    Raises:
+        UserError: an input is missing or of another kind, or no file of a folder can be read.
+        Unreadable: a document cannot be read, or a file of a folder, and ``strict`` is set.
+    """
+    pools = [_read(Path(path), strict) for path in inputs]
+    passages = find_entities(join_pools(*map(tuple, pools)), extend=True)
+    log_entities(count_entity_edges(passages), len(passages))
+    return passages
+
+
+def _read(path: Path, strict: bool) -> list[Evidence]:
+    if path.is_dir():
+        return _read_folder(path, strict)
+    if not path.exists():
+        raise UserError(f"{shown(path)}: no such file or folder")
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{shown(path)}: ends in none of {', '.join(SUFFIXES)}")
+    document = read_document(path)
+    encoding = [] if document.encoding is None else [f"{shown(path)} ({document.encoding})"]
+    _log_counts([path], encoding, document.passages)
+    return with_ids(document.passages, shown(path.name))
+
+
+def _read_folder(folder: Path, strict: bool) -> list[Evidence]:
+    """Read the documents of a folder and its subfolders, in the order of their names.
 
     Ids are "folder/file.md#12", and "file.pdf, page 3#12". A file that cannot be read is skipped:
     a warning names it and says why. Files of other kinds are counted and named in a warning.
-
-    Args:
-        folder: folder of documents; its subfolders are read, too.
-        strict: raise at the first file that would be skipped; files of other kinds are still
-            skipped.
-
-    Raises:
-        UserError: the folder is missing, or no file of it can be read.
-        Unreadable: a file cannot be read, and ``strict`` is set.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        reason = "is a file, not a folder" if folder.exists() else "no such folder"
-        raise UserError(f"{shown(folder)}: {reason}")
     paths, others, skipped = find_files(folder, SUFFIXES)
     if strict and skipped:
         raise skipped[0]
@@ -70,8 +88,6 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
     if not files:
         raise UserError(f"{shown(folder)}: none of its files can be read; first: {skipped[0]}")
     _log_counts(files, encodings, passages)
-    passages = find_entities(passages, extend=True)
-    log_entities(count_entity_edges(passages), len(passages))
     return passages
 
 
@@ -113,7 +129,7 @@ def pool_parser() -> CommandParser:
     """Return a parser of the command's options."""
     description = (main.__doc__ or "").split("\n", 1)[0]
     parser = CommandParser(prog="turngraph pool", description=description)
-    parser.add_argument("--input", required=True, metavar="FOLDER")
+    parser.add_argument("--input", required=True, nargs="+", metavar="FILE_OR_FOLDER")
     parser.add_argument("--output", required=True, metavar="POOL.jsonl")
     parser.add_argument(
         "--strict", action="store_true", help="stop at the first file that cannot be read"
@@ -121,30 +137,30 @@ def pool_parser() -> CommandParser:
     return parser
 
 
-def make_pool(folder: str, output: str, strict: bool) -> list[Evidence]:
-    """Read a folder and write its passages as a pool; return them.
+def make_pool(inputs: Sequence[str], output: str, strict: bool) -> list[Evidence]:
+    """Read documents and write their passages as a pool; return them.
 
     Args:
-        folder, strict: as in ``read_folder``.
+        inputs, strict: as in ``read_documents``.
         output: path of the pool.
 
     Raises:
-        UserError: as ``read_folder``, or the output cannot be written.
+        UserError: as ``read_documents``, or the output cannot be written.
     """
     if Path(output).is_dir():  # before reading, which can take long
         reason = f"{os.strerror(errno.EISDIR)}; --output must name a file"
         raise UserError(f"{output}: {reason}")
-    passages = read_folder(folder, strict=strict)
+    passages = read_documents(*inputs, strict=strict)
     write_pool(output, passages)
     logger.info("written to %s", output)
     return passages
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Make an evidence pool from a folder of text, Markdown, HTML, CSV, PDF and Word files.
+    """Make an evidence pool of text, Markdown, HTML, CSV, PDF and Word files, and folders of them.
 
     Raises:
-        UserError: the folder cannot be read, or with ``--strict`` a file in it.
+        UserError: a file or folder cannot be read, or with ``--strict`` a file of a folder.
     """
     args = pool_parser().parse_args(argv)
     make_pool(args.input, args.output, args.strict)

@@ -1,6 +1,7 @@
 """Reads one document: text, Markdown, HTML, CSV, PDF or Word, as passages.
 
-Every passage begins with its document's title: the first heading, else ``<title>``, else the name.
+Every passage begins with its document's title: the first heading, else ``<title>``, unless it is a
+date, else the name.
 Sentences of a paragraph or list item, and code blocks, become text, and table rows become rows
 with their headers. Short sentences share passages (``document.PASSAGE_BYTES``).
 The ``key: value`` lines at the head of a Markdown file become infobox rows.
@@ -25,7 +26,7 @@ from turngraph.data.linearise import (
     split_sentences,
 )
 from turngraph.data.normalise import answer_type
-from turngraph.data.sources.chat_log import Message, messages
+from turngraph.data.sources.chat_log import messages
 from turngraph.data.sources.document import (
     Document,
     PassageLimit,
@@ -73,7 +74,8 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     Args:
         path: path of the file.
         by_sentence: False keeps the paragraphs and list items of Markdown whole, each after the
-            heading above it, and leaves the headings of HTML, PDF and Word files out.
+            heading above it, and leaves the headings of HTML, PDF and Word files out. The id of
+            what stands below a heading that is a date is that heading.
 
     Raises:
         Unreadable: the file cannot be read, or nothing is in it; the message names it.
@@ -136,10 +138,7 @@ def _content(path: Path) -> bytes:
 
 def _read_text(text: str, path: Path, limit: PassageLimit) -> list[Evidence]:
     document = Document(title_of(path), limit)
-    log = messages(text)
-    if log is None:
-        log = [Message("", "", [paragraph]) for paragraph in re.split(r"\n\s*\n", text)]
-    for message in log:
+    for message in messages(text):
         document.heading(1, message.day)
         said = "\n".join(message.lines)
         longest = max(map(len, split_sentences(" ".join(said.split()))), default=0)

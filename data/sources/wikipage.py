@@ -27,6 +27,7 @@ from turngraph.data.sources.document import (
     TOO_DEEP,
     PassageLimit,
     Unreadable,
+    day_of,
     passage_spans,
 )
 from turngraph.data.sources.html_text import (
@@ -105,6 +106,8 @@ class RawPage:
     with_path: bool = False
     joined: bool = False
     passages: list[Passage] = field(default_factory=list)
+    day: str = ""
+    days: list[str] = field(default_factory=list)
     tables: list[PageTable] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -114,6 +117,7 @@ class RawPage:
         if self.limit is not None:
             self.limit.count(passage.text)
         self.passages.append(passage)
+        self.days.append(self.day)
 
     def report(self, problem: str) -> None:
         """Log an unreadable element and count it."""
@@ -128,6 +132,7 @@ class Page:
     Args:
         title: the page's title.
         evidence: its passages in the order of the page.
+        days: of each passage, the heading above that is a date; "" if none is.
         names: entity ids and labels, for answers too.
         left_out: number of elements of each kind that were left out on purpose.
         problems: elements that could not be read, each logged as a warning.
@@ -135,6 +140,7 @@ class Page:
 
     title: str
     evidence: list[Evidence]
+    days: list[str]
     names: PageNames
     left_out: Counter[str]
     problems: list[str]
@@ -164,7 +170,7 @@ def read_page(
 def finish_page(raw: RawPage) -> Page:
     """Resolve the entities of a page whose passages are complete."""
     evidence, names = resolve_entities(raw.title, raw.passages)
-    return Page(raw.title, evidence, names, raw.left_out, raw.problems)
+    return Page(raw.title, evidence, raw.days, names, raw.left_out, raw.problems)
 
 
 def parse_page(html: str, title: str, name: str) -> RawPage:
@@ -245,6 +251,7 @@ class _Reader:
     def _heading(self, level: float, text: str) -> None:
         self.headings = {above: name for above, name in self.headings.items() if above < level}
         self.headings[level] = cut_lead(text)
+        self.page.day = day_of(self.headings.values())
 
     @property
     def section(self) -> str:

@@ -98,9 +98,9 @@ def _add_errors(app: FastAPI) -> None:
             return wrong(request, "the body must be a JSON object, sent as application/json")
         place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
         message = str(first["msg"]).removeprefix("Value error, ")
-        if first["type"] == "too_long" and isinstance(first["input"], str):
-            most, num = first["ctx"]["max_length"], first["ctx"]["actual_length"]
-            message = f"{num} characters, at most {most} are read"
+        if first["type"].endswith("too_long") and isinstance(first["input"], str):
+            most = first["ctx"]["max_length"]
+            message = f"{len(first['input'])} characters, at most {most} are read"
         param = place.partition(".")[0] or None
         return wrong(request, f"{place}: {message}" if place else message, param)
 

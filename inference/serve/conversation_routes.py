@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
+from turngraph.inference.options import MAX_QUESTION
 from turngraph.inference.serve.auth import REFUSED, STREAMED, TAKES_PLACE, Served, Spoken, User
 from turngraph.inference.serve.errors import NotFound
 from turngraph.inference.serve.streams import (
@@ -36,7 +37,7 @@ Name = Annotated[str, Path(max_length=255)]
 class Question(BaseModel):
     """A question to a conversation."""
 
-    question: Spoken = Field(max_length=20_000)
+    question: Spoken = Field(max_length=MAX_QUESTION)
     stream: bool = True
 
 

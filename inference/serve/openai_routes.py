@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import Json
 from turngraph.inference.chat_answer import ChatAnswer
+from turngraph.inference.options import too_long
 from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User, readable
 from turngraph.inference.serve.streams import Streaming, answer_json, event, failure
 
@@ -152,6 +153,8 @@ async def completions(
     """Answer the last question; the field ``turngraph`` has evidence, candidates and confidence."""
     _known(asked.model)
     turns, question = dialogue(asked.messages)
+    if long := too_long(question):  # now, not in the middle of a stream
+        raise UserError(f"messages: {long}")
     max_new_tokens = asked.max_completion_tokens or asked.max_tokens
     streaming = Streaming()
     head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": MODEL}

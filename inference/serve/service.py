@@ -385,13 +385,13 @@ class Service:
             self.engine.generate, deadline=deadline, check=session.check, user=user
         )
         answer = session.ask(question, on_token)
-        answer.record["num_new_tokens"] = len(text.ids)
-        is_cut_off = False
+        num_new_tokens, is_cut_off = len(text.ids), False
         if text.ids:
             is_cut_off = text.ids[-1] not in self.qa.model.end_ids(self.engine.end_id)
-        else:
+        else:  # the answer was chosen, not written
+            num_new_tokens = len(self.qa.builder.prompt.target_ids(answer.text))
             self.engine.count_chosen()
-        answer.record["is_cut_off"] = is_cut_off
+        answer.record.update(num_new_tokens=num_new_tokens, is_cut_off=is_cut_off)
         if not text.restarts(answer.text) and (rest := text.end(answer.text)):
             listener.emit(rest)
         return answer

@@ -99,6 +99,7 @@ def test_a_corpus_ranks_as_a_pool_of_its_passages(corpus: Corpus) -> None:
             expected = index.rank(question, 5)
             assert [r.evidence.id for r in found] == [r.evidence.id for r in expected]
             assert [r.score for r in found] == pytest.approx([r.score for r in expected], abs=2e-3)
+    assert corpus.index("rrf", embed).rank("qwxz", 5) == FusedIndex(pool, embed).rank("qwxz", 5)
 
 
 def test_its_index_holds_the_numbers_of_bm25s(corpus: Corpus) -> None:
@@ -326,7 +327,7 @@ def test_wrong_inputs(tmp_path: Path, files: Path, corpus: Corpus) -> None:
     (tmp_path / "lakes.jsonl").write_text('{"text": "a"}\n')
     with pytest.raises(ValueError, match=r"two sources are called lakes\.jsonl"):
         find_sources([files, tmp_path / "lakes.jsonl"])
-    with pytest.raises(ValueError, match="missing: no such file"):
+    with pytest.raises(ValueError, match="missing: no such file or folder"):
         find_sources([tmp_path / "missing"])
     (tmp_path / "a.exe").write_text("x")
     with pytest.raises(ValueError, match=r"a\.exe: cannot be read"):

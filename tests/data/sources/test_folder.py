@@ -13,7 +13,7 @@ from turngraph.data.jsonlines import read_pool
 from turngraph.data.sources import readers
 from turngraph.data.sources.document import Unreadable
 from turngraph.data.sources.html_text import MAX_DEPTH, is_nested_deep
-from turngraph.data.sources.pool import main, read_folder
+from turngraph.data.sources.pool import main, read_documents
 from turngraph.data.sources.readers import read_file
 from turngraph.inference.evidence import read_evidence
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ids(folder: Path) -> list[str]:
-    return [passage.id for passage in read_folder(folder)]
+    return [passage.id for passage in read_documents(folder)]
 
 
 def link(path: Path, target: str) -> None:
@@ -67,7 +67,7 @@ def test_what_is_no_file_of_the_folder_is_named_and_skipped(
         return
     assert f"skipped {folder}/{name}: {reason}" in caplog.text
     with pytest.raises(Unreadable, match=f"/{name}: {reason}"):
-        read_folder(folder, strict=True)
+        read_documents(folder, strict=True)
 
 
 def test_a_device_is_named_and_skipped(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import read_pool
 from turngraph.data.sources.markdown import front_matter
-from turngraph.data.sources.pool import main, read_folder
+from turngraph.data.sources.pool import main, read_documents
 from turngraph.data.types import Evidence
 
 MARKDOWN = """\
@@ -97,7 +97,7 @@ def ids(passage: Evidence) -> set[str]:
 
 
 def test_markdown(tmp_path: Path) -> None:
-    passages = read_folder(save(tmp_path, sub__peru_md=MARKDOWN))
+    passages = read_documents(save(tmp_path, sub__peru_md=MARKDOWN))
     assert texts(passages) == MARKDOWN_TEXTS
     assert [passage.id for passage in passages] == [
         f"sub/peru.md#{i}" for i in range(len(passages))
@@ -119,13 +119,13 @@ def test_markdown(tmp_path: Path) -> None:
     ],
 )
 def test_title_of_a_markdown_file(tmp_path: Path, text: str, title: str) -> None:
-    assert texts(read_folder(save(tmp_path, file_md=text))) == [("text", f"{title}, Text.")]
+    assert texts(read_documents(save(tmp_path, file_md=text))) == [("text", f"{title}, Text.")]
 
 
 def test_a_passage_names_the_headings_above_it(tmp_path: Path) -> None:
     text = "# Diary\n\nA.\n\n## 2023\n\n### 4 March\n\nRain. Snow.\n\n- D\n\n"
     text += "## 2024\n\nE.\n\n# End\n\nF."
-    found = [text for _, text in texts(read_folder(save(tmp_path, a_md=text)))]
+    found = [text for _, text in texts(read_documents(save(tmp_path, a_md=text)))]
     assert found == [
         "Diary, A.",
         "Diary, 2023, 4 March, Rain. Snow.",
@@ -137,7 +137,7 @@ def test_a_passage_names_the_headings_above_it(tmp_path: Path) -> None:
 
 def test_unclosed_code_and_a_table_at_the_end_lose_nothing(tmp_path: Path) -> None:
     folder = save(tmp_path, a_md="```\nx = 10\ny", b_md="| A | B |\n|--|--|\n| 11 | 12 |")
-    assert texts(read_folder(folder)) == [
+    assert texts(read_documents(folder)) == [
         ("text", "a, x = 10\ny"),
         ("table", "b, A is 11, B is 12"),
     ]
@@ -172,16 +172,16 @@ def test_unclosed_code_and_a_table_at_the_end_lose_nothing(tmp_path: Path) -> No
     ],
 )
 def test_markdown_that_is_easily_lost(tmp_path: Path, text: str, expected: list[str]) -> None:
-    found = texts(read_folder(save(tmp_path, a_md=text)))
+    found = texts(read_documents(save(tmp_path, a_md=text)))
     assert [found_text.removeprefix("a, ") for _, found_text in found] == expected
 
 
 def test_lines_without_full_stops_are_passages_of_their_own(tmp_path: Path) -> None:
     lines = [f"{n}: we met in room {n}" for n in range(60)]
-    passages = read_folder(save(tmp_path, chat_txt="\n".join(lines)))
+    passages = read_documents(save(tmp_path, chat_txt="\n".join(lines)))
     assert [passage.text for passage in passages] == [f"chat, {line}" for line in lines]
     wrapped = "Lima is the capital of Peru and\nits largest city."
-    assert len(read_folder(save(tmp_path / "other", a_txt=wrapped))) == 1
+    assert len(read_documents(save(tmp_path / "other", a_txt=wrapped))) == 1
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_lines_without_full_stops_are_passages_of_their_own(tmp_path: Path) -> N
     ],
 )
 def test_what_parts_the_cells_of_a_csv(tmp_path: Path, text: str, expected: str) -> None:
-    [passage] = read_folder(save(tmp_path, p_csv=text))
+    [passage] = read_documents(save(tmp_path, p_csv=text))
     assert passage.text == f"p, {expected}"
 
 
@@ -217,7 +217,7 @@ def test_what_parts_the_cells_of_a_csv(tmp_path: Path, text: str, expected: str)
 )
 def test_a_csv_without_a_header(tmp_path: Path, text: str, expected: list[str] | None) -> None:
     found = [
-        passage.text.removeprefix("p, ") for passage in read_folder(save(tmp_path, p_csv=text))
+        passage.text.removeprefix("p, ") for passage in read_documents(save(tmp_path, p_csv=text))
     ]
     assert found == (
         expected or ["City is Lima, 2020 is 9, 2021 is 10", "City is Oslo, 2020 is 1, 2021 is 2"]
@@ -226,14 +226,14 @@ def test_a_csv_without_a_header(tmp_path: Path, text: str, expected: list[str] |
 
 def test_a_first_row_that_may_be_a_header_is_named(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO, "turngraph.data.sources.readers")  # which notes.py quiets
-    read_folder(save(tmp_path, a_csv="City,People\nLima,10", b_csv="City,Land\nLima,Peru"))
+    read_documents(save(tmp_path, a_csv="City,People\nLima,10", b_csv="City,Land\nLima,Peru"))
     said = [line for line in caplog.messages if "first row" in line]
     assert said == [f"{tmp_path}/b.csv: its first row is taken for the names of the columns"]
 
 
 def test_rows_of_other_lengths_do_not_lose_the_file(tmp_path: Path, caplog: Any) -> None:
     text = "A,B\n1,2\n1,2,3\n4\n5,6,\n7,8,,9\n"
-    found = [passage.text for passage in read_folder(save(tmp_path, p_csv=text))]
+    found = [passage.text for passage in read_documents(save(tmp_path, p_csv=text))]
     assert found == [
         f"p, {row}"
         for row in (
@@ -252,7 +252,7 @@ def test_plain_text(tmp_path: Path) -> None:
     text = (
         "\ufeffLima is large. The river Rímac\r\nflows, says Dr. Diaz.\r\n\r\n# no heading\n---\n"
     )
-    assert texts(read_folder(save(tmp_path, notes_txt=text))) == [
+    assert texts(read_documents(save(tmp_path, notes_txt=text))) == [
         ("text", "notes, Lima is large. The river Rímac flows, says Dr. Diaz."),
         ("text", "notes, # no heading ---"),
     ]
@@ -284,7 +284,7 @@ CHINESE = "桥" * 19 + "。"  # of 60 bytes, without spaces around it
 def test_sentences_of_a_paragraph_share_a_passage_up_to_180_bytes(
     tmp_path: Path, ending: str, text: str, expected: list[str]
 ) -> None:
-    found = read_folder(save(tmp_path, **{f"a_{ending}": text}))
+    found = read_documents(save(tmp_path, **{f"a_{ending}": text}))
     assert texts(found) == [("text", f"a, {passage}") for passage in expected]
     kept = [passage.text.removeprefix("a, ") for passage in found]
     assert "".join("".join(kept).split()) == "".join(text.split())
@@ -298,7 +298,7 @@ def test_html(tmp_path: Path) -> None:
         "</body></html>"
     )
     headed = page.replace("<body>", "<body><h1>Lima</h1>")
-    passages = read_folder(save(tmp_path, a_html=page, b_htm=headed, c_md="He saw Cusco."))
+    passages = read_documents(save(tmp_path, a_html=page, b_htm=headed, c_md="He saw Cusco."))
     assert texts(passages[:2]) == [
         ("text", "A page, Lima is the capital of Peru. It is old."),
         ("table", "A page, City is Cusco, People is 428,450"),
@@ -324,7 +324,7 @@ def test_html(tmp_path: Path) -> None:
 def test_csv(tmp_path: Path, name: str, text: str) -> None:
     if ";" in text:
         text = text.replace("People, all", "People").replace(", ", " ")
-    passages = read_folder(save(tmp_path, **{name: text}))
+    passages = read_documents(save(tmp_path, **{name: text}))
     assert [passage.source for passage in passages] == ["table", "table"]
     assert passages[0].text.startswith("cities, City is Lima")
     assert passages[1].text.endswith("is 12")
@@ -332,7 +332,7 @@ def test_csv(tmp_path: Path, name: str, text: str) -> None:
 
 
 def test_equal_names_in_different_files_are_one_entity(tmp_path: Path) -> None:
-    passages = read_folder(
+    passages = read_documents(
         save(
             tmp_path,
             a_csv="City,Day\nLima,1535-01-18\n",
@@ -354,7 +354,7 @@ def test_files_come_in_order_and_others_are_named(
         k_txt="Мост через реку был построен.".encode("koi8-r"),
     )
     with caplog.at_level(logging.INFO):
-        passages = read_folder(tmp_path)
+        passages = read_documents(tmp_path)
     names = ["a/one.txt#0", "k.txt#0", "two.txt#0"]
     assert [passage.id for passage in passages] == names
     for message in (
@@ -400,32 +400,32 @@ def test_a_file_that_cannot_be_read_is_skipped_or_with_strict_an_error(
 
 
 def test_a_folder_with_nothing_to_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no such folder"):
-        read_folder(tmp_path / "no")
+    with pytest.raises(ValueError, match="no such file or folder"):
+        read_documents(tmp_path / "no")
     with pytest.raises(ValueError, match=r"no file with one of \.txt, \.md"):
-        read_folder(save(tmp_path, a_bin=""))
+        read_documents(save(tmp_path, a_bin=""))
     with pytest.raises(ValueError, match=r"none of its files can be read; first: .*a\.csv: empty"):
-        read_folder(save(tmp_path, a_csv=""))
+        read_documents(save(tmp_path, a_csv=""))
 
 
 def test_a_single_file_that_cannot_be_read_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ValueError, match=r"first: .*a\.csv: empty"):
-        read_folder(save(tmp_path, a_csv=""))
+        read_documents(save(tmp_path, a_csv=""))
     assert not caplog.messages
 
 
 def test_command_line(tmp_path: Path) -> None:
     folder = save(tmp_path / "in", a_md=MARKDOWN)
     main(["--input", str(folder), "--output", str(tmp_path / "pool.jsonl")])
-    assert list(read_pool(tmp_path / "pool.jsonl")) == read_folder(folder)
+    assert list(read_pool(tmp_path / "pool.jsonl")) == read_documents(folder)
 
 
 def test_a_cell_that_is_too_large_is_named(tmp_path: Path) -> None:
     save(tmp_path, big_csv="a,b\n1,2\n" + "x" * 140_000 + ",3\n")
     with pytest.raises(ValueError, match=r"big.csv, line \d: broken CSV: field larger"):
-        read_folder(tmp_path, strict=True)
+        read_documents(tmp_path, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -450,9 +450,15 @@ def test_an_output_that_is_a_folder_is_refused_before_anything_is_read(tmp_path:
         main(["--input", str(tmp_path / "missing"), "--output", str(tmp_path)])
 
 
-def test_a_file_in_place_of_a_folder_is_told_apart_from_none(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("One.")
-    with pytest.raises(UserError, match=r"a\.txt: is a file, not a folder"):
-        read_folder(tmp_path / "a.txt")
-    with pytest.raises(UserError, match=r"b\.txt: no such folder"):
-        read_folder(tmp_path / "b.txt")
+def test_files_and_folders_are_one_pool(tmp_path: Path) -> None:
+    folder = save(tmp_path / "in", a_txt="One.", b_txt="Two.")
+    (tmp_path / "a.txt").write_text("Three.")
+    command = ["--input", str(tmp_path / "a.txt"), str(folder), "--output", str(tmp_path / "p")]
+    main(command)
+    assert [(passage.id, passage.text) for passage in read_pool(tmp_path / "p")] == [
+        ("a.txt#0", "a, Three."), ("a.txt#0'", "a, One."), ("b.txt#0", "b, Two."),
+    ]  # fmt: skip
+    (tmp_path / "a.bin").write_text("One.")
+    for name, message in (("a.bin", "ends in none of"), ("b.txt", "no such file or")):
+        with pytest.raises(UserError, match=f"{name}: {message}"):
+            read_documents(folder, tmp_path / name)
