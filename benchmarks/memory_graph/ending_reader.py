@@ -113,10 +113,12 @@ class EndingReader(nn.Module):
 
     Args:
         folder: folder of the sentence encoder.
+        apart: whether the upper layers, too, read each entry by itself.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, apart: bool = False) -> None:
         super().__init__()
+        self.apart = apart
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         # SDPA's fast kernel takes no dropout of attention; it halves the time of a step
         bert = AutoModel.from_pretrained(folder, attention_probs_dropout_prob=0.0)
@@ -180,9 +182,10 @@ class EndingReader(nn.Module):
         lower = read.states.float()
         angles = read.numbers[:, None] * torch.exp(-torch.arange(16) / 16 * math.log(100.0))
         hidden = lower + self.number(torch.cat([angles.sin(), angles.cos()], dim=1))  # T D
-        hidden = hidden[None]
+        hidden = (lower if self.apart else hidden)[None]
+        own = (read.numbers[:, None] == read.numbers)[None, None] if self.apart else None
         for layer in self.upper:
-            hidden = layer(hidden)
+            hidden = layer(hidden, own)
         means = torch.cat([read.means @ hidden[0], read.means @ lower], dim=1)
         states = self.dropout(means)  # n 2D
         product = torch.tanh(self.old(states)) @ torch.tanh(self.new(states)).T
@@ -270,6 +273,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0, help="random seed of the training")
     parser.add_argument("--epochs", type=int, default=8, help="passes over the diaries")
+    parser.add_argument("--apart", action="store_true", help="read each entry by itself")
     parser.add_argument("--diaries", nargs="*", type=Path, default=[], help="also measured")
     parser.add_argument("--trained", type=Path, help="safetensors file of a trained reader")
     parser.add_argument("--output", type=Path, help="safetensors file of what is trained")
@@ -279,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     written = [read_diary(diary, embed) for diary in written_diaries()]
     held_out = written[HELD_OUT - 1 :: HELD_OUT]
     del written[HELD_OUT - 1 :: HELD_OUT]
-    model = EndingReader(resolve_model(EMBEDDER)).eval()
+    model = EndingReader(resolve_model(EMBEDDER), options.apart).eval()
     if options.trained is not None:
         model.load_state_dict(load_file(options.trained), strict=False)
     else:

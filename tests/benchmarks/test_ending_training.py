@@ -125,8 +125,9 @@ def test_diaries_of_the_training_are_well_formed() -> None:
             assert end["entry"] < end["ended_by"] <= len(dates)
 
 
-def test_a_reader_of_whole_diaries_learns_what_ended_and_its_file_judges_the_same(
-    tmp_path: Path,
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_reader_of_diaries_learns_what_ended_and_its_file_judges_the_same(
+    tmp_path: Path, apart: bool
 ) -> None:
     embed = sentence_encoder(EMBEDDER)
     told = {"Bought a Yaris.": "Sold the Yaris.", "I live in Oslo.": "We left Oslo."}
@@ -136,13 +137,13 @@ def test_a_reader_of_whole_diaries_learns_what_ended_and_its_file_judges_the_sam
     diary = {"name": "eva", "speaker": "Eva Moe", "entries": entries, "ends": ends}
     marked = training.read_diary(diary, embed)
     torch.manual_seed(0)
-    reader = EndingReader(resolve_model(EMBEDDER))
+    reader = EndingReader(resolve_model(EMBEDDER), apart)
     fit(reader, [marked] * 8, seed=0, epochs=12)
     rows = training.scores(reader.judge(marked), marked)
     found = [(likely > 0.5, is_right) for likely, _, is_right in rows[:3]]
     assert found == [(True, True), (True, True), (False, False)]
     save_file(reader.trained(), tmp_path / "reader.safetensors")
-    other = EndingReader(resolve_model(EMBEDDER)).eval()
+    other = EndingReader(resolve_model(EMBEDDER), apart).eval()
     other.load_state_dict(load_file(tmp_path / "reader.safetensors"), strict=False)
     np.testing.assert_allclose(other.judge(marked), reader.judge(marked), atol=1e-6)
 
