@@ -1,13 +1,14 @@
-"""Trains a language model that reads a diary's entries together, to find what later ones ended.
+"""Trains a language model that reads a diary's entries, to find what later ones ended.
 
     python -m turngraph.benchmarks.memory_graph ending_reader [--output FILE]
     python -m turngraph.benchmarks.memory_graph ending_reader --trained FILE --diaries FILE
 
 The lower layers of all-MiniLM-L6-v2 read each entry by itself. LoRA adapts its upper layers, in
-which all tokens of a diary attend to each other. Two sentences are scored by a product of two
-projections of their states, and by the features that the package's classifiers use. It learns from
-the same diaries and lives as these (``ending_training``). Prints what both find on the diaries left
-out, with the threshold that marks few others, and at given shares of right marks.
+which all tokens of a diary attend to each other; with ``--apart`` those of each entry. Two
+sentences are scored by a product of two projections of their states, and by the features that the
+package's classifiers use. It learns from the same diaries and lives as these (``ending_training``).
+Prints what both find on the diaries left out, with the threshold that marks few others, and at
+given shares of right marks.
 
 Shapes: T tokens of a diary, n sentences, E entries and 0 for none, D width of the encoder.
 """
@@ -126,7 +127,8 @@ class EndingReader(nn.Module):
         self.embeddings, self.lower = bert.embeddings, bert.encoder.layer[:NUM_LOWER]
         targets = ["query", "key", "value", "dense"]
         adapter = LoraConfig(r=16, lora_alpha=32, target_modules=targets)
-        self.upper = inject_adapter_in_model(adapter, bert.encoder.layer[NUM_LOWER:])
+        self.upper: nn.ModuleList = bert.encoder.layer[NUM_LOWER:]
+        inject_adapter_in_model(adapter, self.upper)  # in place
         for name, parameter in self.named_parameters():
             parameter.requires_grad = "lora_" in name
         self.number = nn.Linear(32, width)
@@ -144,7 +146,8 @@ class EndingReader(nn.Module):
     def read(self, diary: Marked) -> Read:
         """Read the entries of a diary by the lower layers, each by itself."""
         shape = (len(diary.said), int(diary.entries.max()) + 1)
-        states, numbers, places = [], [], []
+        states, places = [], []
+        numbers: list[int] = []
         for entry in range(1, shape[1]):
             ids = [self.tokenizer.cls_token_id]
             for one in (diary.said[i] for i in np.flatnonzero(diary.entries == entry)):
@@ -203,7 +206,8 @@ class EndingReader(nn.Module):
         has_ended = read.ends.any(dim=1)
         right = torch.cat([~has_ended[:, None], read.ends.bool()], dim=1)
         losses = -logs.masked_fill(~right, -1e9).logsumexp(dim=1)
-        return (losses * (1 + has_ended.float())).mean()
+        mean: Tensor = (losses * (1 + has_ended.float())).mean()
+        return mean
 
     @torch.no_grad()
     def judge(self, diary: Marked) -> np.ndarray:
