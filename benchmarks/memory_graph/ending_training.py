@@ -16,7 +16,7 @@ import argparse
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
@@ -348,9 +348,13 @@ Row = tuple[float, bool, bool]
 """How likely a thesis has ended, whether it is marked, and whether a right entry ends it."""
 
 
-def scores(endings: Endings, diary: Marked) -> list[Row]:
-    """Return a row for each thesis of a diary, and one for each marked end that is in none."""
-    likely = endings.judge(diary.said, diary.vectors)
+def scores(likely: np.ndarray, diary: Marked) -> list[Row]:
+    """Return a row for each thesis of a diary, and one for each marked end that is in none.
+
+    Args:
+        likely: probability that thesis i is ended by thesis j, [n, n]; changed in place.
+        diary: the theses and their ends.
+    """
     likely[diary.entries[:, None] >= diary.entries[None, :]] = 0
     by = diary.entries[likely.argmax(axis=1)].tolist()
     rows = [
@@ -358,6 +362,11 @@ def scores(endings: Endings, diary: Marked) -> list[Row]:
         for i, highest in enumerate(likely.max(axis=1).tolist())
     ]
     return rows + [(0.0, True, False)] * diary.num_lost
+
+
+def judged(endings: Endings, diaries: Iterable[Marked]) -> list[Row]:
+    """Return the rows of diaries by the classifiers."""
+    return [row for one in diaries for row in scores(endings.judge(one.said, one.vectors), one)]
 
 
 def threshold_of(rows: Sequence[Row]) -> float:
@@ -403,13 +412,13 @@ def run(embed: Embed, options: argparse.Namespace) -> None:
     held_out = written[HELD_OUT - 1 :: HELD_OUT]
     del written[HELD_OUT - 1 :: HELD_OUT]
     endings = shipped() if options.trained else train(embed, written, options.seed)
-    rows = [row for diary in held_out for row in scores(endings, diary)]
+    rows = judged(endings, held_out)
     if not options.trained:
         endings = replace(endings, threshold=threshold_of(rows))
     print(f"{len(held_out)} diaries left out: {line_at(rows, endings.threshold)}", flush=True)
     for path in options.diaries:
         diaries = [read_diary(diary, embed) for diary in json.loads(path.read_text("utf-8"))]
-        rows = [row for diary in diaries for row in scores(endings, diary)]
+        rows = judged(endings, diaries)
         print(f"{path.name}: {line_at(rows, endings.threshold)}", flush=True)
     if options.output is not None:
         arrays = {key: np.asarray(value, np.float32) for key, value in asdict(endings).items()}
