@@ -15,6 +15,7 @@ from turngraph.configs.schema import ScorerConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
+from turngraph.data.scoring.metrics import answer_value
 from turngraph.data.types import NOT_IN_EVIDENCE, Answer
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.generation import IGNORED_LABEL
@@ -359,6 +360,17 @@ def test_stopped_at_the_graph_it_has_no_layers_above() -> None:
     [example] = builder.conversation(replace(tiny_conversation(0), evidence=()), [0])
     [record] = answer_together(ranks, prompt, [example])
     assert (record["answer"], record["candidates"]) == (NOT_IN_EVIDENCE, [])
+
+
+def test_what_the_lm_writes_is_one_of_the_candidates_once() -> None:
+    model, examples = reader(), read_examples(6)
+    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
+    written = model.generate(batch_of(examples, False), 6, prompt.end_id).ids.tolist()
+    records = answer_together(model, prompt, examples, max_new_tokens=6)
+    for ids, record in zip(written, records, strict=True):
+        values = [answer_value(one["label"]) for one in record["candidates"]]
+        assert values.count(answer_value(prompt.answer_text(ids))) == 1
+        assert len(set(values)) == len(values)
 
 
 @pytest.mark.parametrize("answers", ["text", "nodes"])
