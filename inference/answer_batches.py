@@ -60,8 +60,8 @@ class Batching:
     """
 
     max_new_tokens: int
-    batch_tokens: int | None = ANSWER_TOKENS
-    batch_size: int | None = None
+    batch_tokens: int | None
+    batch_size: int | None
     keep_going: bool = False
     confidence: Confidence | None = None
 

@@ -68,7 +68,7 @@ def plans_maker(
     return lambda graph: ModelPlans(server_replies(settings, graph.replies))
 
 
-def load_plans(model: str, device: str, cache: ReplyCache | None = None) -> ModelPlans:
+def load_plans(model: str, device: str, cache: ReplyCache | None) -> ModelPlans:
     """Load a local LM that plans computed answers; imports torch.
 
     Args:
@@ -85,7 +85,7 @@ def load_plans(model: str, device: str, cache: ReplyCache | None = None) -> Mode
 
 
 def load_planner(
-    model: str, device: str, limits: PlanSettings, cache: ReplyCache | None = None
+    model: str, device: str, limits: PlanSettings, cache: ReplyCache | None
 ) -> LocalPlanner:
     """Load a local LM that plans; imports torch.
 
@@ -105,7 +105,7 @@ def load_planner(
 
 
 def local_planner(
-    generate: Generate, model: str, limits: PlanSettings, cache: ReplyCache | None = None
+    generate: Generate, model: str, limits: PlanSettings, cache: ReplyCache | None
 ) -> LocalPlanner:
     """Return a planner with a local LM, whose replies always fit their schema.
 

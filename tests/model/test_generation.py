@@ -169,12 +169,13 @@ def test_only_equal_rows_from_the_start_are_common() -> None:
 
 
 def proposals(counts: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Random answers of one to five tokens, padded, and how many each prompt has."""
+    """Random answers of one to five tokens and one of six, padded; how many each prompt has."""
     generator = torch.manual_seed(2)
     lengths = torch.randint(1, 6, (sum(counts),), generator=generator)
-    ids = torch.randint(3, 480, (sum(counts), 5), generator=generator)
-    ids[torch.arange(5)[None] >= lengths[:, None]] = IGNORED_LABEL
-    return ids[:, : int(lengths.max())], torch.tensor(counts)
+    lengths[0] = 6
+    ids = torch.randint(3, 480, (sum(counts), 6), generator=generator)
+    ids[torch.arange(6)[None] >= lengths[:, None]] = IGNORED_LABEL
+    return ids, torch.tensor(counts)
 
 
 @pytest.mark.parametrize("lm", [*bases(), pytest.param(other_base("both"), id="both")])

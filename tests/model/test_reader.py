@@ -140,6 +140,15 @@ def test_spans_are_scored_by_both_ends_within_a_passage() -> None:
     assert found == pytest.approx([logprob for _, logprob in wanted], abs=1e-4)
 
 
+def test_a_new_graph_adds_nothing() -> None:
+    model = tiny_model(layer=1, scorer=SCORER, lora=LORA)
+    assert isinstance(model, Reader)
+    scores = model.read(batch_of(read_examples(1))).scores
+    num, width = len(scores.states), model.graph.up.out_features
+    assert not model.graph.added(torch.randn(num, width), scores, torch.rand(num)).any()
+    assert not model.graph.scorer.first.weight.any()  # nor to the scores of a span's two ends
+
+
 def test_an_answer_beyond_the_longest_span_is_not_taken_for_none() -> None:
     model, examples = reader(), read_examples(1)
     batch = batch_of(examples)
