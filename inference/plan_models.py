@@ -132,7 +132,7 @@ def local_replies(
     """
     decoding = f"greedy, at most {max_tokens} tokens"
     ask = LmExtractor(generate).ask
-    return ModelReplies(ask, model, decoding, cache, retries=0, max_calls=max_calls)
+    return ModelReplies(ask, model, decoding, cache, max_calls)
 
 
 def server_planner(
@@ -157,6 +157,5 @@ def server_replies(settings: EndpointSettings, cache: ReplyCache | None) -> Mode
         f"{settings.shown} {settings.model}",
         "temperature {}, at most {} tokens, format {}".format(*sent),
         cache,
-        retries=0,
         count=lambda: client.budget.requests,
     )
