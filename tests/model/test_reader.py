@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -375,7 +376,10 @@ def test_what_the_lm_writes_is_one_of_the_candidates_once() -> None:
     model, examples = reader(), read_examples(6)
     prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
     written = model.generate(batch_of(examples, False), 6, prompt.end_id).ids.tolist()
+    began = time.monotonic()
     records = answer_together(model, prompt, examples, max_new_tokens=6)
+    milliseconds = sum(record["milliseconds"] for record in records)
+    assert 0 < milliseconds < 1000 * (time.monotonic() - began) + 1
     for ids, record in zip(written, records, strict=True):
         values = [answer_value(one["label"]) for one in record["candidates"]]
         assert values.count(answer_value(prompt.answer_text(ids))) == 1
