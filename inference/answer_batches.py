@@ -64,8 +64,8 @@ class Batching:
     """
 
     max_new_tokens: int
-    batch_tokens: int | None = ANSWER_TOKENS
-    batch_size: int | None = None
+    batch_tokens: int | None
+    batch_size: int | None
     keep_going: bool = False
     confidence: Confidence | None = None
 
@@ -336,9 +336,14 @@ def answer_batch(
     elif isinstance(model, NodeRanker):
         with torch.no_grad():
             proposals = ranked(model, prompt, batch, examples, model.node_scores(batch))
+    else:
+        generated = (generate or model.generate)(
+            batch, max_new_tokens, prompt.end_id, on_token, past
+        )
+        answers = list(zip(*(values.tolist() for values in generated), strict=True))
+    milliseconds = 1000 * (time.monotonic() - began) / len(examples)
     nothing = NOT_IN_EVIDENCE if isinstance(model, Reader) else ""
     if proposals is not None:
-        milliseconds = 1000 * (time.monotonic() - began) / len(examples)
         records = [
             prediction_record(
                 example,
@@ -351,11 +356,6 @@ def answer_batch(
             for example, best, chance in zip(examples, proposals, held, strict=True)
         ]
     else:
-        generated = (generate or model.generate)(
-            batch, max_new_tokens, prompt.end_id, on_token, past
-        )
-        answers = list(zip(*(values.tolist() for values in generated), strict=True))
-        milliseconds = 1000 * (time.monotonic() - began) / len(examples)
         records = [
             prediction_record(
                 example, prompt.answer_text(ids), logprob, milliseconds, margin=margin

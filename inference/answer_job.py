@@ -40,12 +40,12 @@ class AnswerJob:
     checkpoint: Checkpoint
     input: str
     output: str
-    options: AnswerOptions = AnswerOptions()
-    loading: LoadOptions = LoadOptions()
-    fresh: bool = False
-    explain: str | None = None
-    max_minutes: float | None = None
-    ray: str | None = None
+    options: AnswerOptions
+    loading: LoadOptions
+    fresh: bool
+    explain: str | None
+    max_minutes: float | None
+    ray: str | None
 
     def __post_init__(self) -> None:
         resolved = self.options.resolved(self.checkpoint.config)

@@ -44,9 +44,9 @@ class Computing:
     """
 
     ontology: Ontology
-    show_sparql: bool = False
-    make_planner: Callable[[MemoryGraph], Planner] | None = None
-    pushed: PushedGraph | None = None
+    show_sparql: bool
+    make_planner: Callable[[MemoryGraph], Planner] | None
+    pushed: PushedGraph | None
 
 
 def computing(options: AskOptions) -> Computing | None:
@@ -89,7 +89,7 @@ def print_computed(
     graph: MemoryGraph,
     question: str,
     options: Computing,
-    planner: Planner | None = None,
+    planner: Planner | None,
     *,
     as_of: str | None,
     as_json: bool,

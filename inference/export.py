@@ -69,11 +69,11 @@ class ExportJob:
     """
 
     checkpoint: Checkpoint
-    output: str | None = None
-    prompts: str | None = None
-    input: str | None = None
-    dtype: Literal["bfloat16", "float32"] | None = None
-    loading: LoadOptions = LoadOptions(quantization="none")
+    output: str | None
+    prompts: str | None
+    input: str | None
+    dtype: Literal["bfloat16", "float32"] | None
+    loading: LoadOptions
 
     def __post_init__(self) -> None:
         if not self.output and not self.prompts:

@@ -33,9 +33,7 @@ _FAILURES: tuple[type[Exception], ...] = (
 """Errors of huggingface_hub, and of the HTTP library that its version uses."""
 
 
-def find_checkpoint(
-    name: str | Path, *, revision: str | None = None, token: str | None = None
-) -> Path:
+def find_checkpoint(name: str | Path, *, revision: str | None, token: str | None) -> Path:
     """Return the folder of a checkpoint: a local one, or a download from the hub.
 
     Args:

@@ -163,7 +163,7 @@ def load_reader(checkpoint: str) -> QA:
 
 
 def plan_asker(
-    options: AskOptions, qa: QA | None = None, reader: RecollectionReader | None = None
+    options: AskOptions, qa: QA | None, reader: RecollectionReader | None
 ) -> Callable[[MemoryGraph], Callable[[str], Recollection]]:
     """Load a planner; return a function from an open graph to one that asks it by plans.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.times import parse_time
-from turngraph.inference.model_options import EMBEDDER, check_model_options
+from turngraph.inference.model_options import check_model_options
 
 if TYPE_CHECKING:  # needs an extra
     from turngraph.data.memory_graph.plan.steps import PlanSettings
@@ -97,30 +97,30 @@ class AskOptions:
         UserError: options exclude each other, or one lacks another that it needs.
     """
 
-    as_of: str | None = None
-    num_facts: int = 10
-    mixture: str = MIXTURE
-    forbidden: Sequence[NodeLetter] = ()
-    settings: Sequence[str] = ()
-    min_similarity: float = 0.0
-    plan: str | None = None
-    steps: int | None = None
-    clues: int | None = None
-    over: Literal["both", "facts", "episodes"] | None = None
-    embedder: str = EMBEDDER
-    no_embed: bool = False
-    as_json: bool = False
-    themes: bool = False
-    compute: bool = False
-    compute_by: str | None = None
-    endpoint: str | None = None
-    base: str | None = None
-    show_sparql: bool = False
-    ontology: str | None = None
-    alone: bool = False
-    reader: str | None = None
-    abstain_below: float | None = None
-    models: Mapping[str, str | float | None] = field(default_factory=dict)
+    as_of: str | None
+    num_facts: int
+    mixture: str
+    forbidden: Sequence[NodeLetter]
+    settings: Sequence[str]
+    min_similarity: float
+    plan: str | None
+    steps: int | None
+    clues: int | None
+    over: Literal["both", "facts", "episodes"] | None
+    embedder: str
+    no_embed: bool
+    as_json: bool
+    themes: bool
+    compute: bool
+    compute_by: str | None
+    endpoint: str | None
+    base: str | None
+    show_sparql: bool
+    ontology: str | None
+    alone: bool
+    reader: str | None
+    abstain_below: float | None
+    models: Mapping[str, str | float | None]
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> AskOptions:

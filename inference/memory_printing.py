@@ -264,7 +264,7 @@ def behind_line(sources: Sequence[str | None]) -> str:
     return f"themes are older than what {named}{more} say; `turngraph memory themes` makes them"
 
 
-def print_recollection(recollection: Recollection, num_facts: int | None = None) -> None:
+def print_recollection(recollection: Recollection, num_facts: int | None) -> None:
     """Print a reader's answer, then facts, theme by theme if there are themes; or "no answer".
 
     The steps of a plan are printed as they finish, by ``print_step``; here follows its answer, if

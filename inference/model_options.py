@@ -76,7 +76,7 @@ def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], 
 
 
 def check_model_options(
-    plan: str | None, options: Mapping[str, str | float | None], compute_by: str | None = None
+    plan: str | None, options: Mapping[str, str | float | None], compute_by: str | None
 ) -> None:
     """Check that every option of a model that is given goes with the planner.
 

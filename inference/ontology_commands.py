@@ -43,7 +43,7 @@ class TypedTerms:
 
     ontology: Ontology
     relations: tuple[str, ...]
-    classes: tuple[str, ...] = ()
+    classes: tuple[str, ...]
 
     def wrap(self, extractor: Extractor) -> Extractor:
         """Return an extractor whose statements of functional properties supersede."""

@@ -68,7 +68,7 @@ def plans_maker(
     return lambda graph: ModelPlans(server_replies(settings, graph.replies))
 
 
-def load_plans(model: str, device: str, cache: ReplyCache | None = None) -> ModelPlans:
+def load_plans(model: str, device: str, cache: ReplyCache | None) -> ModelPlans:
     """Load a local LM that plans computed answers; imports torch.
 
     Args:
@@ -85,7 +85,7 @@ def load_plans(model: str, device: str, cache: ReplyCache | None = None) -> Mode
 
 
 def load_planner(
-    model: str, device: str, limits: PlanSettings, cache: ReplyCache | None = None
+    model: str, device: str, limits: PlanSettings, cache: ReplyCache | None
 ) -> LocalPlanner:
     """Load a local LM that plans; imports torch.
 
@@ -105,7 +105,7 @@ def load_planner(
 
 
 def local_planner(
-    generate: Generate, model: str, limits: PlanSettings, cache: ReplyCache | None = None
+    generate: Generate, model: str, limits: PlanSettings, cache: ReplyCache | None
 ) -> LocalPlanner:
     """Return a planner with a local LM, whose replies always fit their schema.
 
@@ -132,7 +132,7 @@ def local_replies(
     """
     decoding = f"greedy, at most {max_tokens} tokens"
     ask = LmExtractor(generate).ask
-    return ModelReplies(ask, model, decoding, cache, retries=0, max_calls=max_calls)
+    return ModelReplies(ask, model, decoding, cache, max_calls)
 
 
 def server_planner(
@@ -157,6 +157,5 @@ def server_replies(settings: EndpointSettings, cache: ReplyCache | None) -> Mode
         f"{settings.shown} {settings.model}",
         "temperature {}, at most {} tokens, format {}".format(*sent),
         cache,
-        retries=0,
         count=lambda: client.budget.requests,
     )

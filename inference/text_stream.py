@@ -22,7 +22,7 @@ class TextStream:
         held: give nothing before the end, as the answer may be withheld.
     """
 
-    def __init__(self, prompt: Prompt, held: bool = False) -> None:
+    def __init__(self, prompt: Prompt, held: bool) -> None:
         self.prompt, self.held = prompt, held
         self.ids: list[int] = []
         self.text = ""

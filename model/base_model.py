@@ -106,7 +106,7 @@ def load_base_model(
     return model
 
 
-def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> PreTrainedModel:
+def empty_base_model(name: str, dtype: str, trusted: Collection[str]) -> PreTrainedModel:
     """Make a causal LM on the meta device, with names and shapes of weights but no values.
 
     Args:

@@ -162,7 +162,7 @@ class GATv2Layer(nn.Module):
         return f"{self.in_channels}, {self.out_channels}, heads={self.heads}, concat={self.concat}"
 
 
-def with_self_loops(edge_index: Tensor, num_nodes: int, loop_free: bool = False) -> Tensor:
+def with_self_loops(edge_index: Tensor, num_nodes: int, loop_free: bool) -> Tensor:
     """Return the edges between different nodes, then one self-loop for each node.
 
     Args:

@@ -30,7 +30,7 @@ class GraphAtLayer(nn.Module):
         above: whether there are layers above that need what is added.
     """
 
-    def __init__(self, width: int, config: ScorerConfig, above: bool = True) -> None:
+    def __init__(self, width: int, config: ScorerConfig, above: bool) -> None:
         super().__init__()
         self.config = config
         self.scorer = NodeAnswers(width, config, spans=True)

@@ -45,8 +45,11 @@ def records(path: Path) -> list[Json]:
 def test_the_answers_are_those_of_one_process(
     ray: StandIn, history: str, argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    argv = [*argv, "--history", history, "--output"]
-    infer.main([*argv, str(tmp_path / "one.jsonl")])
+    with (tmp_path / "questions.jsonl").open("a") as file:
+        file.write("{}\n")  # becomes an error record
+    argv = [*argv, "--keep_going", "--history", history, "--output"]
+    with pytest.raises(SystemExit):
+        infer.main([*argv, str(tmp_path / "one.jsonl")])
     two = str(tmp_path / "two.jsonl")
     with pytest.raises(SystemExit) as stopped:
         infer.main([*argv, two, "--ray", "local", "--max_minutes", "1e-9"])
@@ -59,7 +62,9 @@ def test_the_answers_are_those_of_one_process(
         "answer",
         lambda self, window: answered.append(window[0]) or answer(self, window),
     )
-    infer.main([*argv, two, "--ray", "local"])
+    with pytest.raises(SystemExit):
+        infer.main([*argv, two, "--ray", "local"])
+    assert "error" in records(tmp_path / "two.jsonl")[-1]
     assert records(tmp_path / "two.jsonl") == records(tmp_path / "one.jsonl")
     assert 0 < len(answered) < len(records(tmp_path / "two.jsonl"))
     assert 0 not in answered[0]  # the window that was answered before

@@ -264,6 +264,8 @@ def test_ctrl_c_stops_an_answer_only(session: Session, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(AnswerStream, "add", ctrl_c)
         said = screen(QUESTIONS[1])
+        with pytest.raises(KeyboardInterrupt):  # what is piped ends
+            Screen(session)(QUESTIONS[1])
     assert "stopped: this question is not part of the conversation" in said
     assert len(session.turns) == len(session.conversation.turns) == 1
     assert session.memory.state() == before

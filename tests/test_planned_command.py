@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,6 +168,7 @@ def test_the_chat_computes_and_shows_the_counted_facts(graph_model: Loaded, tmp_
     screen("I visited Rome on 3 May 2021. Is it warm?", "I visited Rome on 4 May 2022. Is it far?")
     shown = screen("How often did I visit Rome?", "/why")
     assert "computed: 2 (count)" in shown
+    assert re.search(r"plan: .*count", shown)
     assert "2021-05-03: user visited Rome" in shown
     [first, *_] = session.turns[-1].example.evidence
     assert first.evidence.text.startswith("Computed: How often did I visit Rome: 2 (Rome 2021-05-0")

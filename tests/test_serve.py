@@ -924,11 +924,11 @@ def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> Non
     assert failed.is_set()
     assert step is not engine._running.step
     assert engine.generate(batch, 40, END_ID).ids.tolist() == expected
-    admissions = [engine.admit() for _ in range(2 + engine.max_waiting)]
+    admissions = [engine.admit("") for _ in range(2 + engine.max_waiting)]
     with pytest.raises(Busy):
-        engine.admit()
+        engine.admit("")
     admissions[0].end()
-    engine.admit()
+    engine.admit("")
     engine.close()
     with pytest.raises(Exception, match="stops"):
         engine.generate(batch, 1, END_ID)
@@ -998,9 +998,10 @@ def test_the_command_serves_until_it_is_stopped(
             infer.main(wrong)
 
 
-def test_other_machines_are_served_with_tokens_only() -> None:
+@pytest.mark.parametrize("host", ["0.0.0.0", "example.org"])
+def test_other_machines_are_served_with_tokens_only(host: str) -> None:
     with pytest.raises(ValueError, match="with --tokens only"):
-        serve("x", None, ServeOptions(), None, "0.0.0.0", 80)
+        serve("x", None, ServeOptions(), None, host, 80)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,7 @@ def test_a_client_that_reads_nothing_is_given_up(
     long = GET.replace(b"/", b"/long", 1)
     unread = [connect(long) for _ in range(2)]
     wait_until(lambda: sum(one._unread is not None for one in list(open_)) == 2, pause=0.01)
+    assert all(one.flow.write_paused for one in open_)  # so that answers wait for their readers
     other = connect(GET)
     assert status(other) == 200  # none is idle, so one of these goes
     assert sorted(num_bytes(one) < LONG for one in unread) == [False, True]

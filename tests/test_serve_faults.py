@@ -595,6 +595,7 @@ def test_conversations_are_listed_in_pages(start: Start, monkeypatch: pytest.Mon
     client = start()
     store = client.app.state.service.store("local")
     ids = [store.create() for _ in range(5)]
+    assert store.num_remembered("gone") == 0
 
     def page(**query: object) -> list[str]:
         reply = client.get("/api/conversations", params=query)

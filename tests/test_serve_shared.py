@@ -38,8 +38,11 @@ def test_two_servers_share_conversations_and_memories(
     id_ = one.post("/api/conversations").json()["id"]
     place = f"/api/conversations/{id_}"
     assert ask(one, id_, QUESTIONS[0])["answer"] == expected[0]
+    [left] = one.app.state.service._open.values()
     assert ask(other, id_, QUESTIONS[1])["answer"] == expected[1]
     assert ask(one, id_, QUESTIONS[2])["answer"] == expected[2]
+    with pytest.raises(RuntimeError, match="shutdown"):  # closed: another server went on
+        left.run(lambda _: None)
     assert other.post(f"{place}/undo").json() == {"question": QUESTIONS[2]}
     assert [turn["answer"] for turn in one.get(place).json()["turns"]] == expected[:2]
     assert ask(one, id_, QUESTIONS[2])["answer"] == expected[2]

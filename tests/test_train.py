@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
@@ -256,7 +257,10 @@ def test_the_log_has_losses_rates_gates_and_evaluations(finished: Path) -> None:
         assert line["loss"] > 0
         assert line["gradient_norm"] > 0
         assert line["relative_change"] > 0
-        assert line["tokens_per_second"] > 0
+    times = np.diff([0, *(line["seconds"] for line in steps)])
+    tokens = times * [line["tokens_per_second"] for line in steps]
+    assert tokens.min() > 100
+    assert tokens == pytest.approx(tokens.round())
     rates = [line["learning_rate"] for line in steps]
     assert rates == pytest.approx([1e-3, 1e-3 * 2 / 3, 1e-3 / 3])  # as taken, not as planned
     gates = [[line["residual_gate_0"], line["residual_gate_1"]] for line in steps]

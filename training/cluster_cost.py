@@ -88,12 +88,12 @@ def parse_gpus(text: str) -> Gpus:
         UserError: there is no such GPU, or nodes would not be full.
     """
     match = re.fullmatch(r"(.+?)(?:x([1-9]\d{0,4}))?", text)
-    name, count = (match[1], int(match[2] or 1)) if match else (text, 1)
-    if name not in CHIPS:
+    if match is None or match[1] not in CHIPS:
         names = ", ".join(CHIPS)
         raise UserError(
             f"option --for_gpu: {text!r} given, must be one of {names}, or as in h100x8"
         )
+    name, count = match[1], int(match[2] or 1)
     if count > GPUS_PER_NODE and count % GPUS_PER_NODE:
         must = f"must be up to {GPUS_PER_NODE}, or a multiple of it: full nodes"
         raise UserError(f"option --for_gpu: {text!r} given, {must}")

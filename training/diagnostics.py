@@ -75,8 +75,8 @@ def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         rows, length = batch.input_ids.shape
-        if rows == 1 and batch.attention_mask is None:  # packed: count its examples
-            rows = max(int((batch.position_ids == 0).sum()), 1)
+        if batch.attention_mask is None:  # packed: count its examples
+            rows = int((batch.position_ids == 0).sum())
             length = -(-length // rows)
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"out of memory: {_advice(rows, length, largest)} ({reason})") from error

@@ -104,8 +104,8 @@ class Batch:
     node_ids: Tensor | None
     in_prompt: Tensor | None
     padded_right: bool
-    candidates: Candidates | None = None
-    reading: Reading | None = None
+    candidates: Candidates | None
+    reading: Reading | None
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the batch on a device."""

@@ -154,7 +154,7 @@ class Engine:
         """The most questions of all users that are admitted at once."""
         return self.max_rows + 2 * self.max_waiting
 
-    def admit(self, user: str = "") -> Admission:
+    def admit(self, user: str) -> Admission:
         """Count a user's question from its arrival to its answer.
 
         Raises:

@@ -316,7 +316,7 @@ class Service:
         turns: Sequence[tuple[str, str]],
         question: str,
         listener: Listener,
-        max_new_tokens: int | None = None,
+        max_new_tokens: int | None,
     ) -> Future[ChatAnswer]:
         """Answer a question after the turns that a client sent along; nothing is kept of it.
 

@@ -16,6 +16,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.inference.load import load_builder
 from turngraph.model.base_model import LORA, add_lora, decoder_layers
 from turngraph.model.base_probe import check_base_model
+from turngraph.model.generation import PreallocatedLayer
 from turngraph.model.make_model import make_model
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import ARCHITECTURES, save_tiny, tiny_base, tiny_tokenizer
@@ -38,6 +39,15 @@ def test_a_family_that_would_answer_wrongly_is_refused(family: str) -> None:
         check_base_model(lm)
     assert reason_of(str(error.value)) == REFUSED[family]
     assert "\n" not in str(error.value)
+
+
+def test_a_cache_whose_rows_cannot_move_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep, none = PreallocatedLayer.keep, torch.tensor([], dtype=torch.long)
+    monkeypatch.setattr(
+        PreallocatedLayer, "keep", lambda layer, _, __, num_rows: keep(layer, none, none, num_rows)
+    )
+    with pytest.raises(UserError, match="a cache changes the logits"):
+        check_base_model(tiny_base())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

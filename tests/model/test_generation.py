@@ -138,8 +138,8 @@ def test_tokens_are_shown_as_they_come() -> None:
     assert shown == ids[0].tolist()
 
 
-@pytest.mark.parametrize("evidence", ["graph", "text"])
-def test_what_two_prompts_have_in_common_is_read_once(evidence: Any) -> None:
+@pytest.mark.parametrize(("evidence", "most"), [("graph", 8), ("text", 1)])
+def test_what_two_prompts_have_in_common_is_read_once(evidence: Any, most: int) -> None:
     model, past, read = stir(tiny_model(evidence=evidence)), Past(), []
     examples, firsts = tiny_examples(2), []
     similar = replace(examples[0], suffix_ids=[*examples[0].suffix_ids[:-4], 7, 8, 9])
@@ -147,9 +147,9 @@ def test_what_two_prompts_have_in_common_is_read_once(evidence: Any) -> None:
     layer.register_forward_hook(lambda *args: read.append(args[1][0].shape[1]))
     for example in (examples[0], similar, examples[1], examples[0], examples[0]):
         batch = collate([example], "left", with_target=False)
-        alone = model.generate(batch, 8, END_ID)
+        alone = model.generate(batch, most, END_ID)
         start = len(read)
-        found = model.generate(batch, 8, END_ID, past=past)
+        found = model.generate(batch, most, END_ID, past=past)
         assert torch.equal(found.ids, alone.ids)
         assert torch.allclose(found.logprobs, alone.logprobs, atol=1e-4)
         firsts.append(read[start])
@@ -169,12 +169,13 @@ def test_only_equal_rows_from_the_start_are_common() -> None:
 
 
 def proposals(counts: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Random answers of one to five tokens, padded, and how many each prompt has."""
+    """Random answers of one to five tokens and one of six, padded; how many each prompt has."""
     generator = torch.manual_seed(2)
     lengths = torch.randint(1, 6, (sum(counts),), generator=generator)
-    ids = torch.randint(3, 480, (sum(counts), 5), generator=generator)
-    ids[torch.arange(5)[None] >= lengths[:, None]] = IGNORED_LABEL
-    return ids[:, : int(lengths.max())], torch.tensor(counts)
+    lengths[0] = 6
+    ids = torch.randint(3, 480, (sum(counts), 6), generator=generator)
+    ids[torch.arange(6)[None] >= lengths[:, None]] = IGNORED_LABEL
+    return ids, torch.tensor(counts)
 
 
 @pytest.mark.parametrize("lm", [*bases(), pytest.param(other_base("both"), id="both")])

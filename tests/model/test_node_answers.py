@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from turngraph.configs.parse import load_config
 from turngraph.configs.schema import DataConfig, ScorerConfig
@@ -24,7 +25,7 @@ from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.answer_batches import NO_ENTITY, answer_together
 from turngraph.model.checkpoint import read_checkpoint
-from turngraph.model.node_answers import NodeScores, log_sum_exp
+from turngraph.model.node_answers import NodeAnswers, NodeScores, log_sum_exp
 from turngraph.tests.scorer_examples import EVIDENCE, examples, reloaded, scored
 from turngraph.tests.tiny import (
     stir,
@@ -151,6 +152,11 @@ def test_what_the_evidence_does_not_hold_is_not_learnt_from() -> None:
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     assert grads
     assert all(bool(grad.isfinite().all()) for grad in grads)
+
+
+def test_twice_as_much_is_dropped_before_a_score() -> None:
+    layers = NodeAnswers(8, replace(SCORER, dropout=0.1), spans=True).modules()
+    assert [layer.p for layer in layers if isinstance(layer, nn.Dropout)] == [0.1, 0.2, 0.2]
 
 
 def test_edges_change_the_scores() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from turngraph.configs.schema import ScorerConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
+from turngraph.data.scoring.metrics import answer_value
 from turngraph.data.types import NOT_IN_EVIDENCE, Answer
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.generation import IGNORED_LABEL
@@ -137,6 +139,15 @@ def test_spans_are_scored_by_both_ends_within_a_passage() -> None:
     assert len(wanted) == int(spans.isfinite().sum())
     found = [float(spans[a, b - a]) for (a, b), _ in wanted]
     assert found == pytest.approx([logprob for _, logprob in wanted], abs=1e-4)
+
+
+def test_a_new_graph_adds_nothing() -> None:
+    model = tiny_model(layer=1, scorer=SCORER, lora=LORA)
+    assert isinstance(model, Reader)
+    scores = model.read(batch_of(read_examples(1))).scores
+    num, width = len(scores.states), model.graph.up.out_features
+    assert not model.graph.added(torch.randn(num, width), scores, torch.rand(num)).any()
+    assert not model.graph.scorer.first.weight.any()  # nor to the scores of a span's two ends
 
 
 def test_an_answer_beyond_the_longest_span_is_not_taken_for_none() -> None:
@@ -360,6 +371,20 @@ def test_stopped_at_the_graph_it_has_no_layers_above() -> None:
     [example] = builder.conversation(replace(tiny_conversation(0), evidence=()), [0])
     [record] = answer_together(ranks, prompt, [example])
     assert (record["answer"], record["candidates"]) == (NOT_IN_EVIDENCE, [])
+
+
+def test_what_the_lm_writes_is_one_of_the_candidates_once() -> None:
+    model, examples = reader(), read_examples(6)
+    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
+    written = model.generate(batch_of(examples, False), 6, prompt.end_id).ids.tolist()
+    began = time.monotonic()
+    records = answer_together(model, prompt, examples, max_new_tokens=6)
+    milliseconds = sum(record["milliseconds"] for record in records)
+    assert 0 < milliseconds < 1000 * (time.monotonic() - began) + 1
+    for ids, record in zip(written, records, strict=True):
+        values = [answer_value(one["label"]) for one in record["candidates"]]
+        assert values.count(answer_value(prompt.answer_text(ids))) == 1
+        assert len(set(values)) == len(values)
 
 
 @pytest.mark.parametrize("answers", ["text", "nodes"])

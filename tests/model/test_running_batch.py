@@ -87,6 +87,18 @@ def test_a_layer_stores_little_more_than_its_rows_and_nothing_without_any() -> N
     assert max(rows(4, 20)) <= 1.25 * 5 * (20 + SPARE)
 
 
+def test_a_layer_grows_as_its_rows_do() -> None:
+    layer, kept = JoinedLayer(), torch.rand(1, 2, 5, 4)
+    for states in (torch.rand(1, 2, 300, 4), kept):
+        layer.join(states, states)
+    layer.keep([1], 5)
+    for _ in range(2 * SPARE):
+        new = torch.rand(1, 2, 1, 4)
+        kept = torch.cat([kept, new], 2)
+        assert all(torch.equal(shown, kept) for shown in layer.update(new, new))
+    assert layer._stores[0].shape[2] <= 1.125 * (5 + 2 * SPARE) + SPARE
+
+
 @pytest.mark.parametrize("num", [0, 1, 2])
 def test_a_row_that_does_not_fit_leaves_the_others_as_they_were(
     num: int, monkeypatch: pytest.MonkeyPatch

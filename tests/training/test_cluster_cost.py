@@ -57,6 +57,8 @@ def test_a_plan_by_hand() -> None:
     assert found.largest == int(rest // (4304 * 6e6 + 4096 * 2e5)) == 2
     shared = plan(config_of(), COST, Gpus("h100", 8), sharded=True, share=0.4)
     assert shared.memory["weights"] == pytest.approx(14.5e9 / 8 + 2 * 14.5e9 / 32)
+    for part in ("adapters", "graph", "gradients", "optimizer"):
+        assert shared.memory[part] == found.memory[part] / 8 > 0
     assert shared.seconds == found.seconds  # transfers are hidden by the computing
     slow = plan(config_of(), COST, Gpus("h100", 8), sharded=True, share=40.0)
     sent = 7 / 8 * (2 * (14.5e9 + 4 * 209e6) + 4 * 209e6)

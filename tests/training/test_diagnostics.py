@@ -44,8 +44,11 @@ def test_out_of_memory_names_settings_that_would_fit(rows: int, largest: int, sa
 def test_a_packed_batch_can_be_smaller() -> None:
     batch = collate(tiny_examples(3), "right", with_target=True, packed=True)
     assert batch.input_ids.shape[0] == 1
+    length = -(-batch.input_ids.shape[1] // 3)
     with (
-        pytest.raises(ValueError, match=r"a batch of 3 x \d+ tokens did not fit; training.batch_t"),
+        pytest.raises(
+            ValueError, match=f"batch of 3 x {length} tokens did not fit; training.batch"
+        ),
         memory_advice(batch, 0),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")

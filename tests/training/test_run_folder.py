@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
@@ -292,13 +293,17 @@ def test_weights_optimizer_and_random_numbers_are_restored(
     config: Config, accelerator: Accelerator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (model, optimizer), (other, others) = trained(config, 1), trained(config, 2)
-    random.seed(5)
-    torch.manual_seed(5)
+
+    def draw() -> list[float]:  # normal numbers come in pairs, of which one is kept
+        normal = random.gauss(), np.random.standard_normal()
+        return [*normal, random.random(), np.random.random_sample(), *torch.rand(3).tolist()]
+
+    draw()
     save_resumable(tmp_path, model, optimizer, config, PROGRESS, accelerator)
-    drawn = random.random(), torch.rand(3).tolist()
+    drawn = draw()
     with caplog.at_level(logging.INFO):
         load_resumable(tmp_path / "last", replace(PROGRESS), other, others, accelerator)
-    assert (random.random(), torch.rand(3).tolist()) == drawn
+    assert draw() == drawn
     assert f"resumed from {tmp_path / 'last'}, step 6" in caplog.text
     assert "resumed a run of" not in caplog.text
     pairs = list(zip(model.named_parameters(), other.named_parameters(), strict=True))

@@ -1,4 +1,4 @@
-"""Asks a language model for JSON: counts calls, checks and caches replies, retries."""
+"""Asks a language model for JSON: counts calls, checks and caches replies."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ class ModelReplies:
         model: name of the model, a part of the cache's keys.
         decoding: description of the decoding, a part of the cache's keys.
         cache: cache of complete replies, such as ``MemoryGraph.replies``; None: no cache.
-        retries: number of further attempts at a prompt whose reply does not fit its schema.
         max_calls: maximum number of calls for a question; None: no limit.
         count: returns the number of requests so far, if ``ask`` counts them itself, its retries
             included; None: the prompts are counted.
@@ -83,13 +82,12 @@ class ModelReplies:
         model: str,
         decoding: str = "",
         cache: ReplyCache | None = None,
-        retries: int = 2,
         max_calls: int | None = None,
         count: Callable[[], int] | None = None,
     ) -> None:
         self.ask, self.model, self.decoding = ask, model, decoding
         self.cache = cache
-        self.retries, self.max_calls, self.count = retries, max_calls, count
+        self.max_calls, self.count = max_calls, count
         self._calls = self._calls_before = 0
 
     @property
@@ -109,22 +107,18 @@ class ModelReplies:
         Raises:
             BudgetSpent: the question would need more than ``max_calls`` calls; or ``ask`` raised
                 it.
-            UserError: a reply does not fit its schema, or is cut off, after all retries; or ``ask``
-                raised it.
+            UserError: a reply does not fit its schema, or is cut off; or ``ask`` raised it.
         """
         if not prompts:
             return []
         keys = [self._key(prompt) for prompt in prompts]
         values = {} if self.cache is None else self.cache.find(keys)
         todo = {k: prompt for k, prompt in zip(keys, prompts, strict=True) if k not in values}
-        for _ in range(self.retries + 1):
-            if not todo:
-                break
+        if todo:
             values |= self._ask(todo)
-            todo = {key: prompt for key, prompt in todo.items() if key not in values}
-        for prompt in todo.values():
-            tries = f"{self.retries + 1} attempts" if self.retries else "the only attempt"
-            raise UserError(f"{prompt.subject}: no complete reply of the schema after {tries}")
+        for key, prompt in todo.items():
+            if key not in values:
+                raise UserError(f"{prompt.subject}: no complete reply of the schema")
         return [values[key] for key in keys]
 
     def some(self, prompts: Iterable[Prompt | None]) -> list[Any | None]:
