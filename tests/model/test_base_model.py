@@ -225,4 +225,4 @@ def test_the_hub_is_asked_once_and_not_by_transformers(monkeypatch: pytest.Monke
     monkeypatch.setattr(turngraph.model.base_model, "find_on_hub", refuse)
     for load in (load_base_model, turngraph.model.base_model.empty_base_model):
         with pytest.raises(ValueError, match=r"^no nobody/nothing"):
-            load("nobody/nothing", "float32")
+            load("nobody/nothing", "float32", trusted=())
