@@ -17,7 +17,6 @@ from typing import Any
 
 import yaml
 
-from turngraph.configs.former_fields import FORMER, SUCCESSORS, present_fields
 from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config, DataConfig
 from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
@@ -172,15 +171,6 @@ def read_config(path: str | Path, *overrides: str) -> Config:
     return load_config(["--config", str(path), *overrides])
 
 
-def saved_config(path: str | Path) -> Config:
-    """Read the config that was saved with a checkpoint; it may have fields of earlier versions.
-
-    Raises:
-        UserError: as ``load_config``, or a former field has a value that no field has now.
-    """
-    return _resolved(_of_file(Path(path), dict(_field_types(Config)), saved=True))
-
-
 def write_config(config: Config) -> str:
     """Return a config as YAML with all fields; ``read_config`` reads back an equal config."""
     return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True)
@@ -310,10 +300,7 @@ def deep_place(text: str) -> str:
 
 
 def _of_file(
-    path: Path,
-    known: dict[str, Any],
-    extended_by: frozenset[Path] = frozenset(),
-    saved: bool = False,
+    path: Path, known: dict[str, Any], extended_by: frozenset[Path] = frozenset()
 ) -> Iterator[Given]:
     """Yield a YAML file's fields, checked; before them those of the file that it ``extends``.
 
@@ -321,7 +308,6 @@ def _of_file(
         path: the file.
         known: types of all fields, by name.
         extended_by: files that extend this one.
-        saved: whether the file may have fields of earlier versions.
     """
     text = ""
     try:
@@ -335,12 +321,7 @@ def _of_file(
                 raise UserError(f"config {path}, field {EXTENDS}: {base} extends this file")
             yield from _of_file(base, known, inner)
         yield Given("", None, f"config {path}")
-        former: dict[str, Any] | None = {} if saved else None
-        yield from _of_entries(f"config {path}", tree, known, former=former)
-        for name, value in present_fields(former or {}, f"config {path}").items():
-            if wanted := mismatch(value, known[name]):
-                raise UserError(f"config {path}, field {name}: {shown(value)}, must be {wanted}")
-            yield Given(name, value, f"config {path}")
+        yield from _of_entries(f"config {path}", tree, known)
     except OSError as error:
         raise UserError(f"config {path}: {error.strerror}{_shipped_hint(path)}") from None
     except RecursionError:
@@ -383,19 +364,14 @@ def not_yaml(error: Exception) -> str:
 
 
 def _of_entries(
-    source: str,
-    tree: yaml.MappingNode,
-    known: dict[str, Any],
-    prefix: str = "",
-    former: dict[str, Any] | None = None,
+    source: str, tree: yaml.MappingNode, known: dict[str, Any], prefix: str = ""
 ) -> Iterator[Given]:
-    """Yield the fields of a mapping, checked; put those of earlier versions into ``former``."""
+    """Yield the fields of a mapping, checked."""
     seen = set()
     for name, line, node in _entries(tree, prefix):
         place = f"{source}, line {line}"
         position = f"{place}, field {name}"
-        is_former = former is not None and name in FORMER
-        if name not in known and not is_former:
+        if name not in known:
             raise UserError(f"{position}: unknown{nearest(name, known)}")
         if name in seen:
             raise UserError(f"{position}: given twice")
@@ -404,12 +380,9 @@ def _of_entries(
             value = {} if isinstance(node, yaml.MappingNode) else node_value(node)
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
             raise UserError(f"{position}: not a value that a config can hold") from None
-        if former is not None and is_former:
-            former[name] = value
-        elif wanted := mismatch(value, known[name]):
+        if wanted := mismatch(value, known[name]):
             raise UserError(f"{position}: {shown(value)} given, must be {wanted}")
-        else:
-            yield Given(name, value, place)
+        yield Given(name, value, place)
 
 
 def node_value(node: yaml.Node) -> Any:
@@ -470,8 +443,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     A field of the same section that ends with ``_`` and the name comes first, if it is the only
     one; then the most similar full name; then the most similar last part of a name.
     """
-    if name in SUCCESSORS:
-        return f"; {SUCCESSORS[name]} replaced it"
     section, _, end = name.rpartition(".")
     longer = [f for f in known if f.startswith(f"{section}.") and f.endswith(f"_{end}")]
     if len(longer) == 1:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from turngraph.configs.json_files import file_hash, read_json_object
 from turngraph.configs.models import LOADING
-from turngraph.configs.parse import saved_config, write_config
+from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config, ModelConfig
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import LORA, NoAttentionError, empty_base_model, same_base
@@ -326,7 +326,7 @@ def _check_listed(folder: Path, files: Collection[str], *names: str) -> None:
 
 def checkpoint_config(folder: str | Path) -> Config:
     """Read the config that a checkpoint was trained with."""
-    return saved_config(Path(folder) / CONFIG)
+    return read_config(Path(folder) / CONFIG)
 
 
 def load_checkpoint(

@@ -30,7 +30,6 @@ from turngraph.configs.parse import (
     load_config,
     parse_train_options,
     read_config,
-    saved_config,
     write_config,
 )
 from turngraph.configs.schema import (
@@ -167,26 +166,6 @@ def test_what_is_written_reads_back_equal(write: Any) -> None:
         assert read_config(write(write_config(config))) == config
 
 
-def test_a_saved_config_of_an_earlier_version_is_read(write: Any) -> None:
-    former = "evidence: {entity_edges: star, chain: both, question_nodes: query"
-    gate = "model: {encoder: {residual: gated, residual_gate_init: 0.5}}\ntraining: {log_every: 9}"
-    path = write(f"{DATA}{former}, structure_edges: table, top_k: 7}}\n{gate}")
-    config = saved_config(path)
-    assert config.evidence == EvidenceConfig(graph="reader", top_k=7)
-    assert config.model.encoder.residual_gate == 0.5
-    path.write_text(path.read_text().replace("residual: gated", "residual: none"))
-    assert saved_config(path).model.encoder.residual_gate is None
-    assert "field evidence.entity_edges: unknown" in error_of(path)  # in a config of a user
-    for given, message in {
-        f"{former}}}": r"structure_edges: \('both', 'query'\) given, must be \('forward'",
-        "model: {encoder: {residual_gate_init: x}}": "residual_gate: 'x', must be a number or null",
-        "evidence: {entity_edges: clique}": "entity_edges: 'clique' given, must be 'star'",
-        "evidence: {other: 1}": "line 2, field evidence.other: unknown",
-    }.items():
-        with pytest.raises(UserError, match=rf"^config .*{message}"):
-            saved_config(write(DATA + given))
-
-
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
@@ -299,7 +278,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (["--evidence.top_k"], "evidence.top_k"),
         (["--evidence.top_k=0"], "option --evidence.top_k: 0 given"),
         (["--evidence.top_k=null"], "evidence.top_k"),
-        (["--evidence.chain=both"], "option --evidence.chain; evidence.graph replaced it"),
         (["--model.lora.r=0"], "model.lora.r: 0 given"),
         (["--config"], "--config"),
         (["stray"], "'stray': neither an option nor the value of one"),

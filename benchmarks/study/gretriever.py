@@ -32,7 +32,7 @@ from turngraph.benchmarks.speed.peers import Pyg
 from turngraph.benchmarks.study.runs import PEER_WEIGHTS as WEIGHTS
 from turngraph.configs.json_files import file_hash
 from turngraph.configs.models import sentence_encoder
-from turngraph.configs.parse import differences, read_config, saved_config, write_config
+from turngraph.configs.parse import differences, read_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.prefetch import fingerprint
@@ -231,7 +231,7 @@ def resume(
     found = [folder for name in ("last", ".last.old") if (folder := output / name).is_dir()]
     if not found:
         return 0
-    changed = differences(saved_config(found[0] / "config.yaml"), config).keys() - FREE
+    changed = differences(read_config(found[0] / "config.yaml"), config).keys() - FREE
     if changed:
         raise UserError(f"{found[0]}: a checkpoint of another config: {', '.join(changed)}")
     progress = read_progress(found[0])
@@ -260,7 +260,7 @@ def answer_command(args: argparse.Namespace) -> None:
     Raises:
         UserError: the output has another checkpoint, input or options, or cannot be written.
     """
-    config = saved_config(args.checkpoint / "config.yaml")
+    config = read_config(args.checkpoint / "config.yaml")
     builder = load_builder(config)
     conversations = complete_entities(read_conversations(args.input))
     num, single = args.max_questions, args.single_answers_only

@@ -30,7 +30,7 @@ from turngraph.benchmarks.study.config import (
     row_config,
 )
 from turngraph.configs.json_files import file_hash, read_json_object
-from turngraph.configs.parse import saved_config, write_config
+from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config
 from turngraph.configs.user_error import UserError
@@ -264,7 +264,7 @@ def check_finished(runs: Sequence[Run]) -> None:
 
 def _check_config(run: Run) -> None:
     path = run.folder / "config.yaml"
-    before = changed_fields(saved_config(path), leave_out=NOT_IN_HASH)
+    before = changed_fields(read_config(path), leave_out=NOT_IN_HASH)
     if json.dumps(before, default=str) != json.dumps(run.identity["config"], default=str):
         raise UserError(f"{path}: a default has changed since the run began: move its folder away")
 
