@@ -9,7 +9,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.entities import find_entities
 from turngraph.data.jsonlines import join_pools, read_pool
 from turngraph.data.sources.pool import read_documents
-from turngraph.data.sources.readers import SUFFIXES, read_file
+from turngraph.data.sources.readers import SUFFIXES
 from turngraph.data.types import Evidence
 
 Item = str | Path | Evidence
@@ -53,10 +53,8 @@ def _is_path(text: str) -> bool:
 
 
 def _read(path: Path) -> Sequence[Evidence]:
-    if path.is_dir():
+    if path.is_dir() or path.suffix.lower() in SUFFIXES:
         return read_documents(path)
     if not path.exists():
         raise UserError(f"{path}: no such file or folder")
-    if path.suffix.lower() not in SUFFIXES:
-        return read_pool(path)
-    return read_file(path)
+    return read_pool(path)

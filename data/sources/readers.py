@@ -100,18 +100,6 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     return ReadFile(passages, encoding if encoding != "utf-8" else None)
 
 
-def read_file(path: Path) -> list[Evidence]:
-    """Read the passages of one file, with ids "file.md#12" and "file.pdf, page 3#12".
-
-    Raises:
-        Unreadable: the file cannot be read, or nothing is in it; the message names it.
-    """
-    document = read_document(path)
-    if document.encoding is not None:
-        logger.info("%s: read as %s", shown(path), document.encoding)
-    return with_ids(document.passages, shown(path.name))
-
-
 def with_ids(passages: Sequence[Evidence], name: str) -> list[Evidence]:
     """Return the passages of a document with ids that name it."""
     names = (f"{name}, {passage.id}" if passage.id else name for passage in passages)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from turngraph.data.sources.readers import read_file
+from turngraph.data.sources.pool import read_documents
 from turngraph.data.sources.wikipage import finish_page, parse_page
 
 PAGES = sorted((Path(__file__).parent / "pages").rglob("*.html"))
@@ -32,7 +32,7 @@ def pieces(page: Path, pattern: re.Pattern[str]) -> list[str]:
 
 def read(folder: Path, html: str) -> list[str]:
     (folder / "page.html").write_text(html, encoding="utf-8")
-    return [passage.text for passage in read_file(folder / "page.html")]
+    return [passage.text for passage in read_documents(folder / "page.html")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

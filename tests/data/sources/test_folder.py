@@ -14,7 +14,6 @@ from turngraph.data.sources import readers
 from turngraph.data.sources.document import Unreadable
 from turngraph.data.sources.html_text import MAX_DEPTH, is_nested_deep
 from turngraph.data.sources.pool import main, read_documents
-from turngraph.data.sources.readers import read_file
 from turngraph.inference.evidence import read_evidence
 
 
@@ -82,7 +81,7 @@ def test_a_device_is_named_and_skipped(folder: Path, caplog: pytest.LogCaptureFi
 def test_a_single_pipe_is_an_error_and_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe.txt")
     with pytest.raises(Unreadable, match=r"pipe.txt: not a regular file"):
-        read_file(folder / "pipe.txt")
+        read_documents(folder / "pipe.txt")
     with pytest.raises(Unreadable, match=r"pipe.txt: not a regular file"):
         read_evidence([str(folder / "pipe.txt")])
 

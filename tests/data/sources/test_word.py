@@ -10,7 +10,7 @@ import pytest
 
 from turngraph.data.sources import word as module
 from turngraph.data.sources.document import Unreadable
-from turngraph.data.sources.readers import read_file
+from turngraph.data.sources.pool import read_documents
 from turngraph.tests.data.sources.made_documents import docx, paragraph, table
 
 INSERTED = "<w:p><w:ins><w:r><w:t>Inserted text stays.</w:t></w:r></w:ins>"
@@ -25,7 +25,7 @@ CORE = '<p xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Port of  Dal</d
 
 def read(folder: Path, content: bytes) -> list[tuple[str, str]]:
     (folder / "file.docx").write_bytes(content)
-    return [(passage.source, passage.text) for passage in read_file(folder / "file.docx")]
+    return [(passage.source, passage.text) for passage in read_documents(folder / "file.docx")]
 
 
 def test_paragraphs_headings_and_tables(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_paragraphs_headings_and_tables(tmp_path: Path) -> None:
         ("text", "The harbour, Ships, Inserted text stays."),
         ("text", "The harbour, Ships, A form holds this."),
     ]
-    found = read_file(tmp_path / "file.docx")
+    found = read_documents(tmp_path / "file.docx")
     assert [passage.id for passage in found] == [f"file.docx#{i}" for i in range(5)]
     assert {"aurora", "1999"} <= {entity.id for entity in found[1].entities}
 
