@@ -128,16 +128,16 @@ def load_train_and_tune(
     data = config.data
     seed = config.training.seed if data.draw_seed is None else data.draw_seed
     examples, tune = list[Example](), list[Example]()
-    make_builder = partial(load_builder, trusted=config.model.trust_remote_code)
-    load, trained = partial(load_examples, data=data), config.in_training
-    in_training = replace(builder, config=trained.evidence)
+    make_builder = partial(load_builder, config, trusted=config.model.trust_remote_code)
+    load, most = partial(load_examples, data=data), config.training.max_passages
     if data.train is not None and config.training.max_steps != 0:
-        make = partial(make_builder, trained)
+        make = partial(make_builder, max_passages=most)
         num = data.max_train_questions
+        in_training = replace(builder, max_passages=most)
         examples = load(in_training, data.train, num, seed=seed, make_builder=make)
     if data.tune is not None:
-        make = partial(make_builder, config)
-        tune = load(builder, data.tune, data.max_tune_questions, seed=TUNE_SEED, make_builder=make)
+        make, num = make_builder, data.max_tune_questions
+        tune = load(builder, data.tune, num, seed=TUNE_SEED, make_builder=make)
     return examples, tune
 
 

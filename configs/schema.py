@@ -5,7 +5,7 @@ A field that no shipped run and no study varies says in its docstring when to ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
@@ -256,8 +256,9 @@ class TrainingConfig:
     """Batches in one optimizer step, shared among the processes: a step is the same for any number
     of processes that divides it."""
     max_passages: int | None = None
-    """Most passages of a training question, at most evidence.top_k; null: evidence.top_k. Change it
-    to a smaller number where trained layers read the passages, which takes most of the time."""
+    """Most passages of a training question, of the evidence.top_k that were found: the first, and
+    one with the answer; null: all. Change it where trained layers read the passages, which takes
+    most of the time."""
     packing: bool = False
     """Pack a batch's examples into one row without padding. Change it for speed on GPUs with flash
     or flex attention."""
@@ -359,11 +360,9 @@ class Config:
         )
 
     @property
-    def in_training(self) -> Config:
-        """The config with the evidence of training questions, training.max_passages at most."""
-        most = self.evidence.top_k
-        most = min(most, self.training.max_passages or most)
-        return replace(self, evidence=replace(self.evidence, top_k=most))
+    def training_passages(self) -> int:
+        """Most passages of a training question."""
+        return min(self.evidence.top_k, self.training.max_passages or self.evidence.top_k)
 
 
 def _check_trl(config: Config) -> None:

@@ -168,6 +168,7 @@ def cache_key(builder: ExampleBuilder, path: str | Path, chosen: dict[int, list[
         "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
         "cut": builder.cut,
         "mentions": builder.mentions,
+        "max_passages": builder.max_passages,
         "question_first": builder.prompt.question_first,
         "edge_types": EDGE_TYPES,
         "tokenizer": tokenizer.backend_tokenizer.to_str(),

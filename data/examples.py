@@ -27,6 +27,7 @@ from turngraph.data.token_cache import TokenCache
 from turngraph.data.turn_retrieval import Pool, TurnRetrieval, needs_embed, turn_query
 from turngraph.data.types import (
     COMPUTED_ID,
+    Answer,
     Conversation,
     Evidence,
     Interaction,
@@ -139,6 +140,8 @@ class ExampleBuilder:
         memory_graph: settings of the conversations' memory graphs; None: no memory graphs.
         mentions: whether to record which nodes mention which entity; needs question nodes.
         alone: whether to build examples with a dialogue also without it.
+        max_passages: most passages of an example, chosen by ``shortened``, which looks at the gold
+            answers, for training; None: all that were found.
 
     Attributes:
         counts: totals over the examples built, for the log.
@@ -152,6 +155,7 @@ class ExampleBuilder:
     memory_graph: MemoryGraphConfig | None = None
     mentions: bool = False
     alone: bool = False
+    max_passages: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
     retrieval: TurnRetrieval = field(default_factory=TurnRetrieval)
     _tokens: TokenCache = field(default_factory=TokenCache)
@@ -253,6 +257,8 @@ class ExampleBuilder:
         known = {item.evidence.text for item in evidence}
         evidence += [item for item in recalled if item.evidence.text not in known]
         evidence.sort(key=lambda item: item.evidence.id != COMPUTED_ID)
+        if self.max_passages is not None:
+            evidence = shortened(evidence, current.answers, self.max_passages)
         memory.add(retrieved)
         self._count(evidence, turn)
         passages = [item.evidence for item in evidence]
@@ -405,3 +411,14 @@ class ExampleBuilder:
             plural(counts["tokens truncated"], "token"),
             self.config.max_nodes,
         )
+
+
+def shortened(items: list[Retrieved], answers: Sequence[Answer], most: int) -> list[Retrieved]:
+    """Return the first ``most`` passages of a training question, and keep one with an answer.
+
+    Without an answer in them, the last of them gives its place to the first other passage that
+    has one, so that few passages train on as many answers as many do.
+    """
+    holds = (any(answer_in_evidence([a], [item.evidence]) for a in answers) for item in items)
+    first = next((index for index, held in enumerate(holds) if held), 0)
+    return items[:most] if first < most else [*items[: most - 1], items[first]]

@@ -87,6 +87,7 @@ def load_builder(
     device: str | None = None,
     trusted: Collection[str] = (),
     cut: CutEdges = "nothing",
+    max_passages: int | None = None,
 ) -> ExampleBuilder:
     """Load tokenizer and sentence encoder of a config as the builder of its examples.
 
@@ -96,6 +97,7 @@ def load_builder(
         device: device of the sentence encoder; None: the process's GPU, else the CPU.
         trusted: names of models whose own Python code may run.
         cut: as in ``load``.
+        max_passages: as in ``ExampleBuilder``.
 
     Raises:
         UserError: the tokenizer cannot be found, needs Python code that is not trusted, or has
@@ -123,6 +125,7 @@ def load_builder(
         cut=cut,
         memory_graph=config.memory_graph,
         mentions=config.model.answers == "nodes" or config.model.layer > 0,
+        max_passages=max_passages,
     )
     if builder.needs_embed:  # loaded with the first texts
         embedder = config.evidence.embedder

@@ -106,7 +106,9 @@ def test_with_neither_it_says_what_answers_come_from(
 def test_pools_are_files_and_folders(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
-    (folder / "peru.md").write_text("# Peru\n\nThe llamas of Peru are many since 1987.\n", encoding="utf-8")
+    (folder / "peru.md").write_text(
+        "# Peru\n\nThe llamas of Peru are many since 1987.\n", encoding="utf-8"
+    )
     pool = read_evidence([str(pool_file(tmp_path)), str(folder)])
     assert len(pool) == len(CONVERSATION.evidence) + 1
     assert len({passage.id for passage in pool}) == len(pool)

@@ -168,9 +168,8 @@ def exchange_bytes(cost: Cost, gpus: Gpus, sharded: bool, batches: int, recomput
 
 def example_sizes(config: Config) -> tuple[Sizes, Sizes]:
     """Return the sizes of a usual and of the longest example, estimated from a config."""
-    evidence = config.in_training.evidence
-    usual = PASSAGE_TOKENS * evidence.top_k
-    most = evidence.max_nodes or 2 * usual
+    usual = PASSAGE_TOKENS * config.training_passages
+    most = config.evidence.max_nodes or 2 * usual
     return Sizes(min(usual, most)), Sizes(most)
 
 

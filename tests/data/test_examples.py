@@ -204,6 +204,24 @@ def test_random_memory_follows_the_conversation(prompt: Prompt) -> None:
     assert any(drawn(other) != drawn("a") for other in "bcd")
 
 
+def test_fewer_passages_of_a_training_question_keep_one_with_the_answer(prompt: Prompt) -> None:
+    texts = "one", "two", "three", "four"
+    for answers, most, expected in (
+        (("three", "four"), 2, ["e0", "e2"]),
+        (("four",), 1, ["e3"]),
+        (("two", "four"), 2, ["e0", "e1"]),
+        (("five",), 3, ["e0", "e1", "e2"]),
+        ((), 3, ["e0", "e1", "e2"]),
+        (("one",), 9, ["e0", "e1", "e2", "e3"]),
+    ):
+        asked = (Turn("0", "?", tuple(map(Answer, answers))),)
+        conversation = replace(texts_conversation(*texts), turns=asked)
+        builder = replace(builder_of(prompt), max_passages=most)
+        [example] = builder.conversation(conversation)
+        assert ids(example) == expected
+        assert len(example.answer_sources) == (len(answers) == 1 and answers[0] in texts)
+
+
 def test_another_conversations_pool_can_be_given(prompt: Prompt) -> None:
     other = texts_conversation("nothing to do with it").evidence
     for example in builder_of(prompt).conversation(golden.conversation(), pool=other):
