@@ -12,7 +12,7 @@ import sys
 from turngraph.configs.help import train_help
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
-from turngraph.data.cli import StopRequest, run_cli
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 
 if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv):
     run_cli(lambda: print(train_help("train.py"), end=""))
@@ -65,8 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
     if options.for_gpu is not None:
         return print("\n".join(cluster_lines(config, options.for_gpu)))
-    # a signal that arrives while data and model are loaded also stops the run; a dry run has
-    # nothing to save, so that Ctrl-C ends it at once
+    # a dry run has nothing to save, so that Ctrl-C ends it at once
     stop = StopRequest(options.max_minutes, "after the step or evaluated batch at hand")
     with nullcontext() if options.dry_run else stop, process_group_ended():
         run_training(options, config, stop)
@@ -78,7 +77,7 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     Args:
         options: of the command line.
         config: of the run.
-        stop: checked after every step.
+        stop: checked after every step, and for a signal while examples are built.
 
     Raises:
         UserError: data, model or a checkpoint cannot be used.
@@ -92,7 +91,7 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     set_seed(settings.seed)
     builder = load_builder(config, trusted=config.model.trust_remote_code)
     with accelerator.main_process_first():  # the others then find the examples in the cache
-        examples, tune = load_train_and_tune(config, builder)
+        examples, tune = load_train_and_tune(config, builder, partial(stop_before_training, stop))
     if config.model.answers == "nodes" and not config.model.layer and examples:
         examples = with_gold_candidates(examples, config.data.train)
     log_environment(config, accelerator)
@@ -116,20 +115,35 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
         finish(run, stop)
 
 
+def stop_before_training(stop: StopRequest) -> None:
+    """Stop where a signal has asked for it; a time limit leaves at least one step.
+
+    Raises:
+        SystemExit: with ``EXIT_GO_ON``.
+    """
+    if stop.reason is not None:
+        logger.warning("stopped before training (%s); the same command starts again", stop.reason)
+        raise SystemExit(EXIT_GO_ON)
+
+
 def load_train_and_tune(
-    config: Config, builder: ExampleBuilder
+    config: Config, builder: ExampleBuilder, after_task: Callable[[], None] = lambda: None
 ) -> tuple[list[Example], list[Example]]:
     """Load the training and tuning examples: evidence retrieved, graphs built, tokenised.
 
     Args:
         config: of the run.
         builder: builds the examples.
+        after_task: called whenever some more of them are built; may raise to stop.
     """
     data = config.data
     seed = config.training.seed if data.draw_seed is None else data.draw_seed
     examples, tune = list[Example](), list[Example]()
     make_builder = partial(load_builder, config, trusted=config.model.trust_remote_code)
-    load, most = partial(load_examples, data=data), config.training.max_passages
+    load, most = (
+        partial(load_examples, data=data, after_task=after_task),
+        config.training.max_passages,
+    )
     if data.train is not None and config.training.max_steps != 0:
         make = partial(make_builder, max_passages=most)
         num = data.max_train_questions

@@ -89,6 +89,7 @@ def load_examples(
     data: DataConfig,
     seed: int,
     make_builder: Callable[[], ExampleBuilder] | None = None,
+    after_task: Callable[[], None] = lambda: None,
 ) -> list[Example]:
     """Load the examples of a file of conversations from the cache, or build and cache them.
 
@@ -102,6 +103,7 @@ def load_examples(
         num, seed: number of questions to draw (None: all), and random seed for it.
         data: ``single_answers_only``, ``num_workers`` and ``ray`` are read.
         make_builder: makes the same builder in other processes; a top-level function.
+        after_task: called whenever some more conversations are built; may raise to stop.
 
     Raises:
         UserError: the file is invalid or has no question to use, or a worker was killed.
@@ -117,7 +119,7 @@ def load_examples(
     stored, how = read_cache(file, key), "read from"
     if stored is None:
         name = Path(path).name
-        stored = build(builder, conversations, chosen, data, make_builder, name)
+        stored = build(builder, conversations, chosen, data, make_builder, name, after_task)
         how = "built and written to" if write_cache(file, key, stored) else "built but not kept in"
     examples = unpack(stored.arrays, conversations)
     builder.counts = Counter(stored.counts)
@@ -216,6 +218,7 @@ def build(
     data: DataConfig,
     make_builder: Callable[[], ExampleBuilder] | None,
     name: str,
+    after_task: Callable[[], None],
 ) -> Stored:
     """Build the examples of the chosen questions, in this process, in workers, or on a cluster."""
     tasks, num_workers = make_tasks(conversations, chosen), data.num_workers
@@ -236,6 +239,7 @@ def build(
                 rows |= new_rows
                 counts += counted
                 bar.update(len(new_rows))
+                after_task()
     except BrokenProcessPool as error:
         raise UserError(
             f"config field data.num_workers: {num_workers} given; a worker was killed, perhaps "

@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from turngraph import train
+from turngraph.data import example_cache
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference import answer_batches
@@ -199,6 +200,28 @@ def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(
     assert said in capfd.readouterr().err
     train.main(arguments)
     same_run(output, undisturbed)
+
+
+def test_a_signal_while_examples_are_built_stops_before_training(
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))
+    build = example_cache.build_task
+
+    def signalled(*given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return build(*given)
+
+    monkeypatch.setattr(example_cache, "build_task", signalled)
+    with pytest.raises(SystemExit) as stopped:
+        train.main(argv(tiny_folder, tiny_data, tmp_path / "run"))
+    assert stopped.value.code == EXIT_GO_ON
+    assert "stopped before training (SIGTERM)" in caplog.text
+    assert not (tmp_path / "run").exists()
 
 
 def test_ctrl_c_again_leaves_at_once(capfd: pytest.CaptureFixture[str]) -> None:
