@@ -19,8 +19,8 @@ from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.ontology.model_plan import ModelPlans, plan_prompt
 from turngraph.data.memory_graph.ontology.typed_plan import Operation
 from turngraph.data.memory_graph.plan.steps import (
+    ClueRecall,
     Digest,
-    Found,
     PlanSettings,
     Progress,
     Ready,
@@ -164,7 +164,7 @@ def test_a_budget_spent_in_the_middle_prints_what_was_found(
 def test_concurrent_requests_of_a_wave() -> None:
     """Eight clue queries: with four at a time two rounds of requests, with one eight."""
     facts = (Fact(2, "thesis", "Olav leads Norway.", score=0.5),)
-    found = tuple(Found(Clue(f"clue {n}"), facts) for n in range(8))
+    found = tuple(ClueRecall(Clue(f"clue {n}"), facts) for n in range(8))
     step = Searched(Ready(Progress("q", "q"), Step(1, "s"), ("s",)), found)
     most = {}
     for concurrency in (1, 4):

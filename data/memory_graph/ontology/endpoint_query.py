@@ -15,7 +15,7 @@ from turngraph.data.memory_graph.ontology.push import (
     pushed_revision,
     shown,
 )
-from turngraph.data.memory_graph.ontology.rdf import Found, check_query
+from turngraph.data.memory_graph.ontology.rdf import SparqlResult, check_query
 
 _READS = re.compile(r"\b(SELECT|ASK|CONSTRUCT|DESCRIBE)\b", re.IGNORECASE)
 _HEAD = "".join(f"PREFIX {prefix}: <{iri}> " for prefix, iri in PREFIXES.items())
@@ -66,7 +66,7 @@ class PushedGraph:
         bindings = ask_server(self.url, _HEAD + query, self.timeout)["results"]["bindings"]
         return [{name: term["value"] for name, term in row.items()} for row in bindings]
 
-    def ask(self, query: str, revision: int) -> Found:
+    def ask(self, query: str, revision: int) -> SparqlResult:
         """Ask a user's query, SELECT or ASK.
 
         Args:
@@ -84,7 +84,7 @@ class PushedGraph:
         self.check(revision)
         reply = ask_server(self.url, _HEAD + query, self.timeout)
         if "boolean" in reply:
-            return Found((), (), bool(reply["boolean"]), "", revision)
+            return SparqlResult((), (), bool(reply["boolean"]), "", revision)
         names = tuple(reply["head"]["vars"])
         rows = tuple(tuple(row.get(name) for name in names) for row in reply["results"]["bindings"])
-        return Found(names, rows, None, "", revision)
+        return SparqlResult(names, rows, None, "", revision)

@@ -53,7 +53,7 @@ class LocalPlanner(ModelPlanner):
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
         """Return the answer of each step from the closest facts of all its clue queries."""
-        read = [self.closest(step.found) for step in steps]
+        read = [self.closest(step.recalls) for step in steps]
         values = self.replies.some(
             stages.summarise_prompt(step.ready, step.ready.texts[0], facts) if facts else None
             for step, facts in zip(steps, read, strict=True)

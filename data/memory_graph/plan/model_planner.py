@@ -20,8 +20,8 @@ from turngraph.data.memory_graph.plan.reply_texts import (
     without_repeats,
 )
 from turngraph.data.memory_graph.plan.steps import (
+    ClueRecall,
     Digest,
-    Found,
     Match,
     PlanSettings,
     Progress,
@@ -125,7 +125,9 @@ class ModelPlanner:
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
         """Return the answer of each step, joined from the answers to its clue queries."""
-        clues = [(step, recall, self.closest([recall])) for step in steps for recall in step.found]
+        clues = [
+            (step, recall, self.closest([recall])) for step in steps for recall in step.recalls
+        ]
         values = self.replies.some(
             stages.summarise_prompt(step.ready, recall.clue.query, facts) if facts else None
             for step, recall, facts in clues
@@ -134,7 +136,7 @@ class ModelPlanner:
             self.answered(value, facts) for (_, _, facts), value in zip(clues, values, strict=True)
         )
         findings = [
-            [(recall.clue.query, each) for recall in step.found if (each := next(answers)).answer]
+            [(recall.clue.query, each) for recall in step.recalls if (each := next(answers)).answer]
             for step in steps
         ]
         values = self.replies.some(
@@ -148,12 +150,12 @@ class ModelPlanner:
             for pairs, value in zip(findings, values, strict=True)
         ]
 
-    def closest(self, found: Sequence[Found]) -> list[Fact]:
+    def closest(self, recalls: Sequence[ClueRecall]) -> list[Fact]:
         """Return the closest facts of clue queries, without repeated statements.
 
         Episodes are returned only if there are no other facts.
         """
-        facts = [fact for each in found for fact in each.facts]
+        facts = [fact for recall in recalls for fact in recall.facts]
         short = [fact for fact in facts if fact.type != "episodic"] or facts
         best = sorted(short, key=lambda fact: (-round(fact.score, 6), fact.text))
         different: dict[object, Fact] = {}

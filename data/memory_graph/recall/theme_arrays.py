@@ -207,16 +207,16 @@ def chunk_vectors(
 
 
 def put_summaries(
-    found: np.ndarray, themes: Sequence[ThemeRow], rows: Iterable[int], embed: Embed
+    vectors: np.ndarray, themes: Sequence[ThemeRow], rows: Iterable[int], embed: Embed
 ) -> None:
     """Replace the vectors of themes that have a language model's summary by those of the summaries.
 
     Args:
-        found: vectors of the themes; is changed.
+        vectors: vectors of the themes; are changed.
         themes: the theme of every row.
         rows: indices of the themes whose vectors are new.
         embed: returns unit vectors of texts.
     """
     texts = {row: text for row in rows if (text := themes[row].summary) is not None}
     if texts:
-        found[list(texts)] = embed(list(texts.values()))
+        vectors[list(texts)] = embed(list(texts.values()))
