@@ -167,10 +167,10 @@ def _sources(record: Json, location: Location) -> tuple[str, ...] | None:
 
 
 def _turn_index(record: Json, location: Location) -> int | None:
-    value = _number(record, "turn_index", location)
-    if value % 1 > 0:
-        raise (location / "turn_index").error(f"must be a whole number, not {value}")
-    return None if math.isnan(value) else int(value)
+    index = _number(record, "turn_index", location)
+    if index % 1 > 0:
+        raise (location / "turn_index").error(f"must be a whole number, not {index}")
+    return None if math.isnan(index) else int(index)
 
 
 def _number(record: Json, name: str, location: Location, sign: int = 1) -> float:

@@ -244,8 +244,8 @@ def _conversation(record: Json, location: Location, pool: TablePool) -> Conversa
     if not question:
         raise (location / "question").error("empty")
     label = undo_tokenisation(field(record, "answer-text", str, location, ""))
-    values = field(record, "answer-node", list, location, [])
-    places = [_node(value, location / "answer-node" / i) for i, value in enumerate(values)]
+    listed = field(record, "answer-node", list, location, [])
+    places = [_node(node, location / "answer-node" / i) for i, node in enumerate(listed)]
     kinds = [kind for _, _, kind in places]
     kind = "table" if "table" in kinds else next(iter(kinds), None)
     answers = (Answer(label, _answer_id(label, places, pool)),) if label else ()
