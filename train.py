@@ -301,7 +301,7 @@ def evaluate(run: Run, stop: StopRequest) -> None:
         records = answer_tune(run, run.tune, after_batch)
     except UserError as error:
         fields = "training.eval_batch_size and training.max_new_tokens"
-        raise UserError(f"while evaluating: {error}; here the fields are {fields}") from error
+        raise UserError(f"while evaluating: {error}; the config fields are {fields}") from error
     num = max(len(records), 1)
     hits = {
         name: sum(float(record[name]) for record in records) / num

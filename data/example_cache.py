@@ -126,7 +126,7 @@ def load_examples(
     total = plural(sum(bool(t.answers) for c in conversations for t in c.turns), "question")
     held = sum(bool(example.answer_sources) for example in examples)
     logger.info(
-        "%s: %d of %s, the evidence holds the answers of %d", path, len(examples), total, held
+        "%s: %d of %s used, the evidence of %d has the answer", path, len(examples), total, held
     )
     logger.info("%s: examples %s %s in %.1f s", path, how, file, time.monotonic() - began)
     return examples

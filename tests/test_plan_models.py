@@ -213,7 +213,9 @@ def test_what_a_server_does_wrong_is_named_by_stage_and_step_without_text(
     ]
     assert "stage plan, the sub-question: a reply that breaks the prompt's schema" in messages[0]
     assert "stage summarise, step 1: a reply that is not JSON" in messages[1]
-    assert messages[2].startswith("stage revise, after step 1: no complete reply of the schema")
+    assert messages[2].startswith(
+        "stage revise, after step 1: no complete reply of the prompt's schema"
+    )
     assert "stage enough, after step 1: status 500" in messages[3]
     with closed_port() as url, pytest.raises(ValueError, match="no connection") as error:
         run(capsys, db, "--plan", "endpoint", "--base_url", url, "--model", "m", "--retries", 0)

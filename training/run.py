@@ -211,6 +211,6 @@ class Run:
             self.save_last()
             kept = f"the weights before this step are in {self.output / 'last'}"
         raise UserError(
-            f"step {step.index + 1}: loss {loss}, gradient norm {norm}; {kept}, "
-            f"batches {keys}, statistics in {self.output / name}"
+            f"step {step.index + 1}: loss {loss}, gradient norm {norm}, must be finite; {kept}; "
+            f"batches {keys}; statistics in {self.output / name}"
         )

@@ -207,7 +207,9 @@ def _is_intact(best: Path) -> bool:
     try:
         check_manifest(best)
     except UserError as error:
-        logger.warning("%s; the next evaluation, or the end of the run, writes it anew", error)
+        logger.warning(
+            "%s; the next evaluation, or the end of the run, replaces this checkpoint", error
+        )
         return False
     return True
 

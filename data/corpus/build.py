@@ -229,9 +229,11 @@ class CorpusBuilder:
             return {}
         version = read_version(self.folder)
         if version.embedder != self.embedder:
-            of, wanted = version.embedder or "no vectors", self.embedder or "no vectors"
-            hint = "build it in another folder"
-            raise UserError(f"{self.folder}: made with {of}, not with {wanted}; {hint}")
+            of, wanted = version.embedder or "none", self.embedder or "none"
+            hint = "build into another folder"
+            raise UserError(
+                f"{self.folder}: sentence encoder {of}, this build has {wanted}; {hint}"
+            )
         stored = stored_pieces(self.folder, self.embedder, version.segments)
         return {name: stored[name, of["sha256"]] for name, of in version.sources.items()}
 

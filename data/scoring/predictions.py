@@ -76,7 +76,7 @@ def check_whole(path: str | Path) -> None:
         UserError: they are not.
     """
     if unfinished(path).exists():
-        raise UserError(f"{path}: not complete; run the command that writes it to resume")
+        raise UserError(f"{path}: not complete; run the command that writes this file again")
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:
@@ -115,7 +115,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
         raise UserError(f"{path}: no {what} in it, there is nothing to score")
     if num_without:
         lines_without = plural(num_without, "line")
-        logger.warning("%s: not scored, without a gold answer: %s", path, lines_without)
+        logger.warning("%s: not scored: %s without a gold answer", path, lines_without)
     return predictions
 
 

@@ -303,7 +303,7 @@ def _evidence_turns(record: Json, location: Location) -> Iterator[tuple[Location
     elif "question_id" in record:
         yield location, record
     elif "evidence_text" in record:
-        raise (location / "question_id").error("missing: a passage without its question")
+        raise (location / "question_id").error("missing: a passage must name its question")
     else:
         for id_, passages in record.items():
             yield location / id_, {"question_id": id_, EVIDENCE_FIELDS[0]: passages}

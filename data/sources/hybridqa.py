@@ -107,7 +107,7 @@ def read_pool(table: Path, links: Path) -> TablePool:
         at = location / "data" / index
         cells = _row(value, at)
         if len(cells) != len(headers):
-            raise at.error(f"has {plural(len(cells), 'cell')}, and header {len(headers)}")
+            raise at.error(f"has {plural(len(cells), 'cell')}, but the header has {len(headers)}")
         texts = [cell.text for cell in cells]
         passages.append(
             Passage(

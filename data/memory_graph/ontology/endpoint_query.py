@@ -57,8 +57,8 @@ class PushedGraph:
         if pushed != revision:
             has = "nothing complete" if pushed is None else f"revision {pushed}"
             raise UserError(
-                f"{shown(self.url)}: has {has} of {self.base}, the memory graph is at revision "
-                f"{revision}: push it again"
+                f"{shown(self.url)}: the server has {has} of {self.base}, the memory graph is at "
+                f"revision {revision}: push the memory graph again"
             )
 
     def select(self, query: str) -> list[dict[str, str]]:
@@ -80,7 +80,7 @@ class PushedGraph:
         check_query(query)
         kind = _READS.search(query)
         if kind is not None and kind[1].upper() in ("CONSTRUCT", "DESCRIBE"):
-            raise UserError(f"--endpoint: {kind[1].upper()} given, must be SELECT or ASK")
+            raise UserError(f"--endpoint: takes SELECT and ASK queries, not {kind[1].upper()}")
         self.check(revision)
         reply = ask_server(self.url, _HEAD + query, self.timeout)
         if "boolean" in reply:

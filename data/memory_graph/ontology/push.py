@@ -157,7 +157,7 @@ def _post(url: str, body: str, headers: dict[str, str], timeout: float) -> bytes
     except Failure as failure:
         raise UserError(f"{shown(url)}: {failure}") from None
     if not 200 <= response.status < 300:
-        raise UserError(f"{shown(url)}: status {response.status}")
+        raise UserError(f"{shown(url)}: the server answered with status {response.status}")
     return response.content
 
 

@@ -117,7 +117,7 @@ def write_theme_arrays(db: Database, folder: Path, arrays: ThemeArrays) -> None:
             try:
                 write_arrays(folder, THEMES, record_state(db)._asdict(), columns)
             except OSError as error:  # such as a full disk; the arrays can be made again
-                logger.warning("%s: arrays of themes not written: %s", folder, error.strerror)
+                logger.warning("%s: arrays of themes cannot be written: %s", folder, error.strerror)
 
 
 def join_rows(

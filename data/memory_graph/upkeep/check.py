@@ -177,7 +177,7 @@ def rebuild(store: Store) -> None:
     with locked(store.derived, store.wait) as mine:
         if not mine:
             raise UserError(
-                f"{store.derived}: may not be written, or another process is writing to it"
+                f"{store.derived}: no permission to write, or another process is writing"
             )
         for path in store.derived.iterdir():
             if path.is_dir():

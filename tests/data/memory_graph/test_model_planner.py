@@ -479,7 +479,7 @@ def test_a_reply_off_its_schema_names_stage_and_step_and_no_text(
         "summarise": {"facts": [1], "answer": "Norway"},
     }  # fmt: skip
     double = Double(**good | {stage: {"nonsense": [QUESTION]}})
-    with pytest.raises(ValueError, match=r"no complete reply of the schema$") as e:
+    with pytest.raises(ValueError, match=r"no complete reply of the prompt's schema$") as e:
         ask(graph, planner(double))
     steps = {"names": "step 1", "summarise": "step 1", "enough": "after step 1",
              "revise": "after step 1"}  # fmt: skip
