@@ -25,7 +25,13 @@ from turngraph.data.memory_graph.extract.budget import (
     Tokens,
     prompt_bound,
 )
-from turngraph.data.memory_graph.extract.http_post import Failure, NoConnection, Response, post
+from turngraph.data.memory_graph.extract.http_post import (
+    Failure,
+    NoConnection,
+    Response,
+    post,
+    shown_url,
+)
 from turngraph.data.memory_graph.extract.model_extractor import (
     ModelExtractor,
     Prompt,
@@ -122,9 +128,7 @@ class EndpointSettings:
     @property
     def shown(self) -> str:
         """URL for messages: without user, password and query, which may hold a key."""
-        scheme, separator, rest = self.base_url.partition("://")
-        address = re.split(r"[?#]", rest if separator else scheme)[0].rpartition("@")[2]
-        return printable(f"{scheme}://{address}" if separator else address)
+        return shown_url(self.base_url)
 
 
 class BadReply(Failure):

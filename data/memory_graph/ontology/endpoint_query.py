@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from turngraph.configs.user_error import UserError
+from turngraph.data.memory_graph.extract.http_post import shown_url
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
 from turngraph.data.memory_graph.ontology.push import (
     RECORD,
@@ -13,7 +14,6 @@ from turngraph.data.memory_graph.ontology.push import (
     ask_server,
     check_url,
     pushed_revision,
-    shown,
 )
 from turngraph.data.memory_graph.ontology.rdf import SparqlResult, check_query
 
@@ -57,8 +57,8 @@ class PushedGraph:
         if pushed != revision:
             has = "nothing complete" if pushed is None else f"revision {pushed}"
             raise UserError(
-                f"{shown(self.url)}: the server has {has} of {self.base}, the memory graph is at "
-                f"revision {revision}: push the memory graph again"
+                f"{shown_url(self.url)}: the server has {has} of {self.base}, the memory graph is "
+                f"at revision {revision}: push the memory graph again"
             )
 
     def select(self, query: str) -> list[dict[str, str]]:

@@ -281,7 +281,9 @@ def test_errors_of_a_server_hold_no_remembered_text(graph: MemoryGraph) -> None:
         push(graph.store, load_ontology(), server.url)
 
 
-@pytest.mark.parametrize("url", ["ftp://a/query", "http://a/query?key=secret", "query"])
+@pytest.mark.parametrize(
+    "url", ["ftp://a/query", "http://a/query?key=secret", "me:secret@a/query", "query"]
+)
 def test_a_wrong_address_is_refused(graph: MemoryGraph, url: str) -> None:
     with pytest.raises(ValueError, match=r"^endpoint: ") as error:
         push(graph.store, load_ontology(), url)
