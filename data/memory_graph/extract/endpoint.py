@@ -216,7 +216,7 @@ class ChatClient:
                 reason, wait = str(failure), failure.wait
                 bad = failure if isinstance(failure, BadReply) else bad
             if wait is not None and wait > MAX_WAIT:
-                reason += f", and it asks to wait {wait:g} s"
+                reason += f", and the server asks to wait {wait:g} s"
                 break
             pause = self.settings.backoff * 2**attempt * random.uniform(0.5, 1)
             is_last = attempt == self.settings.retries

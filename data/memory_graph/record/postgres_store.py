@@ -176,7 +176,7 @@ def require_version(db: Connection, name: str) -> None:
         raise Unavailable(
             f"{name}: its schema has version {version}, this program needs"
             f" {postgres_schema.VERSION}"
-            + ("" if version else "; `turngraph memory schema` makes it")
+            + ("" if version else "; `turngraph memory schema` makes the schema")
         )
 
 

@@ -195,7 +195,7 @@ class Store:
         if existing not in (None, schema.SCHEMA_VERSION):
             raise Unavailable(
                 f"{self.path}: has schema version {existing}, made by another version of this"
-                f" program; this one reads {schema.SCHEMA_VERSION}"
+                f" program; this version reads {schema.SCHEMA_VERSION}"
             )
         if not self.read_only:
             self._use_wal()
