@@ -315,24 +315,24 @@ def evaluate(run: Run, stop: StopRequest) -> None:
         records = answer_tune(run, run.tune, after_batch)
     except UserError as error:
         fields = "training.eval_batch_size and training.max_new_tokens"
-        raise UserError(f"while evaluating: {error}; here the fields are {fields}") from error
+        raise UserError(f"while evaluating: {error}; the config fields are {fields}") from error
     num = max(len(records), 1)
     hits = {
         name: sum(float(record[name]) for record in records) / num
         for name in ("hit_at_1", "hit_at_5")
     }
     is_compared = run.config.training.eval_every is not None
-    values = hits | ({"loss": tune_loss(run, after_batch)} if is_compared else {})
+    metrics = hits | ({"loss": tune_loss(run, after_batch)} if is_compared else {})
     calibration = calibrate(records)
     confidence = None if calibration is None else calibration.to_json()
     done.metrics = {
         "step": done.step,
         "questions": len(records),
-        **values,
+        **metrics,
         "confidence": confidence,
     }
-    run.log({f"tune_{name}": value for name, value in values.items()})
-    logger.info("step %d, tune: %s", done.step, tune_line(records, values.get("loss")))
+    run.log({f"tune_{name}": value for name, value in metrics.items()})
+    logger.info("step %d, tune: %s", done.step, tune_line(records, metrics.get("loss")))
     if done.best is None or evaluation_key(done.metrics) >= evaluation_key(done.best):
         done.best = done.metrics
         run.save_best()

@@ -38,15 +38,15 @@ def main(floor: float) -> None:
 
 def in_functions(file: dict[str, Any]) -> tuple[int, int]:
     """Return how many lines of a file's functions were run, and how many were not."""
-    found = [of["summary"] for name, of in file["functions"].items() if name]
-    run = sum(summary["covered_lines"] for summary in found)
-    return run, sum(summary["missing_lines"] for summary in found)
+    summaries = [of["summary"] for name, of in file["functions"].items() if name]
+    run = sum(summary["covered_lines"] for summary in summaries)
+    return run, sum(summary["missing_lines"] for summary in summaries)
 
 
 def lines_missing(file: dict[str, Any]) -> list[int]:
     """Return the lines of a file's functions that were not run."""
-    found = [of["missing_lines"] for name, of in file["functions"].items() if name]
-    return sorted(line for lines in found for line in lines)
+    functions = [of for name, of in file["functions"].items() if name]
+    return sorted(line for of in functions for line in of["missing_lines"])
 
 
 def share(run: int, missing: int) -> float:

@@ -136,9 +136,7 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     parser.add_argument("--for_gpu")
     options, rest = parser.parse_known_args(argv)
     if options.for_gpu is not None and not options.dry_run:
-        raise UserError(
-            "option --for_gpu: must come with --dry_run, it estimates and trains nothing"
-        )
+        raise UserError("option --for_gpu: must come with --dry_run, as --for_gpu only estimates")
     if not rest:
         raise UserError("no --config FILE.yaml; `turngraph configs` lists those that are shipped")
     if (text := options.max_minutes) is not None:

@@ -123,13 +123,13 @@ def find_entities(passages: Sequence[Evidence], extend: bool = False) -> list[Ev
     known = _known_entities(passages)
     heads_and_values = [name for heads, values, _ in split for name in heads + values]
     seen.inner_words.update(heads_and_values, (entity.label for entity in known.values()))
-    result = list(passages)
+    extended = list(passages)
     for index, (heads, values, free), name_lists in zip(chosen, split, names, strict=True):
         labels = heads + values
         for text, (capitalised, _) in zip(values + free, name_lists, strict=True):
             labels += _dates_numbers_quotes(text)[0] + list(_choose(capitalised, seen))
-        result[index] = _with_entities(passages[index], labels, known)
-    return result
+        extended[index] = _with_entities(passages[index], labels, known)
+    return extended
 
 
 def entity_of(text: str) -> Entity | None:

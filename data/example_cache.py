@@ -128,7 +128,7 @@ def load_examples(
     total = plural(sum(bool(t.answers) for c in conversations for t in c.turns), "question")
     held = sum(bool(example.answer_sources) for example in examples)
     logger.info(
-        "%s: %d of %s, the evidence holds the answers of %d", path, len(examples), total, held
+        "%s: %d of %s used, the evidence of %d has the answer", path, len(examples), total, held
     )
     logger.info("%s: examples %s %s in %.1f s", path, how, file, time.monotonic() - began)
     return examples
@@ -224,18 +224,18 @@ def build(
     tasks, num_workers = make_tasks(conversations, chosen), data.num_workers
     if data.ray is not None:
         assert make_builder is not None, "a cluster needs a function that makes its builder"
-        results = map_on_ray(data.ray, make_builder, build_task, tasks)
+        built = map_on_ray(data.ray, make_builder, build_task, tasks)
     elif num_workers:
         assert make_builder is not None, "workers need a function that makes their builder"
-        results = map_in_workers(make_builder, build_task, tasks, min(num_workers, len(tasks)))
+        built = map_in_workers(make_builder, build_task, tasks, min(num_workers, len(tasks)))
     else:
-        results = (build_task(builder, task) for task in tasks)
+        built = (build_task(builder, task) for task in tasks)
     rows: dict[int, list[Arrays]] = {}
     counts: Counter[str] = Counter()
     try:
         shown = progress(len(chosen), f"graphs of {name}", "conversations")
-        with closing(results), shown as bar:
-            for new_rows, counted in results:
+        with closing(built), shown as bar:
+            for new_rows, counted in built:
                 rows |= new_rows
                 counts += counted
                 bar.update(len(new_rows))

@@ -253,7 +253,7 @@ class ExampleBuilder:
         q_t, retrieved = self.retrieve(conversation, turn, interaction, pool)
         recalled = self._recall(memory, current.question, interaction, retrieved, turn)
         kept = self._cut_to_budget(retrieved[: self.config.top_k - len(recalled)], recalled)
-        evidence = memory.merge(kept, q_t, lambda items: self._fits([*items, *recalled]))
+        evidence = memory.merge(kept, q_t, lambda merged: self._fits([*merged, *recalled]))
         known = {item.evidence.text for item in evidence}
         evidence += [item for item in recalled if item.evidence.text not in known]
         evidence.sort(key=lambda item: item.evidence.id != COMPUTED_ID)
@@ -370,14 +370,14 @@ class ExampleBuilder:
         limit = self.config.max_nodes or LONGEST_PASSAGE
         return self._tokens.passages(self.prompt, passages, limit)
 
-    def sizes(self, items: Sequence[Retrieved]) -> list[int]:
+    def sizes(self, retrieved: Sequence[Retrieved]) -> list[int]:
         """Count the tokens of passages; each takes one position in the prompt."""
-        _, tokens = self.tokenise([item.evidence for item in items])
+        _, tokens = self.tokenise([item.evidence for item in retrieved])
         return [len(passage.ids) for passage in tokens]
 
-    def _fits(self, items: Sequence[Retrieved]) -> bool:
+    def _fits(self, retrieved: Sequence[Retrieved]) -> bool:
         limit = self.config.max_nodes
-        return limit is None or sum(self.sizes(items)) <= limit
+        return limit is None or sum(self.sizes(retrieved)) <= limit
 
     def _cut_to_budget(
         self, retrieved: list[Retrieved], others: Sequence[Retrieved] = (), share: float = 1.0

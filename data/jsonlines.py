@@ -117,7 +117,7 @@ def _add_unknown(unknown: UnknownFields, record: Json, location: Location, what:
 
 def unique_ids(ids: list[str], what: str) -> list[str]:
     """Return ids made unique by ``#2``, ``#3`` and so on; a warning names repeated ones."""
-    taken, result = set(ids), list[str]()
+    taken, unique = set(ids), list[str]()
     seen: dict[str, int] = {}
     repeated: dict[str, int] = {}
     for id_ in ids:
@@ -128,11 +128,11 @@ def unique_ids(ids: list[str], what: str) -> list[str]:
             while (new := f"{id_}#{seen[id_]}") in taken:
                 seen[id_] += 1
             taken.add(new)
-        result.append(new)
+        unique.append(new)
     if repeated:
         names = ", ".join(f"{id_!r} ({count} times)" for id_, count in list(repeated.items())[:5])
         logger.warning("%s ids that occur more than once: %s; renamed with #2, #3", what, names)
-    return result
+    return unique
 
 
 def _parse_conversation(

@@ -139,8 +139,8 @@ class Prompt:
         ending = text.rpartition(_EVIDENCE)[2] if self.question_first else _DIALOGUE
         if len(parts) != 3 or bool(parts[2]) != self.question_first or ending not in closed:
             raise UserError(
-                f"chat template of {self.tokenizer.name_or_path}: it does not keep the content of "
-                "a user's and an assistant's message, or cannot be continued in the last one"
+                f"chat template of {self.tokenizer.name_or_path}: must keep the content of a "
+                "user's and an assistant's message, and let the assistant's message go on"
             )
         return parts[0], parts[1], parts[2], closed.rpartition(ending)[2].strip()
 
@@ -195,7 +195,7 @@ class Prompt:
         markers = {match[0] for match in self._marker.finditer(text)}
         markers |= {QUESTION if m[0][-1] == "Q" else ANSWER for m in _TURN.finditer(text)}
         # without the text: it may come from a memory graph, which must not get into logs
-        logger.warning("a prompt marker in the data was broken up: %s", ", ".join(sorted(markers)))
+        logger.warning("prompt markers in the data, read as text: %s", ", ".join(sorted(markers)))
         text = _TURN.sub(r"\1 ", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 

@@ -381,8 +381,8 @@ def surer(record: Json, alone: Json) -> Json:
     """
 
     def sure(one: Json) -> float:
-        found = one["confidence"]
-        return math.exp(one["logprob"]) if found is None else float(found)
+        confidence = one["confidence"]
+        return math.exp(one["logprob"]) if confidence is None else float(confidence)
 
     is_alone = sure(alone) >= ALONE_SURE and sure(alone) > sure(record)
     milliseconds = round(record["milliseconds"] + alone["milliseconds"], 2)

@@ -80,7 +80,7 @@ def answer_on_ray(
         file.begin()
         file.write_in_order(questions.errors)
         known = dict(file.known)
-        results = map_on_ray(
+        answered = map_on_ray(
             address,
             partial(WindowAnswerer, job),
             WindowAnswerer.answer,
@@ -88,8 +88,8 @@ def answer_on_ray(
             num_gpus,
         )
         shown = progress(len(questions.lines), "answers", "questions", initial=len(known))
-        with closing(results), shown as bar:
-            for records in results:
+        with closing(answered), shown as bar:
+            for records in answered:
                 file.add(records)
                 bar.update(len(records))
                 if stop:

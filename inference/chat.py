@@ -197,7 +197,9 @@ class TerminalChat:
         try:
             self.session.remember()
         except UserError as error:
-            raise UserError(f"not remembered yet, the next turn retries: {error}") from error
+            raise UserError(
+                f"this turn is not remembered yet, the next one retries: {error}"
+            ) from error
 
     def obey(self, name: str, argument: str) -> None:
         """Run a command.
@@ -252,7 +254,9 @@ class TerminalChat:
         """
         planned: PlanTrace | None = getattr(self.session.memory.graph, "planned", None)
         if planned is None:
-            raise UserError("no plan: begin with --memory and --plan, and ask a question")
+            raise UserError(
+                "no plan to show: begin the chat with --memory and --plan, and ask a question"
+            )
         subs = planned.subs
         rows = []
         for index, sub in enumerate(subs, 1):

@@ -110,25 +110,25 @@ def print_computed(
 
     lens = Lens(graph.store, options.ontology)
     try:
-        result = compute(lens, question, as_of, planner, options.pushed, graph.marked)
+        computed = compute(lens, question, as_of, planner, options.pushed, graph.marked)
     except NoPlan as reason:
         if not as_json:
             print_line(f"not computed: {reason}; found without computing:")
         return False
     if as_json:
         facts = [
-            fact_json(fact) | {"name": item.name} for item in result.items for fact in item.facts
+            fact_json(fact) | {"name": item.name} for item in computed.items for fact in item.facts
         ]
-        computed = {"answer": result.answer, "operation": result.operation, "note": result.note}
-        queries = {"plan": result.plan, "sparql": result.queries} if options.show_sparql else {}
-        asked = {"question": question, "as_of": as_of, "revision": result.revision}
-        print_json(asked | {"computed": computed | queries, "facts": facts})
+        answer = {"answer": computed.answer, "operation": computed.operation, "note": computed.note}
+        queries = {"plan": computed.plan, "sparql": computed.queries} if options.show_sparql else {}
+        asked = {"question": question, "as_of": as_of, "revision": computed.revision}
+        print_json(asked | {"computed": answer | queries, "facts": facts})
         return True
-    print_line(f"computed: {result.answer} ({result.operation})")
-    if result.note:
-        print_line(f"note: {result.note}")
-    for query in result.queries if options.show_sparql else ():
+    print_line(f"computed: {computed.answer} ({computed.operation})")
+    if computed.note:
+        print_line(f"note: {computed.note}")
+    for query in computed.queries if options.show_sparql else ():
         for line in query.splitlines():
             print_line(line)
-    print_facts([fact for item in result.items for fact in item.facts])
+    print_facts([fact for item in computed.items for fact in item.facts])
     return True

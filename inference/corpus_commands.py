@@ -184,12 +184,12 @@ def search(args: argparse.Namespace) -> None:
     corpus = Corpus(args.corpus, args.version)
     embedder = None if args.retriever == "bm25" else corpus.version.embedder
     index = corpus.index(args.retriever, embed_of(embedder) if embedder else None)
-    results = index.rank(args.question, args.top_k)
-    if not results:
+    retrieved = index.rank(args.question, args.top_k)
+    if not retrieved:
         print("no passage has a word of the question")
-    for rank, result in enumerate(results, 1):
-        id_, text = visible(result.evidence.id), visible(result.evidence.text)
-        print(f"{rank:>3}  {result.score:8.3f}  {id_}\n     {text}")
+    for rank, passage in enumerate(retrieved, 1):
+        id_, text = visible(passage.evidence.id), visible(passage.evidence.text)
+        print(f"{rank:>3}  {passage.score:8.3f}  {id_}\n     {text}")
 
 
 def show(args: argparse.Namespace) -> None:

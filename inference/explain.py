@@ -113,10 +113,10 @@ def evidence_parts(
     attribution = attribute(model, batch.to(model.device), entities)
     starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
     graph = example.graph
-    nodes = np.zeros(len(graph.node_ids))
+    per_node = np.zeros(len(graph.node_ids))
     read = slice(None if model.has_graph else len(graph.prompt_ids))
-    nodes[read] = attribution.nodes.cpu().double().numpy()
-    per_passage = [nodes[start:end] for start, end in pairwise(starts)]
+    per_node[read] = attribution.nodes.cpu().double().numpy()
+    per_passage = [per_node[start:end] for start, end in pairwise(starts)]
     entity_edges = slice(graph.edge_index.shape[1] - graph.num_entity_edges, None)
     edge_index = graph.edge_index[:, entity_edges]
     ends = np.searchsorted(starts, edge_index, side="right") - 1

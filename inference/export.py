@@ -101,8 +101,8 @@ def export(job: ExportJob) -> None:
     conversations = complete_entities(read_conversations(job.input)) if job.input else []
     if config.quantization != "none":
         logger.warning(
-            "trained on a base model in %s: the export uses the unquantized base model, so its "
-            "answers differ slightly from those of the checkpoint",
+            "the checkpoint was trained on a base model in %s, the export uses the unquantized "
+            "base model: the export's answers differ slightly from the checkpoint's",
             config.quantization,
         )
     model, builder = load(job.checkpoint, job.loading)
@@ -159,7 +159,7 @@ def write_prompts(
     logger.info("the longest prompt has %d tokens", longest)
     if model.max_tokens is not None and longest >= model.max_tokens:
         logger.warning(
-            "the model has %d positions: a server refuses such prompts", model.max_tokens
+            "the model has %d positions: a server refuses the longest prompt", model.max_tokens
         )
 
 

@@ -47,7 +47,9 @@ def find_checkpoint(name: str | Path, *, revision: str | None, token: str | None
     folder = find_checkpoint_folder(name)
     if folder.is_dir():
         if revision is not None:
-            raise UserError(f"revision {revision!r}: {folder} is a local folder and has none")
+            raise UserError(
+                f"revision {revision!r}: {folder} is a local folder, which has no revisions"
+            )
         return folder
     if isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: no such folder")

@@ -77,7 +77,7 @@ def device_of(device: str | None) -> str:
     except RuntimeError as error:
         raise UserError(f"--device {device!r}: {error}") from None
     if not devices.is_available() or (parsed.index or 0) >= devices.device_count():
-        raise UserError(f"--device {device!r}: this machine or this PyTorch has none")
+        raise UserError(f"--device {device!r}: this machine or this PyTorch has no such device")
     return device
 
 

@@ -303,7 +303,7 @@ def forget(
             _print_listed(listed, counts.episodes)
             print_rows(("to forget", ""), _counts(counts))
             if not sys.stdin.isatty():
-                raise UserError("nothing was forgotten: give --yes where nobody can be asked")
+                raise UserError("nothing was forgotten: only a terminal can be asked; give --yes")
             if input("Forget this permanently? [y/N] ").strip().lower() not in ("y", "yes"):
                 print("nothing was forgotten")
                 return

@@ -313,7 +313,7 @@ def _log_remarks(recollection: Recollection) -> None:
         logger.info("%s", behind_line(recollection.behind))
     dropped = sum(sub.dropped for sub in recollection.plan.subs) if recollection.plan else 0
     if dropped:
-        logger.info("%s left out: they refer to no earlier step", plural(dropped, "step"))
+        logger.info("%s left out: a step may refer to earlier steps only", plural(dropped, "step"))
     if recollection.no_answer:
         return
     if recollection.without_themes:

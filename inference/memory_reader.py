@@ -93,12 +93,12 @@ class MemoryReader:
         self.builder = replace(builder, config=config, memory_graph=None)
         self.generate, self.building, self.answering = generate, building, answering
 
-    def read(self, found: Recollection) -> ReadAnswer | None:
+    def read(self, recollection: Recollection) -> ReadAnswer | None:
         """Answer a question from what was recalled for it, each statement read once.
 
         Args:
-            found: the question, and the facts; only the first ``evidence.top_k`` statements, and
-                of these only as many as have ``evidence.max_nodes`` tokens, are read.
+            recollection: the question, and the facts; only the first ``evidence.top_k`` statements,
+                and of these only as many as have ``evidence.max_nodes`` tokens, are read.
 
         Returns:
             The answer; None: nothing was recalled.
@@ -106,11 +106,11 @@ class MemoryReader:
         Raises:
             UserError: the prompt is too long for the model, or out of memory.
         """
-        if found.no_answer:
+        if recollection.no_answer:
             return None
-        facts = each_once(found.facts)
+        facts = each_once(recollection.facts)
         with self.building():
-            example = self._example(found.question, facts)
+            example = self._example(recollection.question, facts)
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
             raise UserError(f"the question cannot be answered: {lengths}")
         try:

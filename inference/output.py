@@ -92,7 +92,7 @@ class AnswerFile:
         if not self.run.is_file():
             if begun:  # stopped before its first answer
                 return False
-            raise UserError(f"{self.path}: exists already, without {self.run.name}: {hint}")
+            raise UserError(f"{self.path}: exists already, but {self.run.name} is missing: {hint}")
         try:
             before = read_json_object(self.run)
         except UserError as error:
@@ -100,7 +100,9 @@ class AnswerFile:
         for name in before | self.settings:
             old, new = before.get(name), self.settings.get(name)
             if old != new:
-                raise UserError(f"{self.path}: begun with {name} {old!r}, not {new!r}: {hint}")
+                raise UserError(
+                    f"{self.path}: begun with {name} {old!r}, now {new!r} given: {hint}"
+                )
         return True
 
     def begin(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.names import alias
-from turngraph.data.memory_graph.plan.steps import Digest, Found, Ready, Searched
+from turngraph.data.memory_graph.plan.steps import ClueRecall, Digest, Ready, Searched
 from turngraph.data.memory_graph.recall.recollection import evidence_of
 from turngraph.data.types import Conversation, Evidence, Turn
 from turngraph.inference.answer_batches import answer_together
@@ -42,7 +42,7 @@ class PlanReader:
         Raises:
             UserError: a prompt is too long for the model, or a batch too large for the memory.
         """
-        read = [_facts(step.found) for step in steps]
+        read = [_facts(step.recalls) for step in steps]
         asked = [i for i, facts in enumerate(read) if facts]
         if not asked:
             return [Digest()] * len(steps)
@@ -74,10 +74,10 @@ class PlanReader:
         return self.builder.turn(plan, len(done), interaction, memory)
 
 
-def _facts(found: Sequence[Found]) -> list[Fact]:
+def _facts(recalls: Sequence[ClueRecall]) -> list[Fact]:
     """Return the facts of clue queries, or their episodes if there are any, each once."""
-    items = (fact for each in found for fact in each.episodes or each.facts)
-    return list({fact.key: fact for fact in items}.values())
+    facts = (fact for recall in recalls for fact in recall.episodes or recall.facts)
+    return list({fact.key: fact for fact in facts}.values())
 
 
 def _pool(facts: Sequence[Fact]) -> tuple[Evidence, ...]:

@@ -42,14 +42,14 @@ def schema(*, url: str, grant: str | None, drop: bool, yes: bool) -> None:
     """
     _check(url)
     if drop and not yes:
-        raise UserError("--drop: deletes the memories of all tenants; --yes does it")
+        raise UserError("--drop deletes the memories of all tenants: confirm with --yes")
     from turngraph.data.memory_graph.record import postgres_schema
     from turngraph.data.memory_graph.record.postgres_store import administering, require_version
 
     with administering(url) as db:
         if drop:
             postgres_schema.drop(db)
-            print_line(f"{shown(url)}: no schema")
+            print_line(f"{shown(url)}: schema deleted")
             return
         postgres_schema.make(db)
         require_version(db, shown(url))
@@ -74,7 +74,7 @@ def tenants(*, url: str, add: str | None, drop: str | None) -> None:
         require_version(db, shown(url))
         if add is not None:
             postgres_schema.make_tenant(db, add)
-            print_line(f"{add}: there")
+            print_line(f"{add}: exists")
         elif drop is None:
             for name in (names := postgres_schema.tenants(db)):
                 print_line(name)

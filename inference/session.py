@@ -288,7 +288,7 @@ class Session:
         if num > before:
             logger.warning(
                 "the chat is longer than the model's %s positions: from this question on the "
-                "prompt leaves out its first %d of %s",
+                "prompt leaves out the first %d of %s",
                 *(self.model.max_tokens, num, plural(len(self.turns), "turn")),
             )
         if self.builder.alone and num < len(self.turns):

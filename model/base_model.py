@@ -149,10 +149,10 @@ def four_bit(dtype: str) -> BitsAndBytesConfig:
     """
     field = "config field model.quantization: '4bit' given"
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise UserError(f"{field}, it needs bitsandbytes: pip install 'turngraph[qlora]'")
+        raise UserError(f"{field}, which needs bitsandbytes: pip install 'turngraph[qlora]'")
     if not torch.cuda.is_available():
         # on CPUs with AVX512-BF16, bitsandbytes loses gradients after the model has generated
-        raise UserError(f"{field}, it needs a GPU, and torch finds none here")
+        raise UserError(f"{field}, which needs a GPU, and torch finds no GPU here")
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",

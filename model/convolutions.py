@@ -71,8 +71,8 @@ class PygConvolution(nn.Module):
         }
         if missing := sorted(required - settings.keys() - {"self"}):
             raise UserError(
-                f"config field model.encoder.conv: {name!r} given, it needs {', '.join(missing)} "
-                "in addition to channels, heads and dropout"
+                f"config field model.encoder.conv: {name!r} given, which needs "
+                f"{', '.join(missing)} in addition to channels, heads and dropout"
             )
         self.conv = class_(**settings)
 

@@ -307,10 +307,10 @@ def _gradients(
         (targets, sources, by_target, grad_scores, grad_targets),
     )
     for head in range(len(att)):
-        for own, other, graph, flow, result in sides:
+        for own, other, graph, flow, grad_own in sides:
             slopes = _slope_sums(own, other, graph, flow[:, head], head)  # [N, C]
             grad_att[head] += (slopes * own[:, head]).sum(0)
-            result[:, head] = slopes.mul_(att[head])
+            grad_own[:, head] = slopes.mul_(att[head])
         grad_sources[:, head] += _sums(grad, by_source, weights, head)
     return grad_sources, grad_targets, grad_att
 
@@ -397,10 +397,10 @@ def _slope_sums(own: Tensor, other: Tensor, graph: _Grouped, flow: Tensor, head:
     others, others_at = _flat(other, graph.others, head)
     blocks = list(_blocks(graph, own))
     ends = [end for block in blocks for end in (block.start, block.stop - 1)]
-    nodes = [0, len(own) - 1]
+    bounds = [0, len(own) - 1]
     if len(blocks) != 1:
-        nodes = graph.owners[ends].tolist()  # the host waits for the GPU here
-    for block, first, last in zip(blocks, nodes[::2], nodes[1::2], strict=True):
+        bounds = graph.owners[ends].tolist()  # the host waits for the GPU here
+    for block, first, last in zip(blocks, bounds[::2], bounds[1::2], strict=True):
         pairs = owners.index_select(0, owners_at[block])
         pairs += others.index_select(0, others_at[block])
         starts = graph.starts[first : last + 2].clamp(block.start, block.stop) - block.start

@@ -280,8 +280,8 @@ def check_family(lm: PreTrainedModel) -> None:
     if config.model_type not in FAMILIES or kinds != {"full_attention"}:
         windows = " with sliding windows" if config.model_type in FAMILIES else ""
         raise UserError(
-            f"config field model.layer: the base model is of the type {config.model_type!r}"
-            f"{windows}, must be 0 for it; above 0 takes {', '.join(sorted(FAMILIES))}"
+            f"config field model.layer: must be 0 for a base model of type {config.model_type!r}"
+            f"{windows}; a layer above 0 needs a type of {', '.join(sorted(FAMILIES))}"
         )
 
 

@@ -180,7 +180,9 @@ def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
 def test_answers_of_other_settings_are_kept_apart(command: list[str], tmp_path: Path) -> None:
     main(command)
     whole = (tmp_path / "out.jsonl").read_bytes()
-    with pytest.raises(ValueError, match=r"out.jsonl: begun with history 'gold', not 'predicted'"):
+    with pytest.raises(
+        ValueError, match=r"out.jsonl: begun with history 'gold', now 'predicted' given"
+    ):
         main([*command, "--history", "predicted"])
     with open(tmp_path / "in.jsonl", "a") as file:
         file.write("\n")

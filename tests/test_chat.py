@@ -419,7 +419,7 @@ def test_a_chat_that_outgrows_the_model_leaves_out_its_oldest_turns(
     assert QUESTIONS[0] not in decoded(session, turn)
     told = [r for r in caplog.messages if "longer than the model" in r]
     assert len(told) == len(set(counts) - {0})  # once for each turn that is left out, not for all
-    assert f"its first {counts[-1]} of " in told[-1]
+    assert f"the first {counts[-1]} of " in told[-1]
     assert len(session.interaction) == 10  # the conversation is whole
     for _ in range(10):
         session.undo()

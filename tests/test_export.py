@@ -291,7 +291,7 @@ def test_prompts_as_long_as_the_model_are_reported(
     monkeypatch.setattr(EvidenceModel, "max_tokens", longest + spare)
     common = ["--checkpoint", exported.checkpoint, "--input", str(exported.input)]
     infer.main(["export", *common, "--prompts", str(tmp_path / "p")])
-    said = f"the model has {longest} positions: a server refuses such prompts"
+    said = f"the model has {longest} positions: a server refuses the longest prompt"
     assert (said in caplog.text) == (spare == 0)
     assert ("a server refuses" in caplog.text) == (spare == 0)
 

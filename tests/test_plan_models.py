@@ -19,8 +19,8 @@ from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.ontology.model_plan import ModelPlans, plan_prompt
 from turngraph.data.memory_graph.ontology.typed_plan import Operation
 from turngraph.data.memory_graph.plan.steps import (
+    ClueRecall,
     Digest,
-    Found,
     PlanSettings,
     Progress,
     Ready,
@@ -164,7 +164,7 @@ def test_a_budget_spent_in_the_middle_prints_what_was_found(
 def test_concurrent_requests_of_a_wave() -> None:
     """Eight clue queries: with four at a time two rounds of requests, with one eight."""
     facts = (Fact(2, "thesis", "Olav leads Norway.", score=0.5),)
-    found = tuple(Found(Clue(f"clue {n}"), facts) for n in range(8))
+    found = tuple(ClueRecall(Clue(f"clue {n}"), facts) for n in range(8))
     step = Searched(Ready(Progress("q", "q"), Step(1, "s"), ("s",)), found)
     most = {}
     for concurrency in (1, 4):
@@ -213,7 +213,9 @@ def test_what_a_server_does_wrong_is_named_by_stage_and_step_without_text(
     ]
     assert "stage plan, the sub-question: a reply that breaks the prompt's schema" in messages[0]
     assert "stage summarise, step 1: a reply that is not JSON" in messages[1]
-    assert messages[2].startswith("stage revise, after step 1: no complete reply of the schema")
+    assert messages[2].startswith(
+        "stage revise, after step 1: no complete reply of the prompt's schema"
+    )
     assert "stage enough, after step 1: status 500" in messages[3]
     with closed_port() as url, pytest.raises(ValueError, match="no connection") as error:
         run(capsys, db, "--plan", "endpoint", "--base_url", url, "--model", "m", "--retries", 0)

@@ -11,8 +11,8 @@ from turngraph.configs.memory_schema import MemoryGraphConfig
 from turngraph.data.examples import Example
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import (
+    ClueRecall,
     Digest,
-    Found,
     PlanSettings,
     Progress,
     Ready,
@@ -33,7 +33,7 @@ EARLIER = Fact(8, "thesis", "Anna was born near Oslo.", entities=((1, "Anna"), (
 ASIDE = Fact(6, "episodic", "It rains in Norway. Olav sings.")
 
 
-def searched(*found: Found, done: tuple[StepTrace, ...] = ()) -> Searched:
+def searched(*found: ClueRecall, done: tuple[StepTrace, ...] = ()) -> Searched:
     number = len(done) + 1
     step = Step(number, "Who leads Norway")
     return Searched(Ready(Progress(QUESTION, QUESTION, done), step, ("Who leads Norway",)), found)
@@ -58,7 +58,9 @@ def test_a_step_is_the_next_turn_of_its_plan(
         facts=(EARLIER,),
         answers=("Oslo",),
     )
-    step = searched(Found(Clue("q"), (LEADS, BORN)), Found(Clue("r"), (LEADS, ASIDE)), done=(done,))
+    step = searched(
+        ClueRecall(Clue("q"), (LEADS, BORN)), ClueRecall(Clue("r"), (LEADS, ASIDE)), done=(done,)
+    )
     [digest] = PlanReader(model, builder, max_new_tokens=8)([step])
     turns = (
         Turn("1", "Where was Anna born", evidence=tuple(evidence_of([EARLIER]))),
@@ -89,10 +91,10 @@ def test_the_steps_of_a_wave_are_read_together_and_those_without_facts_not(
 
     monkeypatch.setattr(plan_reader, "answer_together", answered)
     steps = [
-        searched(Found(Clue("q"), (LEADS, BORN))),
-        searched(Found(Clue("q"))),
-        searched(Found(Clue("q"), (BORN,))),
-        searched(Found(Clue("q"), (LEADS,), (ASIDE,))),
+        searched(ClueRecall(Clue("q"), (LEADS, BORN))),
+        searched(ClueRecall(Clue("q"))),
+        searched(ClueRecall(Clue("q"), (BORN,))),
+        searched(ClueRecall(Clue("q"), (LEADS,), (ASIDE,))),
     ]
     assert PlanReader(model, builder)(steps) == [
         Digest(("Olav",), (4,)), Digest(), Digest(), Digest(("nobody",)),

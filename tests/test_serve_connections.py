@@ -223,7 +223,7 @@ def test_the_limit_of_files_is_raised_as_far_as_it_may_be(
         limits["now"] = before
         assert server_of(application, 1).config.limit_concurrency == most + 1
         assert limits["now"][0] == after
-    assert "256 connections at most; ulimit -n 2000" in caplog.text
+    assert "at most 256 connections are accepted; ulimit -n 2000" in caplog.text
 
 
 def test_a_taken_port_is_found_before_the_model_is_loaded(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_host_and_port_are_given_apart_or_together() -> None:
     for wrong in ("8080", "localhost:", ":80"):
         with pytest.raises(UserError, match="HOST:PORT"):
             read_address(address=wrong)
-    with pytest.raises(UserError, match="already has"):
+    with pytest.raises(UserError, match="cannot be given with"):
         read_address(port=80, address="localhost:80")
     for host, port in (("", 80), ("localhost", 2**16), ("localhost", 0)):
         with pytest.raises(UserError, match="--"):

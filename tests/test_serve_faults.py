@@ -657,7 +657,9 @@ def test_a_user_has_room_for_so_many_bytes(start: Start, monkeypatch: pytest.Mon
     client = start()
     put = [client.put(f"/api/documents/{n}.txt", content="A pier is old.") for n in "ab"]
     assert [reply.status_code for reply in put] == [201, 422]
-    message = "b.txt: 14 bytes, beside 14 of other documents; a user may have 20: delete some"
+    message = (
+        "b.txt: 14 bytes, beside 14 of other documents; a user may have 20 bytes: delete a document"
+    )
     assert put[1].json()["error"]["message"] == message
     assert client.put("/api/documents/a.txt", content="A pier is new.").status_code == 201
     client.delete("/api/documents/a.txt")

@@ -43,7 +43,7 @@ def calibrate(records: Sequence[Json]) -> Calibration | None:
     if min(right.sum(), (~right).sum()) < MIN_OF_EACH or not is_mixed:
         logger.info(
             "confidence is not calibrated: %d right and %d wrong answers to tune questions of %s; "
-            "it takes %d of each, mixed over several conversations",
+            "a calibration needs %d of each, mixed over several conversations",
             *(right.sum(), (~right).sum(), plural(num_groups, "conversation")),
             MIN_OF_EACH,
         )

@@ -91,11 +91,11 @@ def parse_gpus(text: str) -> Gpus:
     if match is None or match[1] not in CHIPS:
         names = ", ".join(CHIPS)
         raise UserError(
-            f"option --for_gpu: {text!r} given, must be one of {names}, or as in h100x8"
+            f"option --for_gpu: {text!r} given, must be one of {names}, or several as in h100x8"
         )
     name, count = match[1], int(match[2] or 1)
     if count > GPUS_PER_NODE and count % GPUS_PER_NODE:
-        must = f"must be up to {GPUS_PER_NODE}, or a multiple of it: full nodes"
+        must = f"must be up to {GPUS_PER_NODE} GPUs, or a multiple of {GPUS_PER_NODE}: full nodes"
         raise UserError(f"option --for_gpu: {text!r} given, {must}")
     return Gpus(name, count)
 
@@ -193,7 +193,7 @@ def cluster_lines(config: Config, text: str) -> list[str]:
     per_step = config.training.batches_per_step
     if per_step % gpus.num_gpus:
         given = f"config field training.batches_per_step: {per_step} given"
-        raise UserError(f"{given}, {gpus.num_gpus} GPUs must divide it")
+        raise UserError(f"{given}, must be a multiple of the {gpus.num_gpus} GPUs")
     cost, (usual, longest) = cost_of(config.model), example_sizes(config)
     kinds = {"DDP": False, "FSDP2": True} if gpus.num_gpus > 1 else {"one GPU": False}
     plans = {kind: plan(config, cost, gpus, way, ASSUMED_SHARE) for kind, way in kinds.items()}

@@ -84,12 +84,12 @@ def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
 
 def _advice(rows: int, length: int, largest: int) -> str:
     size = f"a batch of {rows} x {length} tokens did not fit"
-    known = f", one of {largest} tokens did" if largest else ""
+    known = (f", a batch of {largest} tokens did" if largest else "") + "; try"
     budget = largest if 0 < largest < rows * length else rows * length // 2
     if rows > 1:
         smaller = f"training.batch_tokens {budget} with training.batch_size null, or a smaller"
-        return f"{size}{known}; {smaller} training.batch_size, or model.gradient_checkpointing true"
-    return f"{size}{known}; model.gradient_checkpointing true, or a smaller evidence.max_nodes"
+        return f"{size}{known} {smaller} training.batch_size, or model.gradient_checkpointing true"
+    return f"{size}{known} model.gradient_checkpointing true, or a smaller evidence.max_nodes"
 
 
 @torch.no_grad()

@@ -28,7 +28,7 @@ def check_ours(output: Path) -> None:
         if not is_replaceable(output / name):
             raise UserError(
                 f"{output / name}: no checkpoint of a run, and a run's checkpoints need this name;"
-                " move it, or train elsewhere"
+                " move it, or set another training.output"
             )
 
 
@@ -94,8 +94,8 @@ def newest_checkpoint(output: Path) -> Path | None:
         raise UserError(
             f"{'; '.join(damage)}. No checkpoint to resume from is intact, and nothing has been "
             "changed: --fresh starts over; --training.start_from CHECKPOINT with another "
-            f"training.output starts from the weights of one, such as {output / 'best'}"
+            f"training.output starts from the weights of a checkpoint, such as {output / 'best'}"
         )
     for message in damage:
-        logger.warning("damaged checkpoint skipped, another one is resumed: %s", message)
+        logger.warning("a damaged checkpoint is skipped, the run resumes from another: %s", message)
     return max(intact)[2] if intact else None

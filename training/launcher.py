@@ -41,8 +41,8 @@ def make_accelerator() -> Accelerator:
     ):
         if given != must:
             raise UserError(
-                f"accelerate config field {name}: {given!r} given, must be {must!r}: the config "
-                f"field is {field}"
+                f"accelerate config field {name}: {given!r} given, must be {must!r}: set the "
+                f"run's config field {field} instead"
             )
     return accelerator
 

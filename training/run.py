@@ -87,11 +87,11 @@ class Run:
         if not is_sharded(self.model):
             self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
 
-    def resume(self, data: str, anyway: bool) -> None:
+    def resume(self, fingerprint: str, anyway: bool) -> None:
         """Load the newest checkpoint of the output folder, else ``training.start_from``.
 
         Args:
-            data: fingerprint of the training examples; the checkpoint's must be equal.
+            fingerprint: of the training examples; the checkpoint's must be equal.
             anyway: also resume if the config differs in the fields of ``ON_REQUEST``.
 
         Raises:
@@ -99,7 +99,7 @@ class Run:
         """
         resumable: list[Any] = [None]
         if self.accelerator.is_main_process:
-            resumable = [find_resumable(self.output, self.config, data, anyway)]
+            resumable = [find_resumable(self.output, self.config, fingerprint, anyway)]
         broadcast_object_list(resumable)
         if resumable[0] is not None:
             folder, self.progress = resumable[0]
@@ -107,7 +107,7 @@ class Run:
                 load_resumable(folder, self.progress, self.model, self.optimizer, self.accelerator)
         elif (start := self.config.training.start_from) is not None:
             load_start(find_checkpoint_folder(start), self.model)
-        self.progress.data = data
+        self.progress.data = fingerprint
 
     def open_log(self) -> None:
         """Open the log in the main process; a resumed run appends to its log."""
@@ -211,6 +211,6 @@ class Run:
             self.save_last()
             kept = f"the weights before this step are in {self.output / 'last'}"
         raise UserError(
-            f"step {step.index + 1}: loss {loss}, gradient norm {norm}; {kept}, "
-            f"batches {keys}, statistics in {self.output / name}"
+            f"step {step.index + 1}: loss {loss}, gradient norm {norm}, must be finite; {kept}; "
+            f"batches {keys}; statistics in {self.output / name}"
         )

@@ -156,14 +156,14 @@ def start_afresh(output: Path) -> None:
 
 
 def find_resumable(
-    output: Path, config: Config, data: str, anyway: bool
+    output: Path, config: Config, fingerprint: str, anyway: bool
 ) -> tuple[Path, Progress] | None:
     """Return the newest intact checkpoint of a run and its progress; None if there is none.
 
     Args:
         output: the run's folder.
         config: config of the run that resumes.
-        data: fingerprint of its training examples.
+        fingerprint: of its training examples.
         anyway: allow the fields of ``ON_REQUEST`` to differ.
 
     Raises:
@@ -189,7 +189,7 @@ def find_resumable(
         conflicts = {n: pair for n, pair in conflicts.items() if n not in ON_REQUEST}
     if conflicts:
         raise UserError(_conflict_message(folder, conflicts))
-    if progress.data != data:
+    if progress.data != fingerprint:
         raise UserError(
             f"{folder}: trained on other data: the examples of data.train or data.draw_seed have "
             "changed since; --fresh starts over, another training.output keeps both"
@@ -207,7 +207,9 @@ def _is_intact(best: Path) -> bool:
     try:
         check_manifest(best)
     except UserError as error:
-        logger.warning("%s; the next evaluation, or the end of the run, writes it anew", error)
+        logger.warning(
+            "%s; the next evaluation, or the end of the run, replaces this checkpoint", error
+        )
         return False
     return True
 

@@ -62,8 +62,8 @@ def train_with_trl(
     config = replace(run.config, model=run.model.config)  # with the device's dtype
     if run.accelerator.num_processes > 1:
         raise UserError(
-            f"config field training.loop: 'trl' given, which trains with one process, not "
-            f"{run.accelerator.num_processes}"
+            f"config field training.loop: 'trl' given, which trains with one process; "
+            f"{run.accelerator.num_processes} were started"
         )
     trainer = make_trainer(
         run.model,
@@ -83,7 +83,9 @@ def train_with_trl(
         run.progress.step = int(entry["step"])
         run.log(values)
         if not (math.isfinite(values["loss"]) and math.isfinite(values["gradient_norm"])):
-            raise UserError(f"step {entry['step']}: {values}; no checkpoint is written")
+            raise UserError(
+                f"step {entry['step']}: {values}, must be finite; no checkpoint is written"
+            )
     if trainer.state.global_step < schedule.num_steps:
         logger.warning(
             "stopped at step %d (%s); a run with TRL cannot resume, the same command starts over",
@@ -178,8 +180,8 @@ def make_trainer(
     )
     if not trainer.model_accepts_loss_kwargs:  # needed to divide by the step's answer tokens
         raise UserError(
-            f"config field model.base_model: {config.model.base_model!r} given, TRL averages its "
-            "loss within each forward pass and not over the whole step"
+            f"config field model.base_model: {config.model.base_model!r} given, whose loss TRL "
+            "averages in each forward pass and not over the step; set training.loop to native"
         )
     return trainer
 

@@ -132,13 +132,13 @@ class Trial:
         per_token = sum(self.times[1:]) / sum(self.sizes[n] for n in self.indices[1:])
         training, num_steps = per_token * sum(self.sizes), self.schedule.num_steps
         times = 1 + ((num_steps - 1) // settings.eval_every if settings.eval_every else 0)
-        tokens = [example.num_tokens for example in self.examples]
-        nodes = [len(example.graph.node_ids) for example in self.examples]
-        edges = [example.graph.edge_index.shape[1] for example in self.examples]
+        num_tokens = [example.num_tokens for example in self.examples]
+        num_nodes = [len(example.graph.node_ids) for example in self.examples]
+        num_edges = [example.graph.edge_index.shape[1] for example in self.examples]
         batches = plural(settings.batches_per_step, "batch", "batches")
         return [
-            f"examples      {len(tokens)}: tokens {_spread(tokens)}, nodes {_spread(nodes)}, "
-            f"edges {_spread(edges)}",
+            f"examples      {len(num_tokens)}: tokens {_spread(num_tokens)}, "
+            f"nodes {_spread(num_nodes)}, edges {_spread(num_edges)}",
             f"steps         {num_steps} of {batches}; "
             f"{self.schedule.examples_per_batch():.1f} examples a batch, "
             f"{100 * self.schedule.padding_share():.1f} % padding",

@@ -173,7 +173,7 @@ def check_shared_evenly(batches_per_step: int, num_processes: int) -> None:
     nearest = below if below and batches_per_step - below <= above - batches_per_step else above
     raise UserError(
         f"config field training.batches_per_step: {batches_per_step} given, which {num_processes} "
-        f"processes cannot share evenly; the nearest value that they can is {nearest}"
+        f"processes cannot share evenly; the nearest value that fits is {nearest}"
     )
 
 

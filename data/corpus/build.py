@@ -129,8 +129,8 @@ class CorpusBuilder:
         with only_writer(self.folder):
             old = self._current_sources()
             names = {source.name for source in sources}
-            result = {} if mirror else {n: of for n, of in old.items() if n not in names}
-            return self._build(sources, old, result, strict)
+            pieces = {} if mirror else {n: of for n, of in old.items() if n not in names}
+            return self._build(sources, old, pieces, strict)
 
     def remove(self, names: Collection[str]) -> Changes:
         """Make a version without some sources and switch to it.
@@ -149,10 +149,10 @@ class CorpusBuilder:
         self,
         sources: Sequence[SourceFile],
         old: Mapping[str, Pieces],
-        result: dict[str, Pieces],
+        pieces: dict[str, Pieces],
         strict: bool,
     ) -> Changes:
-        """Add sources to the result, and make it the current version."""
+        """Add sources to the pieces, and make these the current version."""
         new: dict[str, str] = {}
         skipped: list[Unreadable] = []
         todo: list[NewSource] = []
@@ -173,7 +173,7 @@ class CorpusBuilder:
                 skip(source, error)
                 continue
             if source.name in old and old[source.name][0][1].digest == digest:
-                result[source.name] = old[source.name]
+                pieces[source.name] = old[source.name]
                 continue
             done = stored.get((source.name, digest), [])
             if done and done[-1][1].is_last:  # an interrupted build has stored all of it
@@ -181,7 +181,7 @@ class CorpusBuilder:
             else:
                 first = sum(piece.num_blocks for _, piece in done)
                 todo.append(NewSource(source, digest, first))
-        kept = list(result)
+        kept = list(pieces)
         with progress(len(todo), "reading sources", "sources", delay=2) as bar:
             for (source, digest, _), unread in self._read(todo):
                 if unread is None:
@@ -190,12 +190,12 @@ class CorpusBuilder:
                     skip(source, unread)
                 bar.update()
         stored = stored_pieces(self.folder, self.embedder)
-        result |= {name: stored[name, digest] for name, digest in new.items()}
-        if not result:
+        pieces |= {name: stored[name, digest] for name, digest in new.items()}
+        if not pieces:
             raise skipped[0] if skipped else UserError(f"{self.folder}: no source would be left")
-        removed = [name for name in old if name not in result]
+        removed = [name for name in old if name not in pieces]
         if new or removed or not (self.folder / CURRENT).is_file():
-            self._finish(result)
+            self._finish(pieces)
         added = [name for name in new if name not in old]
         replaced = [name for name in new if name in old]
         return Changes(read_version(self.folder), added, replaced, removed, kept, skipped)
@@ -213,9 +213,9 @@ class CorpusBuilder:
                 if self.stop:
                     raise Stopped
 
-    def _finish(self, result: dict[str, Pieces]) -> None:
+    def _finish(self, pieces: dict[str, Pieces]) -> None:
         """Write the new version, switch to it, and remove what is not needed any more."""
-        version = write_version(self.folder, self._compacted(result), self.embedder)
+        version = write_version(self.folder, self._compacted(pieces), self.embedder)
         switch(self.folder, version.number)
         remove_old(self.folder, self.keep)
 
@@ -229,17 +229,19 @@ class CorpusBuilder:
             return {}
         version = read_version(self.folder)
         if version.embedder != self.embedder:
-            of, wanted = version.embedder or "no vectors", self.embedder or "no vectors"
-            hint = "build it in another folder"
-            raise UserError(f"{self.folder}: made with {of}, not with {wanted}; {hint}")
+            of, wanted = version.embedder or "none", self.embedder or "none"
+            hint = "build into another folder"
+            raise UserError(
+                f"{self.folder}: sentence encoder {of}, this build has {wanted}; {hint}"
+            )
         stored = stored_pieces(self.folder, self.embedder, version.segments)
         return {name: stored[name, of["sha256"]] for name, of in version.sources.items()}
 
-    def _compacted(self, result: dict[str, Pieces]) -> dict[str, Pieces]:
+    def _compacted(self, pieces: dict[str, Pieces]) -> dict[str, Pieces]:
         """Return the pieces after those of many small or half-used segments were joined."""
         used: dict[str, int] = defaultdict(int)
-        segments = {segment.name: segment for of in result.values() for segment, _ in of}
-        for of in result.values():
+        segments = {segment.name: segment for of in pieces.values() for segment, _ in of}
+        for of in pieces.values():
             for segment, piece in of:
                 used[segment.name] += piece.count
         half = {
@@ -248,20 +250,20 @@ class CorpusBuilder:
             if used[name] * 2 < min(len(segment), self.segment)
         } | {name for name in segments if used[name] * 8 < self.segment}
         if len(half) <= MAX_SMALL:
-            return result
-        return self._joined(result, half)
+            return pieces
+        return self._joined(pieces, half)
 
-    def _joined(self, result: Mapping[str, Pieces], chosen: Collection[str]) -> dict[str, Pieces]:
+    def _joined(self, pieces: Mapping[str, Pieces], chosen: Collection[str]) -> dict[str, Pieces]:
         """Return the pieces after those of some segments were written into new ones."""
-        joined = {name: list(of) for name, of in result.items()}
+        joined = {name: list(of) for name, of in pieces.items()}
         writer = SegmentWriter(self.folder, self.encoder, self.segment)
         places: list[tuple[str, int]] = []
         vectors: list[np.ndarray] = []
 
         def write() -> None:
-            pieces = list(writer.pieces)
+            written = list(writer.pieces)
             segment = writer.flush(np.concatenate(vectors) if vectors else None)
-            for (name, at), piece in zip(places, pieces, strict=True):
+            for (name, at), piece in zip(places, written, strict=True):
                 assert segment is not None, "there are pieces"
                 joined[name][at] = segment, piece
             places.clear()

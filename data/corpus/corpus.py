@@ -113,7 +113,7 @@ class Corpus:
             hint = "turngraph corpus build --vectors makes them, and --retriever bm25 needs none"
             raise UserError(f"{self.folder}: no vectors, which {retriever} needs; {hint}")
         if retriever != "bm25" and embedder not in (None, self.version.embedder):
-            made = f"vectors by {self.version.embedder}, but evidence.embedder is {embedder}"
+            made = f"has vectors by {self.version.embedder}, but evidence.embedder is {embedder}"
             raise UserError(f"{self.folder}: {made}")
         return CorpusIndex(self, retriever, embed)
 

@@ -62,7 +62,8 @@ class Segment:
         self.folder, self.name = folder, folder.name
         manifest = read_sealed(folder, hashes)
         if manifest.get("format") != FORMAT:
-            raise UserError(f"{folder}: format {manifest.get('format')}, not {FORMAT}")
+            has = manifest.get("format")
+            raise UserError(f"{folder}: has format {has}, not {FORMAT}; build the corpus again")
         self.pieces = [Piece(**piece) for piece in manifest["pieces"]]
         self.embedder: str | None = manifest["embedder"]
 

@@ -198,7 +198,7 @@ def _wiki_blocks(source: SourceFile) -> Iterator[Block]:
                 raise location.error("<doc> without a title")
             begin, title, lines = location, html.unescape(attributes["title"]), []
         elif opening is not None:
-            raise location.error(f"<doc> before the </doc> of line {begin and begin.line}")
+            raise location.error(f"<doc> inside the <doc> of line {begin and begin.line}")
         elif line.strip() == "</doc>":
             if begin is None:
                 raise location.error("</doc> without <doc>")

@@ -82,7 +82,8 @@ def _read(corpus: Path, number: int, hashes: bool = False) -> Version:
         raise UserError(f"{corpus}: no version {number}; it has {numbers}")
     manifest = read_sealed(folder, hashes)
     if manifest.get("format") != FORMAT:
-        raise UserError(f"{folder}: format {manifest.get('format')}, not {FORMAT}")
+        has = manifest.get("format")
+        raise UserError(f"{folder}: has format {has}, not {FORMAT}; build the corpus again")
     names = ("sources", "segments", "num_passages", "embedder")
     return Version(folder, **{name: manifest[name] for name in names})
 

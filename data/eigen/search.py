@@ -114,19 +114,19 @@ def best_first(
         inherited = np.round(
             settings.gamma * weights.astype(np.float64) * max(best[node], 0), DECIMALS
         )
-        values = np.where(
+        scores_there = np.where(
             inherited > 0, np.maximum(own_scores[others], inherited), own_scores[others]
         )
         if (
             len(others) > settings.max_pops
         ):  # of a large theme: the search can take no more than these
             fresh = np.flatnonzero(~np.isin(others, list(taken)))
-            first = fresh[np.lexsort((others[fresh], -values[fresh]))[: settings.max_pops]]
-            others, values = others[first], values[first]
-        for other, value in zip(others.tolist(), values.tolist(), strict=True):
-            if other not in taken and value > best.get(other, -np.inf):
-                best[other] = value
-                heapq.heappush(heap, (-value, other))
+            first = fresh[np.lexsort((others[fresh], -scores_there[fresh]))[: settings.max_pops]]
+            others, scores_there = others[first], scores_there[first]
+        for other, score in zip(others.tolist(), scores_there.tolist(), strict=True):
+            if other not in taken and score > best.get(other, -np.inf):
+                best[other] = score
+                heapq.heappush(heap, (-score, other))
     return hits
 
 

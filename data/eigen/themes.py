@@ -150,15 +150,15 @@ def default_number(count: int) -> int:
 def _numbers(parts: Sequence[Part], count: int) -> list[int]:
     """Return how many eigenvectors of each part to use, at least one."""
     order = sorted(
-        (-value, index > 0, number, index)
+        (-eigenvalue, index > 0, number, index)
         for number, part in enumerate(parts)
-        for index, value in enumerate(part.values.tolist())
+        for index, eigenvalue in enumerate(part.values.tolist())
     )
-    values = np.array([-item[0] for item in order])
-    gaps = values[:-1] - values[1:]
+    spectrum = np.array([-item[0] for item in order])
+    gaps = spectrum[:-1] - spectrum[1:]
     last = max(MAX_THEMES, len(parts))
-    able = np.arange(1, len(values))  # able[i]: number of eigenvalues before gap i
-    is_gap = (able >= MIN_THEMES) & (able <= last) & (values[:-1] >= NEAR_ONE) & (gaps > MIN_GAP)
+    able = np.arange(1, len(spectrum))  # able[i]: number of eigenvalues before gap i
+    is_gap = (able >= MIN_THEMES) & (able <= last) & (spectrum[:-1] >= NEAR_ONE) & (gaps > MIN_GAP)
     total = default_number(count)
     if is_gap.any():
         total = int(able[np.where(is_gap, gaps, -1).argmax()])

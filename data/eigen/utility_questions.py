@@ -273,8 +273,9 @@ def _read(reply: str, is_complete: bool, number: int) -> list[str]:
         return [" ".join(question.split()) for question in questions]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if is_complete:
+            hint = "decoding must obey the schema"
             raise UserError(
-                f"chunk {number}: the LM's reply breaks its schema: is the decoding constrained?"
+                f"chunk {number}: the LM's reply breaks the prompt's schema; {hint}"
             ) from error
         return []
 

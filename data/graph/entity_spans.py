@@ -114,13 +114,13 @@ def _counts_anywhere(mention: str) -> bool:
     )
 
 
-Found = tuple[int, list[str], bool]
+Mention = tuple[int, list[str], bool]
 """A mention's length, the ids of the entities with that name in rank order, and whether it counts
 in passages that list none of them."""
 
 
-def _mentions(passages: Sequence[Evidence]) -> dict[str, Found]:
-    """Return the value of ``Found`` of each folded mention."""
+def _mentions(passages: Sequence[Evidence]) -> dict[str, Mention]:
+    """Return the value of ``Mention`` of each folded mention."""
     named: dict[str, dict[str, None]] = {}
     for passage in passages:
         for entity in passage.entities:

@@ -113,9 +113,9 @@ class FusedIndex:
         first = best(by_words, max(CANDIDATES, top_k))
         rows = np.sort(first)
         of_rows = DenseIndex([self.pool[row] for row in rows], self.embed).scores(query)
-        found, scores = fused_rows(by_words, first, rows, of_rows)
+        fused, scores = fused_rows(by_words, first, rows, of_rows)
         chosen = np.argsort(-scores, kind="stable")[:top_k]
-        return [Retrieved(self.pool[found[i]], float(scores[i]), turn) for i in chosen]
+        return [Retrieved(self.pool[fused[i]], float(scores[i]), turn) for i in chosen]
 
 
 def fused_rows(
@@ -137,8 +137,8 @@ def fused_rows(
     if not len(matching) and cosines.max(initial=-1.0) < NEAR:
         return matching, np.zeros(0)
     rankings = (matching, rows[np.argsort(-cosines, kind="stable")])
-    found = np.unique(np.concatenate(rankings))
-    scores = np.zeros(len(found))
+    fused = np.unique(np.concatenate(rankings))
+    scores = np.zeros(len(fused))
     for ranking in rankings:
-        scores[np.searchsorted(found, ranking)] += 1 / (RRF + 1 + np.arange(len(ranking)))
-    return found, np.round(scores, 12)
+        scores[np.searchsorted(fused, ranking)] += 1 / (RRF + 1 + np.arange(len(ranking)))
+    return fused, np.round(scores, 12)

@@ -48,13 +48,13 @@ class LinkedIndex(EvidenceIndex):
         if not len(self._passages):
             return scores
         above = scores - scores.min()
-        values = above[self._passages]
-        best = np.maximum.reduceat(values, self._starts)[self._groups]
-        groups_of_best = np.flatnonzero(values == best)
+        pair_scores = above[self._passages]
+        best = np.maximum.reduceat(pair_scores, self._starts)[self._groups]
+        groups_of_best = np.flatnonzero(pair_scores == best)
         _, first = np.unique(self._groups[groups_of_best], return_index=True)
         holders = groups_of_best[first]  # the best passage of each entity
-        values[holders] = -1.0
-        second = np.maximum.reduceat(values, self._starts)
+        pair_scores[holders] = -1.0
+        second = np.maximum.reduceat(pair_scores, self._starts)
         best[holders] = second  # the best passage's own bonus comes from the second
         bonus = np.zeros(len(scores))
         np.maximum.at(bonus, self._passages, best * self._rarity)

@@ -64,23 +64,23 @@ class Calibration:
         return {"features": list(FEATURES)} | asdict(self)
 
     @staticmethod
-    def from_json(found: Any, where: str) -> Calibration | None:
+    def from_json(calibration: Any, where: str) -> Calibration | None:
         """Read a calibration from a checkpoint's metrics; None: there is none.
 
         Args:
-            found: the value.
+            calibration: what ``to_json`` returned.
             where: names it in an error.
 
         Raises:
             UserError: it is no calibration of these features.
         """
-        if found is None:
+        if calibration is None:
             return None
         try:
-            assert found["features"] == list(FEATURES)
-            weights = tuple(float(weight) for weight in found["weights"])
-            rest = (float(found["bias"]), int(found["num_questions"]))
-            error = float(found["expected_error"])
+            assert calibration["features"] == list(FEATURES)
+            weights = tuple(float(weight) for weight in calibration["weights"])
+            rest = (float(calibration["bias"]), int(calibration["num_questions"]))
+            error = float(calibration["expected_error"])
             assert len(weights) == len(FEATURES)
             assert all(map(math.isfinite, (*weights, *rest, error)))
         except (AssertionError, KeyError, TypeError, ValueError):

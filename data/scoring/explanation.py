@@ -155,11 +155,11 @@ class Explanation:
     turns: tuple[ExplainedTurn, ...]
 
 
-def origin(item: Retrieved, turn: int) -> Origin:
+def origin(retrieved: Retrieved, turn: int) -> Origin:
     """Return the origin of a passage that the model was given at a turn."""
-    if item.evidence.source == "memory":
+    if retrieved.evidence.source == "memory":
         return "remembered"
-    return "new" if item.from_turn == turn else "memory"
+    return "new" if retrieved.from_turn == turn else "memory"
 
 
 def origin_words(origin: Origin, from_turn: int) -> str:

@@ -76,7 +76,7 @@ def check_whole(path: str | Path) -> None:
         UserError: they are not.
     """
     if unfinished(path).exists():
-        raise UserError(f"{path}: not complete; run the command that writes it to resume")
+        raise UserError(f"{path}: not complete; run the command that writes this file again")
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:
@@ -115,7 +115,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
         raise UserError(f"{path}: no {what} in it, there is nothing to score")
     if num_without:
         lines_without = plural(num_without, "line")
-        logger.warning("%s: not scored, without a gold answer: %s", path, lines_without)
+        logger.warning("%s: not scored: %s without a gold answer", path, lines_without)
     return predictions
 
 
@@ -167,10 +167,10 @@ def _sources(record: Json, location: Location) -> tuple[str, ...] | None:
 
 
 def _turn_index(record: Json, location: Location) -> int | None:
-    value = _number(record, "turn_index", location)
-    if value % 1 > 0:
-        raise (location / "turn_index").error(f"must be a whole number, not {value}")
-    return None if math.isnan(value) else int(value)
+    index = _number(record, "turn_index", location)
+    if index % 1 > 0:
+        raise (location / "turn_index").error(f"must be a whole number, not {index}")
+    return None if math.isnan(index) else int(index)
 
 
 def _number(record: Json, name: str, location: Location, sign: int = 1) -> float:

@@ -270,8 +270,8 @@ def _difference_json(baseline: Scores, other: Scores) -> Json:
     changed = sum(baseline.predictions[i].gold != other.predictions[j].gold for i, j in pairs)
     if changed:
         logger.warning(
-            "%s: other gold answers than in %s to %d of %s",
-            *(other.path, baseline.path, changed, plural(len(pairs), "common question")),
+            "%s: %d of %s have other gold answers than in %s",
+            *(other.path, changed, plural(len(pairs), "common question"), baseline.path),
         )
     return {
         "path": other.path,

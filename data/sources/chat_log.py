@@ -72,7 +72,7 @@ def messages(text: str) -> list[Message]:
     return log
 
 
-def times(found: Sequence[Message]) -> tuple[list[str | None], str]:
+def times(messages: Sequence[Message]) -> tuple[list[str | None], str]:
     """Return when each message was written, and a date that could be read in two ways, else "".
 
     In 02/08/2024 the day comes first, unless with the month first fewer dates of the log are
@@ -83,12 +83,12 @@ def times(found: Sequence[Message]) -> tuple[list[str | None], str]:
         ISO times, as precise as the log, None for a message without a date; and the first date of
         which nothing tells whether the day comes first.
     """
-    readings = [[_date(message, day_first) for message in found] for day_first in (True, False)]
+    readings = [[_date(message, day_first) for message in messages] for day_first in (True, False)]
     unlikely = list(map(_unlikely, readings))
     read = readings[unlikely[1] < unlikely[0]]
-    differ = (m.date for m, day, month in zip(found, *readings, strict=True) if day != month)
+    differ = (m.date for m, day, month in zip(messages, *readings, strict=True) if day != month)
     doubtful = next(differ, "") if unlikely[0] == unlikely[1] else ""
-    said = [on and on + _clock(m.clock) for m, on in zip(found, read, strict=True)]
+    said = [on and on + _clock(m.clock) for m, on in zip(messages, read, strict=True)]
     return said, doubtful
 
 

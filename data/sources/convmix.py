@@ -86,9 +86,9 @@ def iter_records(path: str | Path) -> Iterator[tuple[Location, Json]]:
     if _is_lines(path):
         yield from iter_lines(path)
         return
-    value = _load(path)
-    for index, record in enumerate(value if isinstance(value, list) else [value]):
-        location = Location(path) / index if isinstance(value, list) else Location(path)
+    content = _load(path)
+    for index, record in enumerate(content if isinstance(content, list) else [content]):
+        location = Location(path) / index if isinstance(content, list) else Location(path)
         if not isinstance(record, dict):
             raise location.error(f"must be an object, not {shown(record)}")
         yield location, record
@@ -200,9 +200,9 @@ def _mentions(record: Json, location: Location) -> dict[str, list[str]]:
 
 def _retrieved_for(record: Json, location: Location) -> list[tuple[str, str]]:
     """Return the entities (not properties) with a label that the passage was retrieved for."""
-    value = record.get("retrieved_for_entity")
-    value = [value] if isinstance(value, dict) else value
-    entities = _entities({"retrieved_for_entity": value}, "retrieved_for_entity", location)
+    given = record.get("retrieved_for_entity")
+    given = [given] if isinstance(given, dict) else given
+    entities = _entities({"retrieved_for_entity": given}, "retrieved_for_entity", location)
     return [(i, label) for i, label in entities if i != label and not re.fullmatch(r"P\d+", i)]
 
 
@@ -303,7 +303,7 @@ def _evidence_turns(record: Json, location: Location) -> Iterator[tuple[Location
     elif "question_id" in record:
         yield location, record
     elif "evidence_text" in record:
-        raise (location / "question_id").error("missing: a passage without its question")
+        raise (location / "question_id").error("missing: a passage must name its question")
     else:
         for id_, passages in record.items():
             yield location / id_, {"question_id": id_, EVIDENCE_FIELDS[0]: passages}

@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_conversations(args.output, conversations)
     log_counts(conversations, Counter())
     yes_no = sum(c.turns[0].answers[0].label in ("yes", "no") for c in conversations)
-    logger.info("%s: yes or no", plural(yes_no, "answer"))
+    logger.info("yes or no: %s", plural(yes_no, "answer"))
 
 
 def _parser() -> argparse.ArgumentParser:

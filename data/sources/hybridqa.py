@@ -107,7 +107,7 @@ def read_pool(table: Path, links: Path) -> TablePool:
         at = location / "data" / index
         cells = _row(value, at)
         if len(cells) != len(headers):
-            raise at.error(f"has {plural(len(cells), 'cell')}, and header {len(headers)}")
+            raise at.error(f"has {plural(len(cells), 'cell')}, but the header has {len(headers)}")
         texts = [cell.text for cell in cells]
         passages.append(
             Passage(
@@ -244,8 +244,8 @@ def _conversation(record: Json, location: Location, pool: TablePool) -> Conversa
     if not question:
         raise (location / "question").error("empty")
     label = undo_tokenisation(field(record, "answer-text", str, location, ""))
-    values = field(record, "answer-node", list, location, [])
-    places = [_node(value, location / "answer-node" / i) for i, value in enumerate(values)]
+    listed = field(record, "answer-node", list, location, [])
+    places = [_node(node, location / "answer-node" / i) for i, node in enumerate(listed)]
     kinds = [kind for _, _, kind in places]
     kind = "table" if "table" in kinds else next(iter(kinds), None)
     answers = (Answer(label, _answer_id(label, places, pool)),) if label else ()

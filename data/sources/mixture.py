@@ -106,13 +106,13 @@ def draw(source: Source, unanswerable: float, single_answers: bool, seed: int) -
         drawn.num_unanswerable += sum(map(_is_unanswerable, cut.turns))
     if source.num_questions is not None and drawn.num_questions < source.num_questions:
         raise UserError(
-            f"{source.path}: gives {drawn.num_questions} questions, "
-            f"not the {source.num_questions} of --source {source.name}"
+            f"{source.path}: has {drawn.num_questions} questions that can be drawn, --source "
+            f"{source.name} asks for {source.num_questions}"
         )
     wanted = int(unanswerable * drawn.num_questions)
     if drawn.num_unanswerable < wanted:
         logger.warning(
-            "%s: %d of %d questions made unanswerable, not %d: no others could be",
+            "%s: only %d of %d questions could be made unanswerable, %d were wanted",
             source.path,
             drawn.num_unanswerable,
             drawn.num_questions,

@@ -50,9 +50,9 @@ def read_html(text: str, path: Path, limit: PassageLimit, with_path: bool = True
     return _passages_of_page(tree, title, path, limit, with_path, num_left_out)
 
 
-def _title(found: Iterable[str], path: Path) -> str:
+def _title(titles: Iterable[str], path: Path) -> str:
     """Return the first title of a document; its name if there is none, or it is one day's."""
-    title = next(filter(None, found), "")
+    title = next(filter(None, titles), "")
     return title_of(path) if not title or parse_date(title) else title
 
 

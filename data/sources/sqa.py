@@ -113,14 +113,14 @@ def _parse_question(row: dict[str, str], location: Location) -> Question:
         if not row[name].strip():
             raise (location / name).error("empty")
     if page_file(row["table_file"]) is None:
-        raise (location / "table_file").error(f"not like 203_149.csv: {row['table_file']!r}")
+        raise (location / "table_file").error(f"{row['table_file']!r} is not like 203_149.csv")
     if not row["position"].isdigit():
         raise (location / "position").error(f"must be a whole number, not {row['position']!r}")
     texts = _parse_list(row["answer_text"], location / "answer_text")
     coordinates = _parse_list(row["answer_coordinates"], location / "answer_coordinates")
     if len(texts) != len(coordinates):
         raise (location / "answer_text").error(
-            f"has {plural(len(texts), 'answer')}, and answer_coordinates {len(coordinates)}"
+            f"has {plural(len(texts), 'answer')}, but answer_coordinates has {len(coordinates)}"
         )
     cells = zip(coordinates, texts, strict=True)
     return Question(
@@ -178,9 +178,12 @@ def group_questions(questions: Sequence[Question]) -> dict[str, list[Question]]:
         group.sort(key=lambda question: question.position)
         for one, other in itertools.pairwise(group):
             if one.position == other.position:
-                raise (other.location / "position").error(f"{one.position} again in {id_}")
+                raise (other.location / "position").error(
+                    f"conversation {id_} has position {one.position} twice"
+                )
             if one.table != other.table:
-                raise (other.location / "table_file").error(f"{id_} already has {one.table}")
+                tables = f"{one.table} and {other.table}"
+                raise (other.location / "table_file").error(f"conversation {id_} has {tables}")
     return groups
 
 

@@ -79,33 +79,33 @@ def page_file(table: str) -> str | None:
 
 def read_sqa_page(task: SqaPageTask) -> SqaPage:
     """Return the pool of a page and the ids of its answers; log and count what is unreadable."""
-    result = SqaPage(task.table)
-    rows = _read_csv(task, result)
-    raw, table_index = _read_raw(task, result)
+    pool = SqaPage(task.table)
+    rows = _read_csv(task, pool)
+    raw, table_index = _read_raw(task, pool)
     table = _find_gold(raw, table_index, rows)
     gold = _GoldCells(rows[1:], table)
     if table is not None:
-        _report_missing_rows(rows, gold, result)
+        _report_missing_rows(rows, gold, pool)
     else:
-        _add_csv_rows(raw, rows, result)
+        _add_csv_rows(raw, rows, pool)
     with extra("documents", "SQA's pages need"):
         from turngraph.data.sources.wikipage import finish_page
     page = finish_page(raw)
-    result.evidence = tuple(page.evidence)
-    result.counts["tables, rows or spans that could not be read"] += len(page.problems)
-    result.counts.update(page.left_out)
-    _find_answers(task, result, page, gold)
-    return result
+    pool.evidence = tuple(page.evidence)
+    pool.counts["tables, rows or spans that could not be read"] += len(page.problems)
+    pool.counts.update(page.left_out)
+    _find_answers(task, pool, page, gold)
+    return pool
 
 
-def _report_missing_rows(rows: Sequence[Sequence[str]], gold: _GoldCells, result: SqaPage) -> None:
+def _report_missing_rows(rows: Sequence[Sequence[str]], gold: _GoldCells, pool: SqaPage) -> None:
     for index, row in enumerate(rows[1:]):
         if index not in gold.rows and any(map(ascii_key, row)):
-            logger.warning("%s: row %d is not in the page's table", result.table, index + 1)
-            result.counts["rows of gold tables that their page lacks"] += 1
+            logger.warning("%s: row %d is not in the page's table", pool.table, index + 1)
+            pool.counts["rows of gold tables that their page lacks"] += 1
 
 
-def _read_csv(task: SqaPageTask, result: SqaPage) -> list[list[str]]:
+def _read_csv(task: SqaPageTask, pool: SqaPage) -> list[list[str]]:
     path = task.tables / Path(task.table).name
     try:
         text = path.read_text(encoding="utf-8")
@@ -113,11 +113,11 @@ def _read_csv(task: SqaPageTask, result: SqaPage) -> list[list[str]]:
         return list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         logger.warning("%s: cannot be read: %s", path, error)
-        result.counts["CSV tables that could not be read"] += 1
+        pool.counts["CSV tables that could not be read"] += 1
         return []
 
 
-def _read_raw(task: SqaPageTask, result: SqaPage) -> tuple[RawPage, int | None]:
+def _read_raw(task: SqaPageTask, pool: SqaPage) -> tuple[RawPage, int | None]:
     """Return the page, empty if it cannot be read, and the number of its gold table."""
     with extra("documents", "SQA's pages need"):
         from turngraph.data.sources.wikipage import RawPage, parse_page
@@ -130,22 +130,22 @@ def _read_raw(task: SqaPageTask, result: SqaPage) -> tuple[RawPage, int | None]:
         return parse_page(html, title, str(path)), table_index
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         logger.warning("%s: cannot be read: %r", path, error)
-        result.counts["pages that could not be read"] += 1
+        pool.counts["pages that could not be read"] += 1
         return RawPage(title, str(path)), table_index
 
 
-def _add_csv_rows(raw: RawPage, rows: Sequence[Sequence[str]], result: SqaPage) -> None:
+def _add_csv_rows(raw: RawPage, rows: Sequence[Sequence[str]], pool: SqaPage) -> None:
     """Add the gold table from its CSV file if the page does not have it."""
-    logger.warning("%s: the page has no table like it; its CSV rows are taken", result.table)
-    result.counts["gold tables taken from their CSV file"] += 1
+    logger.warning("%s: the page has no table like it; its CSV rows are taken", pool.table)
+    pool.counts["gold tables taken from their CSV file"] += 1
     headers = [" ".join(text.split()) for text in rows[0]] if rows else []
     for index, row in enumerate(rows[1:]):
         cells = [" ".join(text.split()) for text in row]
         if len(cells) != len(headers):
             logger.warning(
-                "%s: row %d has more or fewer cells than the header", result.table, index + 1
+                "%s: row %d has more or fewer cells than the header", pool.table, index + 1
             )
-            result.counts["CSV rows that could not be read"] += 1
+            pool.counts["CSV rows that could not be read"] += 1
             continue
         text = linearise_row(raw.title, headers, cells)
         values = list(filter(is_value, cells))
@@ -245,11 +245,11 @@ class _GoldCells:
         return there if spelled_otherwise or (key and ascii_key(there) == key) else text
 
 
-def _find_answers(task: SqaPageTask, result: SqaPage, page: Page, gold: _GoldCells) -> None:
+def _find_answers(task: SqaPageTask, pool: SqaPage, page: Page, gold: _GoldCells) -> None:
     """Set the answers, with the ids of those that the pool names."""
-    entity_ids = {entity.id for passage in result.evidence for entity in passage.entities}
+    entity_ids = {entity.id for passage in pool.evidence for entity in passage.entities}
     for cell in task.cells:
         label = " ".join(gold.text(*cell).split())
         ids = [page.names.value_id(text) for text in (label, cell[2]) if is_value(text)]
         id_ = next((id_ for id_ in ids if id_ in entity_ids), None)
-        result.answers[cell] = Answer(label, id_)
+        pool.answers[cell] = Answer(label, id_)

@@ -102,7 +102,7 @@ def _texts(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
         raise Unreadable(path, "encrypted: a password is needed")
     texts = {part.filename: archive.read(part) for part in parts}
     if any(b"<!DOCTYPE" in text.replace(b"\0", b"") for text in texts.values()):
-        raise Unreadable(path, "broken Word file", "it defines entities of its own")
+        raise Unreadable(path, "broken Word file", "its XML defines entities")
     return texts
 
 

@@ -126,14 +126,14 @@ def _plain_name(name: str, uses: Counter[str]) -> bool:
 
 def _cities_by_country(cities: Iterable[Record]) -> dict[str, list[Record]]:
     """Return cities by country, largest first; suburbs of a larger city are left out."""
-    result: dict[str, list[Record]] = {}
+    by_country: dict[str, list[Record]] = {}
     for city in sorted(cities, key=lambda c: (-c["population"], c["geonameid"])):
-        others = result.setdefault(city["countrycode"], [])
+        others = by_country.setdefault(city["countrycode"], [])
         if len(others) < 2 * MAX_CITIES and city["population"] >= MIN_CITY_POPULATION:
             apart = all(_distance_km(city, other) > MIN_CITY_DISTANCE_KM for other in others)
             new = fold(city["name"]) not in {fold(other["name"]) for other in others}
             others += [city] if apart and new else []
-    return result
+    return by_country
 
 
 def _distance_km(one: Record, other: Record) -> float:
@@ -247,15 +247,15 @@ def _city_entity(city: Record) -> Entity:
 
 
 def _city_facts(country: Entity, cities: list[Record]) -> dict[str, dict[str, Fact]]:
-    result = {}
+    facts = {}
     for city in cities[:MAX_CITIES]:
         entity = _city_entity(city)
         values = {
             "city population": value_entity(f"{city['population']:,}"),
             "city country": country,
         }
-        result[entity.id] = {n: Fact(entity, n, (value,), country) for n, value in values.items()}
-    return result
+        facts[entity.id] = {n: Fact(entity, n, (value,), country) for n, value in values.items()}
+    return facts
 
 
 def _sides(records: dict[str, Record], code: str, near: list[str]) -> dict[str, str]:

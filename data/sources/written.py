@@ -77,7 +77,7 @@ def _document(line: str, where: str) -> Written:
         )
         id_ = str(record["id"])
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{where}: no document with questions: {error!r}") from None
+        raise UserError(f"{where}: must have id, file, text and conversations: {error!r}") from None
     if file.suffix not in TEXT_READERS:
         known = ", ".join(TEXT_READERS)
         raise UserError(f"{where}, field file: {file} ends in none of {known}")

@@ -165,7 +165,9 @@ def _max_connections() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     most = max(soft - MOST_FILES, soft // 4)
     if most < MAX_CONNECTIONS:
-        logger.warning("%d connections at most; ulimit -n %d allows for more", most, wanted)
+        logger.warning(
+            "at most %d connections are accepted; ulimit -n %d allows more", most, wanted
+        )
     return most
 
 

@@ -74,7 +74,7 @@ class ConversationStore:
         with closing(self._connect()) as db, self._clear_errors():
             [version] = db.execute("PRAGMA user_version").fetchone()
             if version not in (0, FORMAT):
-                raise Unavailable(f"{path}: conversations of another version of Turngraph")
+                raise Unavailable(f"{path}: made by another version of Turngraph")
             db.execute("PRAGMA journal_mode = WAL")
             db.executescript(f"BEGIN IMMEDIATE; {SCHEMA}PRAGMA user_version = {FORMAT}; COMMIT;")
 

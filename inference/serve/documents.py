@@ -224,10 +224,10 @@ class Documents:
         if sum(others) + num_bytes > MAX_BYTES:
             raise UserError(
                 f"{name}: {num_bytes} bytes, beside {sum(others)} of other documents; a user may"
-                f" have {MAX_BYTES}: delete some"
+                f" have {MAX_BYTES} bytes: delete a document"
             )
         if len(others) >= MAX_DOCUMENTS:
-            raise UserError(f"{name}: a user may have {MAX_DOCUMENTS} documents: delete some")
+            raise UserError(f"{name}: a user may have {MAX_DOCUMENTS} documents: delete one")
 
     def remove(self, user: str, name: str) -> None:
         """Delete a document of a user.

@@ -346,5 +346,5 @@ class Engine:
 
 def _as_user_error(error: Exception) -> Exception:
     if isinstance(error, RuntimeError) and is_out_of_memory(error):
-        return UserError("out of memory: the prompt is too long for a batch with the others")
+        return UserError("out of memory: the prompt is too long for a batch with the other prompts")
     return error

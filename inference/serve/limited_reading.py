@@ -95,7 +95,7 @@ def _ended(code: int, memory: int, seconds: int) -> str:
     if -code == signal.SIGXCPU:
         return f"reading takes more than {seconds} seconds"
     name = signal.Signals(-code).name if code < 0 else f"code {code}"
-    return f"reading ended with {name}; it may take {memory >> 20} MiB of memory"
+    return f"reading ended with {name}; reading may take {memory >> 20} MiB of memory"
 
 
 def _read(sender: Connection, paths: Sequence[Path], memory: int, seconds: int) -> None:

@@ -14,7 +14,7 @@ from turngraph.inference.session import Session
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.recall.plan_trace import StepTrace
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class Gone(Exception):
@@ -84,7 +84,7 @@ class OpenConversation:
         is_open = self._session.done() and not self.has_failed
         return self._session.result().past.num_tokens if is_open else 0
 
-    def run(self, work: Callable[[Session], Found]) -> Future[Found]:
+    def run(self, work: Callable[[Session], Result]) -> Future[Result]:
         """Run a function of the session in the thread, after all earlier work."""
         done = self._pool.submit(lambda: work(self._session.result()))
         self._last, self.holds_memory = done, True

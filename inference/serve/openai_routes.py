@@ -130,7 +130,7 @@ class Ending:
 
 def _known(name: str | None) -> None:
     if name not in (None, MODEL):
-        raise HTTPException(404, f"there is no model {name!r}; the one here is {MODEL!r}")
+        raise HTTPException(404, f"there is no model {name!r}; this server has {MODEL!r}")
 
 
 @router.get("/models")

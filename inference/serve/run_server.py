@@ -32,7 +32,7 @@ def new_token(tokens: str, name: str) -> None:
         UserError: the name is not valid, or the file cannot be read or written.
     """
     print(add_user(tokens, name))
-    logger.info("the token of %s; %s keeps only its hash", name, tokens)
+    logger.info("this is the token of %s; %s keeps only a hash", name, tokens)
 
 
 def serve(
@@ -106,7 +106,7 @@ def read_address(
     """
     if address is not None:
         if host is not None or port is not None:
-            raise UserError(f"--address {address}: already has what --host and --port give")
+            raise UserError(f"--address {address}: cannot be given with --host or --port")
         host, _, digits = address.rpartition(":")
         if not host or not digits.isdecimal():
             raise UserError(f"--address: {address!r} given, must be HOST:PORT")

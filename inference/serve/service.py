@@ -42,7 +42,7 @@ from turngraph.inference.text_stream import TextStream
 from turngraph.model.text_lm import TextLM
 
 logger = logging.getLogger("serve")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 MAX_TEXTS = 1000
 """Most sentence vectors in the cache that all memory graphs share, 2 kB each. It spares several
 conversations of a user from encoding the same text; each graph keeps the vectors of its texts."""
@@ -154,7 +154,7 @@ class Service:
 
     # conversations
 
-    def run(self, user: str, id_: str, work: Callable[[Session], Found]) -> Future[Found]:
+    def run(self, user: str, id_: str, work: Callable[[Session], Result]) -> Future[Result]:
         """Do something with a conversation of a user, in its thread; it is opened if it is not.
 
         Raises:
@@ -347,7 +347,7 @@ class Service:
 
         return self._completing.submit(work)
 
-    def read(self, user: str, found: Recollection) -> ReadAnswer | None:
+    def read(self, user: str, recollection: Recollection) -> ReadAnswer | None:
         """Answer a user's question from what their memory graph recalled; None: nothing was.
 
         Raises:
@@ -366,7 +366,7 @@ class Service:
         )
         admission = self.engine.admit(user)
         try:
-            return reader.read(found)
+            return reader.read(recollection)
         finally:
             admission.end()
 

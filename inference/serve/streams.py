@@ -114,10 +114,10 @@ async def _left(request: Request) -> None:
         pass
 
 
-def passage_json(item: Retrieved) -> Json:
+def passage_json(retrieved: Retrieved) -> Json:
     """Return a retrieved passage as a client sees it."""
-    retrieval = {"score": round(item.score, 4), "from_turn": item.from_turn}
-    return to_json(item.evidence) | retrieval
+    retrieval = {"score": round(retrieved.score, 4), "from_turn": retrieved.from_turn}
+    return to_json(retrieved.evidence) | retrieval
 
 
 def answer_json(answer: ChatAnswer) -> Json:

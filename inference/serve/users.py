@@ -104,7 +104,7 @@ def add_user(path: str | Path, name: str) -> str:
     """
     path = Path(path)
     if not NAME.fullmatch(name):
-        raise UserError(f"user {name!r}: letters, digits, - and _, 64 at most")
+        raise UserError(f"user {name!r}: must have only letters, digits, - and _, 64 at most")
     try:
         content = path.read_bytes()
         lines = content.decode().splitlines()

@@ -509,7 +509,7 @@ def test_gretriever_goes_on_where_it_was_stopped(
         return [(record["question"], record["answer"]) for record in map(json.loads, lines)]
 
     assert answers(output.read_text().splitlines()) == answers(first)
-    with pytest.raises(ValueError, match=r"begun with max_new_tokens 3, not 4"):
+    with pytest.raises(ValueError, match=r"begun with max_new_tokens 3, now 4 given"):
         gretriever.main([*argv[:-1], "4", "--output", str(output), "--batch_size", "2"])
 
 

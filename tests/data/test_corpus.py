@@ -233,7 +233,7 @@ def test_a_corpus_of_another_format_is_refused(tmp_path: Path, files: Path) -> N
     for kind in ("segments", "versions"):
         path = next((folder / kind).glob(f"*/{SEAL}"))
         path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
-        with pytest.raises(ValueError, match=f"{kind}/.*: format 1, not 2"):
+        with pytest.raises(ValueError, match=f"{kind}/.*: has format 1, not 2"):
             Corpus(folder)
 
 
@@ -258,7 +258,7 @@ def test_a_wrong_line_is_named_and_the_old_version_stays(
 
 
 WIKI = {
-    "two": ('<doc id="1" title="A">\n<doc id="2" title="B">\n', "line 2: <doc> before the </doc>"),
+    "two": ('<doc id="1" title="A">\n<doc id="2" title="B">\n', "line 2: <doc> inside the <doc>"),
     "end": ("</doc>\n", "line 1: </doc> without <doc>"),
     "open": ('<doc title="A">\nText.\n', "line 1: <doc> without </doc>"),
     "title": ("<doc id='1'>\n</doc>\n", "line 1: <doc> without a title"),
@@ -334,7 +334,7 @@ def test_wrong_inputs(tmp_path: Path, files: Path, corpus: Corpus) -> None:
         find_sources([tmp_path / "a.exe"])
     with pytest.raises(ValueError, match="no corpus"):
         Corpus(tmp_path)
-    with pytest.raises(ValueError, match="made with by words, not with no vectors"):
+    with pytest.raises(ValueError, match="sentence encoder by words, this build has none"):
         CorpusBuilder(corpus.folder).build(find_sources([files])[0])
     with only_writer(corpus.folder), pytest.raises(ValueError, match="another process"):
         CorpusBuilder(corpus.folder, Encoder("by words", embed)).build(find_sources([files])[0])

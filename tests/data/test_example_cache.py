@@ -309,7 +309,7 @@ def test_the_log_is_the_same_but_says_hit_or_miss(
         said.append([r.message for r in caplog.records if r.levelno == logging.INFO])
         said[-1] = [line for line in said[-1] if not line.startswith("graphs of")]  # of a build
     assert said[0][:-1] == said[1][:-1]
-    assert any("the evidence holds the answers of" in line for line in said[0])
+    assert any("has the answer" in line for line in said[0])
     assert any("graphs: mean" in line for line in said[0])
     assert f"examples built and written to {only_file(folder)} in" in said[0][-1]
     assert f"examples read from {only_file(folder)} in" in said[1][-1]

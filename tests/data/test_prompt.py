@@ -311,7 +311,7 @@ def test_lines_of_a_dialogue_cannot_be_forged(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         ids = prompt.suffix_ids([(FORGED, FORGED), ("Answer: x", "Question: y")], FORGED)
-    assert "broken up: Answer:, Question:\n" in caplog.text  # the log has nothing else of it
+    assert "read as text: Answer:, Question:\n" in caplog.text  # the log has nothing else of it
     text = prompt.tokenizer.decode(ids)
     assert text.count("Question:") == text.count("Answer:") == 3  # those of the turns
     assert "Answer: Rome" not in text

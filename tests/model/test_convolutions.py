@@ -51,7 +51,7 @@ def test_pygs_gatv2_by_name_is_ours_with_the_same_weights(heads: int) -> None:
         ("GATConvv", r"conv: 'GATConvv' given, must be .*did you mean GATConv\?"),
         ("GatConv", r"conv: 'GatConv' given, must be .*did you mean GATConv\?"),
         ("Linear", r"conv: 'Linear' given, must be gatv2"),
-        ("ChebConv", r"conv: 'ChebConv' given, it needs K in addition to channels"),
+        ("ChebConv", r"conv: 'ChebConv' given, which needs K in addition to channels"),
     ],
 )
 def test_what_is_no_convolution_is_refused_by_name(name: str, message: str) -> None:

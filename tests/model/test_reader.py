@@ -403,7 +403,7 @@ def test_a_checkpoint_answers_the_same(answers: str, tmp_path: Path) -> None:
 def test_other_families_are_refused(architecture: str) -> None:
     layer = ARCHITECTURES[architecture][1]
     lora = replace(LORA, target_modules=(layer,))
-    with pytest.raises(ValueError, match=r"model\.layer: the base model is of the type"):
+    with pytest.raises(ValueError, match=r"model\.layer: must be 0 for a base model of type"):
         tiny_model(architecture, layer=1, scorer=SCORER, lora=lora)
 
 
@@ -419,7 +419,7 @@ def test_families_with_windows_are_refused(
 ) -> None:
     known, layer = ARCHITECTURES[architecture]
     monkeypatch.setitem(ARCHITECTURES, architecture, (known | settings, layer))
-    with pytest.raises(ValueError, match=f"type '{architecture}' with sliding windows, must be 0"):
+    with pytest.raises(ValueError, match=f"type '{architecture}' with sliding windows; a layer"):
         reader(architecture)
 
 

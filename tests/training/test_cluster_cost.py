@@ -128,5 +128,5 @@ def test_the_command_needs_neither_data_nor_weights(
     assert "10,000 questions, as no.jsonl is not here" in shown
     with pytest.raises(UserError, match="must come with --dry_run"):
         train.main([*options[:2], "--for_gpu", "h100x4"])
-    with pytest.raises(UserError, match="8 GPUs must divide it"):
+    with pytest.raises(UserError, match="must be a multiple of the 8 GPUs"):
         cluster_lines(config_of(4), "h100x8")

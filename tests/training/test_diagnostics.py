@@ -22,7 +22,7 @@ from turngraph.training.diagnostics import (
     ("rows", "largest", "said"),
     [
         (4, 0, "training.batch_tokens {half} with training.batch_size null"),
-        (4, 77, "one of 77 tokens did; training.batch_tokens 77"),
+        (4, 77, "a batch of 77 tokens did; try training.batch_tokens 77"),
         (1, 0, "model.gradient_checkpointing true, or a smaller evidence.max_nodes"),
     ],
 )
@@ -47,7 +47,7 @@ def test_a_packed_batch_can_be_smaller() -> None:
     length = -(-batch.input_ids.shape[1] // 3)
     with (
         pytest.raises(
-            ValueError, match=f"batch of 3 x {length} tokens did not fit; training.batch"
+            ValueError, match=f"batch of 3 x {length} tokens did not fit; try training.batch"
         ),
         memory_advice(batch, 0),
     ):

@@ -249,7 +249,7 @@ def test_a_lost_best_checkpoint_is_written_again(
     found = find_resumable(output, config, "fingerprint", anyway=False)
     assert found == (output / "last", replace(PROGRESS, best=None, finished=False))
     assert f"{output / 'best'}" in caplog.text
-    assert "the end of the run, writes it anew" in caplog.text
+    assert "the end of the run, replaces this checkpoint" in caplog.text
 
 
 def test_a_run_starts_from_the_weights_of_another_checkpoint(

@@ -25,7 +25,13 @@ from turngraph.data.memory_graph.extract.budget import (
     Tokens,
     prompt_bound,
 )
-from turngraph.data.memory_graph.extract.http_post import Failure, NoConnection, Response, post
+from turngraph.data.memory_graph.extract.http_post import (
+    Failure,
+    NoConnection,
+    Response,
+    post,
+    shown_url,
+)
 from turngraph.data.memory_graph.extract.model_extractor import (
     ModelExtractor,
     Prompt,
@@ -122,9 +128,7 @@ class EndpointSettings:
     @property
     def shown(self) -> str:
         """URL for messages: without user, password and query, which may hold a key."""
-        scheme, separator, rest = self.base_url.partition("://")
-        address = re.split(r"[?#]", rest if separator else scheme)[0].rpartition("@")[2]
-        return printable(f"{scheme}://{address}" if separator else address)
+        return shown_url(self.base_url)
 
 
 class BadReply(Failure):
@@ -212,7 +216,7 @@ class ChatClient:
                 reason, wait = str(failure), failure.wait
                 bad = failure if isinstance(failure, BadReply) else bad
             if wait is not None and wait > MAX_WAIT:
-                reason += f", and it asks to wait {wait:g} s"
+                reason += f", and the server asks to wait {wait:g} s"
                 break
             pause = self.settings.backoff * 2**attempt * random.uniform(0.5, 1)
             is_last = attempt == self.settings.retries

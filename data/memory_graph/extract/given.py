@@ -86,7 +86,7 @@ class GivenExtractor:
         for episode in episodes:
             given = self._ahead.get(episode.origin or "")
             if given is None:
-                raise UserError(f"{episode.origin or 'an episode'}: it has no given statements")
+                raise UserError(f"{episode.origin or 'an episode'}: no given statements")
             self._current[episode.origin or ""] = given
         last = next(reversed(self._current), None)
         while last in self._ahead:  # episodes skipped before it are remembered already
@@ -118,7 +118,7 @@ class GivenExtractor:
         for index, keys in enumerate(update.named):
             if not keys:
                 location = self._location(update) / "replaces" / index
-                raise location.error("describes no fact that holds at this time")
+                raise location.error("no fact that holds at this time fits the description")
         return tuple(dict.fromkeys(chain.from_iterable(update.named)))
 
     def _location(self, update: Update) -> Location:
@@ -172,7 +172,7 @@ def _read_line(record: Json, location: Location) -> tuple[Episode, Extraction]:
         triplets = [replace(triplet, span=whole) for triplet in triplets]
         theses = [replace(thesis, span=whole) for thesis in theses]
     if not text.strip():
-        raise location.error("neither text nor triplets nor theses")
+        raise location.error("must have a text, triplets or theses")
     title = field(record, "title", str, location, None)
     time = _time(record, "time", location)
     properties = {} if time is None else offset_of(record["time"])
@@ -256,7 +256,7 @@ def _pattern(record: Json, location: Location) -> Replaced:
     _check_fields(record, _REPLACED, location)
     named = {name: field(record, name, str, location, None) for name in _REPLACED}
     if named["text"] is None and named["subject"] is None and named["object"] is None:
-        raise location.error("describes no old fact: give its subject, object or text")
+        raise location.error("must have the subject, the object or the text of the replaced fact")
     if named["text"] is not None and len(record) > 1:
         raise (location / "text").error("a description with a text must have no other field")
     return Replaced(**named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import threading
 from collections.abc import Mapping
@@ -40,6 +41,13 @@ class Failure(Exception):
 
 class NoConnection(Failure):
     """A failed attempt in which nothing was sent."""
+
+
+def shown_url(url: str) -> str:
+    """Return a URL for messages: without user, password and query, which may hold a key."""
+    scheme, separator, rest = url.partition("://")
+    address = re.split(r"[?#]", rest if separator else scheme)[0].rpartition("@")[2]
+    return printable(f"{scheme}://{address}" if separator else address)
 
 
 def post(

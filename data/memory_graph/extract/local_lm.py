@@ -58,5 +58,6 @@ def _parsed(text: str, prompt: Prompt) -> Any:
     except ValueError:
         value = None
     if value is None or misfit(value, prompt.schema) is not None:
-        raise UserError(f"{prompt.subject}: the LM's reply breaks its schema: is it constrained?")
+        hint = "decoding must obey the schema"
+        raise UserError(f"{prompt.subject}: the LM's reply breaks the prompt's schema; {hint}")
     return value

@@ -230,9 +230,9 @@ def by_rules(excerpt: Excerpt) -> Extraction:
 def join(parts: Sequence[Extraction]) -> Extraction:
     """Join several extractions of one episode without repeats."""
     return Extraction(
-        triplets=tuple(dict.fromkeys(item for part in parts for item in part.triplets)),
-        theses=tuple(dict.fromkeys(item for part in parts for item in part.theses)),
-        times=tuple(dict.fromkeys(item for part in parts for item in part.times)),
+        triplets=tuple(dict.fromkeys(triplet for part in parts for triplet in part.triplets)),
+        theses=tuple(dict.fromkeys(thesis for part in parts for thesis in part.theses)),
+        times=tuple(dict.fromkeys(time for part in parts for time in part.times)),
     )
 
 

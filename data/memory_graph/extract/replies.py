@@ -176,19 +176,19 @@ class Reader:
         shown = (excerpt.text, before, episode.speaker or "", said or "")
         self.shown = fold("\n".join(shown))
 
-    def extraction(self, value: Any) -> Extraction:
+    def extraction(self, reply: Any) -> Extraction:
         """Return the triplets, theses and times of a reply of the schema ``EXTRACTION``."""
         theses = [
             thesis
-            for thesis in map(self._thesis, value["theses"])
+            for thesis in map(self._thesis, reply["theses"])
             if thesis is not None and not self._is_copied(thesis)
         ]
-        given = [*map(self._triplet, value["triplets"]), *map(self._kind, value.get("classes", ()))]
+        given = [*map(self._triplet, reply["triplets"]), *map(self._kind, reply.get("classes", ()))]
         triplets = [t for t in given if t is not None and not self._is_copied(t)]
         facts: list[Thesis | Triplet] = [*theses, *triplets]
         for name in {name for fact in facts for name in names_of(fact)}:
             self.counts["unseen_names"] += not seen(name, self.shown)
-        times = () if self.copied else dict.fromkeys(value["times"])
+        times = () if self.copied else dict.fromkeys(reply["times"])
         return Extraction(
             triplets=tuple(dict.fromkeys(triplets)),
             theses=tuple(dict.fromkeys(theses)),

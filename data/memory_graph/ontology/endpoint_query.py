@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from turngraph.configs.user_error import UserError
+from turngraph.data.memory_graph.extract.http_post import shown_url
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
 from turngraph.data.memory_graph.ontology.push import (
     RECORD,
@@ -13,9 +14,8 @@ from turngraph.data.memory_graph.ontology.push import (
     ask_server,
     check_url,
     pushed_revision,
-    shown,
 )
-from turngraph.data.memory_graph.ontology.rdf import Found, check_query
+from turngraph.data.memory_graph.ontology.rdf import SparqlResult, check_query
 
 _READS = re.compile(r"\b(SELECT|ASK|CONSTRUCT|DESCRIBE)\b", re.IGNORECASE)
 _HEAD = "".join(f"PREFIX {prefix}: <{iri}> " for prefix, iri in PREFIXES.items())
@@ -57,8 +57,8 @@ class PushedGraph:
         if pushed != revision:
             has = "nothing complete" if pushed is None else f"revision {pushed}"
             raise UserError(
-                f"{shown(self.url)}: has {has} of {self.base}, the memory graph is at revision "
-                f"{revision}: push it again"
+                f"{shown_url(self.url)}: the server has {has} of {self.base}, the memory graph is "
+                f"at revision {revision}: push the memory graph again"
             )
 
     def select(self, query: str) -> list[dict[str, str]]:
@@ -66,7 +66,7 @@ class PushedGraph:
         bindings = ask_server(self.url, _HEAD + query, self.timeout)["results"]["bindings"]
         return [{name: term["value"] for name, term in row.items()} for row in bindings]
 
-    def ask(self, query: str, revision: int) -> Found:
+    def ask(self, query: str, revision: int) -> SparqlResult:
         """Ask a user's query, SELECT or ASK.
 
         Args:
@@ -80,11 +80,11 @@ class PushedGraph:
         check_query(query)
         kind = _READS.search(query)
         if kind is not None and kind[1].upper() in ("CONSTRUCT", "DESCRIBE"):
-            raise UserError(f"--endpoint: {kind[1].upper()} given, must be SELECT or ASK")
+            raise UserError(f"--endpoint: takes SELECT and ASK queries, not {kind[1].upper()}")
         self.check(revision)
         reply = ask_server(self.url, _HEAD + query, self.timeout)
         if "boolean" in reply:
-            return Found((), (), bool(reply["boolean"]), "", revision)
+            return SparqlResult((), (), bool(reply["boolean"]), "", revision)
         names = tuple(reply["head"]["vars"])
         rows = tuple(tuple(row.get(name) for name in names) for row in reply["results"]["bindings"])
-        return Found(names, rows, None, "", revision)
+        return SparqlResult(names, rows, None, "", revision)

@@ -74,8 +74,8 @@ class ModelPlans:
         names = linked_names(text, store, ontology)
         terms = plan_terms(ontology)
         prompt = plan_prompt(question, tuple(terms), tuple(names))
-        [value] = self.replies([prompt])
-        return [_plan(value, text, names, terms, store, ontology)]
+        [reply] = self.replies([prompt])
+        return [_plan(reply, text, names, terms, store, ontology)]
 
 
 def plan_terms(ontology: Ontology) -> dict[str, tuple[str, bool]]:
@@ -136,7 +136,7 @@ def _written(operation: str, unit: str, fact: tuple[str, str, str]) -> str:
 
 
 def _plan(
-    value: Mapping[str, Any],
+    reply: Mapping[str, Any],
     text: str,
     names: Mapping[str, int],
     terms: Mapping[str, tuple[str, bool]],
@@ -148,7 +148,7 @@ def _plan(
     Raises:
         NoPlan: the model gives no plan, or one that does not fit the question.
     """
-    operation, facts = value["operation"], value["facts"]
+    operation, facts = reply["operation"], reply["facts"]
     if operation == NONE:
         raise NoPlan("the language model finds no plan")
     if not facts or (len(facts) != 2 if operation in _TWO else
@@ -161,7 +161,7 @@ def _plan(
     if all(selection.subject is None and selection.value is None for selection in selections):
         raise NoPlan("the plan of the language model selects by no name")
     window = window_of(text) if len(selections) == 1 else None
-    plan = Plan(operation, selections, window, value["unit"] or None)
+    plan = Plan(operation, selections, window, reply["unit"] or None)
     if operation in ("before", "after"):
         return plan
     return PlanMaker(store, ontology, operation).refined(plan, text)

@@ -267,13 +267,13 @@ class PlanMaker:
                     continue  # "how many euros"
                 if places & taken or said <= dates or text in nouns or self._is_plain(text):
                     continue
-                nodes = self._objects(text)
-                if len(nodes) > 1:
-                    listed = "; ".join(describe(self.store.db, node) for node in nodes)
-                    raise NoPlan(f"{len(nodes)} objects have one name: {listed}")
-                if nodes:
+                objects = self._objects(text)
+                if len(objects) > 1:
+                    listed = "; ".join(describe(self.store.db, node) for node in objects)
+                    raise NoPlan(f"{len(objects)} objects have one name: {listed}")
+                if objects:
                     taken |= places
-                    names.append(LinkedName(first, first + size, nodes[0]))
+                    names.append(LinkedName(first, first + size, objects[0]))
         return sorted(names, key=lambda name: name.first)
 
     def _nouns(self, clause: str) -> set[str]:

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from turngraph.configs.extras import extra
 from turngraph.configs.user_error import UserError
-from turngraph.data.memory_graph.extract.http_post import Failure, post
-from turngraph.data.memory_graph.names import printable
+from turngraph.data.memory_graph.extract.http_post import Failure, post, shown_url
 from turngraph.data.memory_graph.ontology.ontology import TG, Ontology
 from turngraph.data.memory_graph.ontology.rdf_export import exported
 from turngraph.data.memory_graph.record.store import Store
@@ -85,7 +84,7 @@ def check_url(url: str) -> None:
         UserError: it is not a URL of HTTP, or it has a query.
     """
     if not _URL.fullmatch(url):
-        raise UserError(f"endpoint: {shown(url)!r} given, must be http(s), without a query")
+        raise UserError(f"endpoint: {shown_url(url)!r} given, must be http(s), without a query")
 
 
 def pushed_revision(url: str, base: str = TG, timeout: float = TIMEOUT_SECONDS) -> int | None:
@@ -143,7 +142,7 @@ def ask_server(url: str, query: str, timeout: float) -> dict[str, Any]:
         if "boolean" not in reply:
             reply["head"]["vars"], reply["results"]["bindings"]
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{shown(url)}: the reply is not a SPARQL result in JSON") from None
+        raise UserError(f"{shown_url(url)}: the reply is not a SPARQL result in JSON") from None
     return reply
 
 
@@ -155,15 +154,7 @@ def _post(url: str, body: str, headers: dict[str, str], timeout: float) -> bytes
     try:
         response = post(url, body.encode(), headers, timeout, _LARGEST_REPLY)
     except Failure as failure:
-        raise UserError(f"{shown(url)}: {failure}") from None
+        raise UserError(f"{shown_url(url)}: {failure}") from None
     if not 200 <= response.status < 300:
-        raise UserError(f"{shown(url)}: status {response.status}")
+        raise UserError(f"{shown_url(url)}: the server answered with status {response.status}")
     return response.content
-
-
-def shown(url: str) -> str:
-    """Return a URL for messages, without user and password."""
-    scheme, separator, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    path = re.split("[?#]", path)[0]
-    return printable(f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}")

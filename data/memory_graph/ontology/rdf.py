@@ -42,7 +42,7 @@ _SYNTAX = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SparqlResult:
     """Result of a query.
 
     Args:
@@ -109,7 +109,7 @@ def ask_sparql(
     alone: bool = False,
     seconds: float = LIMIT_SECONDS,
     memory: int = LIMIT_BYTES,
-) -> Found:
+) -> SparqlResult:
     """Run a query over a memory graph in another process, within limits of time and memory.
 
     The default graph has the triples that hold, the ontology, names, and statements about facts;
@@ -159,14 +159,14 @@ def ask_sparql(
     return _read_reply(ready, output)
 
 
-def _read_reply(ready: str, output: str) -> Found:
+def _read_reply(ready: str, output: str) -> SparqlResult:
     reply = json.loads(output or ready or "{}")
     if "error" in reply:
         raise UserError(reply["error"])
     if "revision" not in reply:
         raise UserError("the query's process ended without a reply")
     rows = tuple(tuple(row.get(name) for name in reply["columns"]) for row in reply["rows"])
-    return Found(
+    return SparqlResult(
         tuple(reply["columns"]), rows, reply["answer"], reply["triples"], reply["revision"]
     )
 

@@ -146,7 +146,7 @@ def _exported(about: _About, extractor: GivenExtractor) -> Iterator[Episode]:
             old[newer].append(fact)
         sayers = about.all(fact, DERIVED_FROM)
         if not sayers:
-            raise about.error(fact, "no episode states it")
+            raise about.error(fact, "no episode states this fact")
         for sayer in sayers:
             told[sayer].append(fact)
     theses: dict[str, list[str]] = defaultdict(list)

@@ -12,7 +12,7 @@ from turngraph.data.memory_graph.extract.word_lists import CONTINENTS, COUNTRIES
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.plan.decompose import wanted_kind
-from turngraph.data.memory_graph.plan.steps import Digest, Found, Searched
+from turngraph.data.memory_graph.plan.steps import ClueRecall, Digest, Searched
 
 NUM_FACTS = 15
 """Number of a clue's closest facts in which answers are searched."""
@@ -65,7 +65,7 @@ def find_answers(step: Searched, closeness: Closeness) -> Digest:
     """
     best: dict[str, _Answer] = {}
     kind = None
-    for recall in step.found:
+    for recall in step.recalls:
         asked = _asked(recall)
         if asked.kind == "whether":
             continue
@@ -85,7 +85,7 @@ def find_answers(step: Searched, closeness: Closeness) -> Digest:
     return Digest(names, keys, guessed=True)
 
 
-def _asked(recall: Found) -> _Step:
+def _asked(recall: ClueRecall) -> _Step:
     kind, anchors = wanted_kind(recall.clue.query)
     return _Step(alias(recall.clue.query), tuple(alias(name) for name in anchors), kind)
 

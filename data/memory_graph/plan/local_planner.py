@@ -53,22 +53,22 @@ class LocalPlanner(ModelPlanner):
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
         """Return the answer of each step from the closest facts of all its clue queries."""
-        read = [self.closest(step.found) for step in steps]
-        values = self.replies.some(
+        read = [self.closest(step.recalls) for step in steps]
+        replies = self.replies.some(
             stages.summarise_prompt(step.ready, step.ready.texts[0], facts) if facts else None
             for step, facts in zip(steps, read, strict=True)
         )
-        findings = [self.answered(v, facts) for v, facts in zip(values, read, strict=True)]
+        findings = [self.answered(reply, facts) for reply, facts in zip(replies, read, strict=True)]
         return [Digest((answer,), keys) if answer else Digest() for answer, keys in findings]
 
     def revise(self, progress: Sequence[Progress]) -> list[Revision]:
         """Return whether the steps suffice and which remain, by one call for each sub-question."""
-        values = self.replies([stages.next_prompt(each, self.room(each)) for each in progress])
+        replies = self.replies([stages.next_prompt(each, self.room(each)) for each in progress])
         return [
             Revision(enough=True)
-            if value["enough"] and any(trace.answers for trace in each.done)
-            else self.revision(each, value)
-            for each, value in zip(progress, values, strict=True)
+            if reply["enough"] and any(trace.answers for trace in each.done)
+            else self.revision(each, reply)
+            for each, reply in zip(progress, replies, strict=True)
         ]
 
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.plan.steps import Found, PlanSettings
+from turngraph.data.memory_graph.plan.steps import ClueRecall, PlanSettings
 
 TEMPERATURE = 0.1
 """Temperature of the softmax over a step's clue queries: 0.1 more closeness is a factor of e."""
 
 
-def merged(steps: Sequence[Sequence[Found]], settings: PlanSettings) -> tuple[Fact, ...]:
+def merged(steps: Sequence[Sequence[ClueRecall]], settings: PlanSettings) -> tuple[Fact, ...]:
     """Return the facts, or episodes, of steps, each once, best first.
 
     Every step has the same weight. The clue queries of a step are alternatives, most of which are
@@ -48,7 +48,7 @@ def _value(fact: Fact, highest: float, rank: int, settings: PlanSettings) -> flo
     return math.sqrt(max(fact.score, 0.0) / (highest or 1.0))
 
 
-def _shares(step: Sequence[Found]) -> np.ndarray:
+def _shares(step: Sequence[ClueRecall]) -> np.ndarray:
     """Return the share of each clue query in its step's weight; 0 for queries without facts."""
     fruitful = np.array([bool(each.facts or each.episodes) for each in step], dtype=bool)
     if not fruitful.any():

@@ -20,8 +20,8 @@ from turngraph.data.memory_graph.plan.reply_texts import (
     without_repeats,
 )
 from turngraph.data.memory_graph.plan.steps import (
+    ClueRecall,
     Digest,
-    Found,
     Match,
     PlanSettings,
     Progress,
@@ -80,19 +80,19 @@ class ModelPlanner:
     def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the independent parts of each question."""
         self.replies.begin()
-        values = self.replies([stages.decompose_prompt(text) for text in questions])
+        replies = self.replies([stages.decompose_prompt(text) for text in questions])
         return [
-            read_parts(text, value, stages.MAX_PARTS)
-            for text, value in zip(questions, values, strict=True)
+            read_parts(text, reply, stages.MAX_PARTS)
+            for text, reply in zip(questions, replies, strict=True)
         ]
 
     def plan(self, progress: Sequence[Progress]) -> list[tuple[str, ...]]:
         """Return the first steps of each sub-question; (): the sub-question is its only step."""
         most = self.limits.max_steps
-        values = self.replies([stages.plan_prompt(each, most) for each in progress])
+        replies = self.replies([stages.plan_prompt(each, most) for each in progress])
         return [
-            self._steps(each, value["steps"], most) or ()
-            for each, value in zip(progress, values, strict=True)
+            self._steps(each, reply["steps"], most) or ()
+            for each, reply in zip(progress, replies, strict=True)
         ]
 
     def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
@@ -102,17 +102,17 @@ class ModelPlanner:
         memory graph than in the step, the model rewords the query.
         """
         texts = [(step, rank) for step in steps for rank in range(len(step.texts))]
-        values = self.replies([stages.names_prompt(step, step.texts[i]) for step, i in texts])
-        names = [unique(map(read_text, value["entities"])) for value in values]
+        replies = self.replies([stages.names_prompt(step, step.texts[i]) for step, i in texts])
+        names = [unique(map(read_text, reply["entities"])) for reply in replies]
         matched = iter(match([name for each in names for name in each]))
         objects = iter([[o for o in (next(matched) for _ in each) if o] for each in names])
         chosen = [self._rows(step, objects) for step in steps]
-        values = self.replies.some(
+        replies = self.replies.some(
             stages.clue_prompt(step, row.text, row.labels) if row.is_foreign else None
             for step, best in zip(steps, chosen, strict=True)
             for row in best
         )
-        reworded = iter("" if value is None else read_text(value["question"]) for value in values)
+        reworded = iter("" if reply is None else read_text(reply["question"]) for reply in replies)
         return [tuple(row.clue(next(reworded) or row.text) for row in best) for best in chosen]
 
     def _rows(self, step: Ready, objects: Iterator[list[tuple[Matched, ...]]]) -> list[Row]:
@@ -125,35 +125,37 @@ class ModelPlanner:
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
         """Return the answer of each step, joined from the answers to its clue queries."""
-        clues = [(step, recall, self.closest([recall])) for step in steps for recall in step.found]
-        values = self.replies.some(
+        clues = [
+            (step, recall, self.closest([recall])) for step in steps for recall in step.recalls
+        ]
+        replies = self.replies.some(
             stages.summarise_prompt(step.ready, recall.clue.query, facts) if facts else None
             for step, recall, facts in clues
         )
         answers = iter(
-            self.answered(value, facts) for (_, _, facts), value in zip(clues, values, strict=True)
+            self.answered(reply, facts) for (_, _, facts), reply in zip(clues, replies, strict=True)
         )
         findings = [
-            [(recall.clue.query, each) for recall in step.found if (each := next(answers)).answer]
+            [(recall.clue.query, each) for recall in step.recalls if (each := next(answers)).answer]
             for step in steps
         ]
-        values = self.replies.some(
+        replies = self.replies.some(
             stages.join_prompt(step.ready, [(query, each.answer) for query, each in pairs])
             if len({each.answer for _, each in pairs}) > 1
             else None
             for step, pairs in zip(steps, findings, strict=True)
         )
         return [
-            _joined([each for _, each in pairs], value)
-            for pairs, value in zip(findings, values, strict=True)
+            _joined([each for _, each in pairs], reply)
+            for pairs, reply in zip(findings, replies, strict=True)
         ]
 
-    def closest(self, found: Sequence[Found]) -> list[Fact]:
+    def closest(self, recalls: Sequence[ClueRecall]) -> list[Fact]:
         """Return the closest facts of clue queries, without repeated statements.
 
         Episodes are returned only if there are no other facts.
         """
-        facts = [fact for each in found for fact in each.facts]
+        facts = [fact for recall in recalls for fact in recall.facts]
         short = [fact for fact in facts if fact.type != "episodic"] or facts
         best = sorted(short, key=lambda fact: (-round(fact.score, 6), fact.text))
         different: dict[object, Fact] = {}
@@ -162,17 +164,17 @@ class ModelPlanner:
             different.setdefault((text, fact.valid_from, fact.valid_to), fact)
         return list(different.values())[: self.num_read]
 
-    def answered(self, value: Any, facts: Sequence[Fact]) -> _Finding:
+    def answered(self, reply: Any, facts: Sequence[Fact]) -> _Finding:
         """Return the answer of a reply about facts; no answer if the reply names no fact.
 
         Args:
-            value: the reply; None: nothing was asked.
+            reply: the reply; None: nothing was asked.
             facts: the facts of the prompt.
         """
-        answer = "" if value is None else read_answer(value)
+        answer = "" if reply is None else read_answer(reply)
         if not answer:
             return _Finding()
-        keys = tuple(facts[number - 1].key for number in read_numbers(value["facts"]))
+        keys = tuple(facts[number - 1].key for number in read_numbers(reply["facts"]))
         self.counts["answers_without_facts"] += not keys
         return _Finding(answer, keys) if keys else _Finding()
 
@@ -185,20 +187,20 @@ class ModelPlanner:
             stages.enough_prompt(each) if _has_answer(each) else None for each in progress
         )
         enough = [verdict is not None and verdict["enough"] for verdict in verdicts]
-        values = self.replies.some(
+        replies = self.replies.some(
             None if suffices else stages.revise_prompt(each, self.room(each))
             for each, suffices in zip(progress, enough, strict=True)
         )
         return [
-            Revision(enough=True) if value is None else self.revision(each, value)
-            for each, value in zip(progress, values, strict=True)
+            Revision(enough=True) if reply is None else self.revision(each, reply)
+            for each, reply in zip(progress, replies, strict=True)
         ]
 
-    def revision(self, progress: Progress, value: Any) -> Revision:
+    def revision(self, progress: Progress, reply: Any) -> Revision:
         """Return the revision of a reply about the steps that remain."""
-        if not value["revise"]:
+        if not reply["revise"]:
             return Revision()
-        texts = self._steps(progress, value["next"], self.room(progress))
+        texts = self._steps(progress, reply["next"], self.room(progress))
         same = texts is None or texts == progress.left_texts()
         return Revision() if same else Revision(next=texts)
 
@@ -218,22 +220,22 @@ class ModelPlanner:
 
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
         """Return the answer of each sub-question; None if none of its steps has an answer."""
-        values = self.replies.some(
+        replies = self.replies.some(
             stages.answer_prompt(each) if _has_answer(each) else None for each in progress
         )
-        return [None if value is None else read_answer(value) or None for value in values]
+        return [None if reply is None else read_answer(reply) or None for reply in replies]
 
     def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
         """Return the answer of each question from its parts; None if no part has an answer."""
-        values = self.replies.some(
+        replies = self.replies.some(
             stages.aggregate_prompt(*each) if any(sub.answer for sub in each[1]) else None
             for each in questions
         )
         return [
-            read_answer(value) or None
-            if value is not None and any(subs[n - 1].answer for n in value["from"])
+            read_answer(reply) or None
+            if reply is not None and any(subs[n - 1].answer for n in reply["from"])
             else None
-            for (_, subs), value in zip(questions, values, strict=True)
+            for (_, subs), reply in zip(questions, replies, strict=True)
         ]
 
 
@@ -241,18 +243,18 @@ def _has_answer(progress: Progress) -> bool:
     return any(trace.answers for trace in progress.done)
 
 
-def _joined(findings: Sequence[_Finding], value: Any) -> Digest:
+def _joined(findings: Sequence[_Finding], reply: Any) -> Digest:
     """Return the answers of a step's clue queries as a digest, the step's answer first.
 
     Args:
         findings: answers of clue queries.
-        value: the reply that joins them; None: all answers are equal, or there is none.
+        reply: the reply that joins them; None: all answers are equal, or there is none.
     """
-    if value is None:
+    if reply is None:
         chosen, answer = list(findings), findings[0].answer if findings else ""
     else:
-        chosen = [findings[number - 1] for number in read_numbers(value["facts"])]
-        answer = read_answer(value)
+        chosen = [findings[number - 1] for number in read_numbers(reply["facts"])]
+        answer = read_answer(reply)
     if not answer or not chosen:
         return Digest()
     answers = unique((answer, *(each.answer for each in findings)))

@@ -118,7 +118,7 @@ class ModelReplies:
             values |= self._ask(todo)
         for key, prompt in todo.items():
             if key not in values:
-                raise UserError(f"{prompt.subject}: no complete reply of the schema")
+                raise UserError(f"{prompt.subject}: no complete reply of the prompt's schema")
         return [values[key] for key in keys]
 
     def some(self, prompts: Iterable[Prompt | None]) -> list[Any | None]:
@@ -131,7 +131,7 @@ class ModelReplies:
         """Send prompts once, and return the values of valid replies by key."""
         used = self.calls - self._calls_before
         if self.max_calls is not None and used + len(prompts) > self.max_calls:
-            raise BudgetSpent(f"calls of the question: {used} of {self.max_calls} are used")
+            raise BudgetSpent(f"max_calls: the question has used {used} of {self.max_calls}")
         self._calls += len(prompts)
         replies = self.ask(list(prompts.values()))
         values, whole = {}, {}

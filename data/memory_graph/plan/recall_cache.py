@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.plan.steps import Found, PlanSettings
+from turngraph.data.memory_graph.plan.steps import ClueRecall, PlanSettings
 from turngraph.data.memory_graph.recall.derived_files import State, record_state
 from turngraph.data.memory_graph.recall.plan_trace import Clue
 from turngraph.data.memory_graph.recall.recall import Recall
@@ -52,7 +52,7 @@ class RecallCache:
 
     def search(
         self, recall: Recall, clues: Sequence[Clue], as_of: str | None, settings: PlanSettings
-    ) -> list[Found]:
+    ) -> list[ClueRecall]:
         """Return the recall of each clue, in order, from the cache or the memory graph.
 
         All recalls read one revision. Queries that are not in the cache are embedded in one batch.
@@ -80,7 +80,7 @@ class RecallCache:
         self._keep(fresh)
         entries = held | fresh
         return [
-            Found(clue, entries[key].facts, entries[key].episodes, key in held)
+            ClueRecall(clue, entries[key].facts, entries[key].episodes, key in held)
             for key, clue in zip(keys, clues, strict=True)
         ]
 

@@ -21,9 +21,9 @@ def read_text(text: str) -> str:
     return well_formed(one_line(text))
 
 
-def read_answer(value: Any) -> str:
+def read_answer(reply: Any) -> str:
     """Return the answer of a reply; "" for one of ``NO_ANSWERS``."""
-    answer = read_text(value["answer"])
+    answer = read_text(reply["answer"])
     return "" if fold(answer).rstrip(".") in NO_ANSWERS else answer
 
 
@@ -32,11 +32,11 @@ def read_numbers(numbers: Sequence[int]) -> list[int]:
     return sorted(set(numbers))
 
 
-def read_parts(question: str, value: Any, most: int) -> tuple[str, ...]:
+def read_parts(question: str, reply: Any, most: int) -> tuple[str, ...]:
     """Return the independent parts of a question, or (question,) if there are fewer than two."""
-    texts = [read_text(text) for text in value["questions"][:most]]
+    texts = [read_text(text) for text in reply["questions"][:most]]
     parts = tuple({fold(text): text for text in texts if text}.values())
-    return parts if value["independent"] and len(parts) > 1 else (question,)
+    return parts if reply["independent"] and len(parts) > 1 else (question,)
 
 
 def copies_example(steps: Sequence[str], progress: Progress) -> bool:

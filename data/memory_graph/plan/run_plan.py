@@ -13,9 +13,9 @@ from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.plan.merge_facts import merged
 from turngraph.data.memory_graph.plan.recall_cache import RecallCache
 from turngraph.data.memory_graph.plan.steps import (
+    ClueRecall,
     Digest,
     Digester,
-    Found,
     Planner,
     PlanSettings,
     Progress,
@@ -49,7 +49,7 @@ class _Sub:
     question: str
     left: tuple[Step, ...] = ()
     done: list[StepTrace] = field(default_factory=list)
-    found: list[Sequence[Found]] = field(default_factory=list)
+    step_recalls: list[Sequence[ClueRecall]] = field(default_factory=list)
     dropped: int = 0
     stopped: Stopped | None = None
 
@@ -123,7 +123,7 @@ class _Run:
         self.settings = settings
         self.cache = RecallCache() if cache is None else cache  # an empty cache is false
         self.milliseconds: dict[str, float] = defaultdict(float)
-        self.whole: Sequence[Found] = ()
+        self.whole: Sequence[ClueRecall] = ()
         self.hits = self.recalls = 0
 
     def ask(self, question: str, read: Digester, on_step: OnStep | None) -> Recollection:
@@ -154,7 +154,9 @@ class _Run:
             answers = answers or [None] * len(subs)
             traces = tuple(sub.trace(a) for sub, a in zip(subs, answers, strict=True))
             stopped = "budget"
-        facts = merged([self.whole, *(step for sub in subs for step in sub.found)], self.settings)
+        facts = merged(
+            [self.whole, *(step for sub in subs for step in sub.step_recalls)], self.settings
+        )
         plan = PlanTrace(
             traces,
             answer if facts else None,
@@ -215,27 +217,27 @@ class _Run:
             trace = StepTrace(
                 step.ready.step,
                 step.ready.texts,
-                tuple(each.clue for each in step.found),
-                merged([step.found], self.settings),
+                tuple(each.clue for each in step.recalls),
+                merged([step.recalls], self.settings),
                 digest.answers,
-                sum(each.hit for each in step.found),
+                sum(each.hit for each in step.recalls),
                 digest.guessed,
             )
-            self._finish(sub, trace, step.found)
+            self._finish(sub, trace, step.recalls)
             if on_step is not None:
                 number = str(trace.step.number)
                 on_step(f"{subs.index(sub) + 1}.{number}" if len(subs) > 1 else number, trace)
         if spent is not None:
             raise spent
 
-    def _finish(self, sub: _Sub, trace: StepTrace, recalled: Sequence[Found]) -> None:
+    def _finish(self, sub: _Sub, trace: StepTrace, recalls: Sequence[ClueRecall]) -> None:
         """Add a finished step to its sub-question, and stop it if the step brings nothing new."""
         known = {fact.key for each in sub.done for fact in each.facts}
         is_new = not known.issuperset(fact.key for fact in trace.facts)
         is_new |= trace.answer is not None and trace.answer not in [t.answer for t in sub.done]
         repeats = bool(sub.done and trace.facts and not is_new)
         sub.done.append(trace)
-        sub.found.append(recalled)
+        sub.step_recalls.append(recalls)
         self.hits += trace.hits
         if repeats:
             sub.stopped = "nothing new"

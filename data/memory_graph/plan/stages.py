@@ -117,16 +117,16 @@ def summarise_prompt(ready: Ready, query: str, facts: Sequence[Fact]) -> Prompt:
     return _prompt("summarise", digest_schema(len(facts)), _step(ready), values)
 
 
-def join_prompt(ready: Ready, found: Sequence[tuple[str, str]]) -> Prompt:
+def join_prompt(ready: Ready, findings: Sequence[tuple[str, str]]) -> Prompt:
     """Return the prompt for a step's answer from the answers of its clue queries.
 
     Args:
         ready: the step.
-        found: clue queries, each with its answer.
+        findings: clue queries, each with its answer.
     """
-    lines = [f"{one_line(query)}: {one_line(answer)}" for query, answer in found]
+    lines = [f"{one_line(query)}: {one_line(answer)}" for query, answer in findings]
     values = {"question": one_line(ready.texts[0]), "findings": _lines(lines)}
-    return _prompt("join", digest_schema(len(found)), _step(ready), values)
+    return _prompt("join", digest_schema(len(findings)), _step(ready), values)
 
 
 def enough_prompt(progress: Progress) -> Prompt:

@@ -116,7 +116,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ClueRecall:
     """A clue query and its recall from the memory graph.
 
     Args:
@@ -138,11 +138,11 @@ class Searched:
 
     Args:
         ready: the step.
-        found: its clue queries with their recalls, in order; (): it has no clue query.
+        recalls: one for each of its clue queries, in order; (): it has none.
     """
 
     ready: Ready
-    found: tuple[Found, ...]
+    recalls: tuple[ClueRecall, ...]
 
 
 @dataclass(frozen=True, slots=True)

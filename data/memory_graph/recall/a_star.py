@@ -71,14 +71,14 @@ def a_star(view: View, settings: AStar | None = None) -> Routes:
     settings = settings or AStar()
     pairs = list(combinations(view.question_nodes.tolist(), 2))
     searches = [_Search(view, start, goal, settings) for start, goal in pairs]
-    paths = [nodes for search in searches if (nodes := search.run())]
-    routes = tuple(Route(nodes, _triplets(view, nodes)) for nodes in paths)
+    paths = [path for search in searches if (path := search.run())]
+    routes = tuple(Route(path, _triplets(view, path)) for path in paths)
     return Routes(routes, len(pairs), sum(search.num_expanded for search in searches))
 
 
-def _triplets(view: View, nodes: tuple[int, ...]) -> tuple[int, ...]:
+def _triplets(view: View, path: tuple[int, ...]) -> tuple[int, ...]:
     """Return the triplet closest to the question for every step of a path."""
-    return tuple(_closest_triplet(view, here, there) for here, there in pairwise(nodes))
+    return tuple(_closest_triplet(view, here, there) for here, there in pairwise(path))
 
 
 def _closest_triplet(view: View, here: int, there: int) -> int:
@@ -156,7 +156,7 @@ class _Search:
         return np.asarray(1 - rounded(np.concatenate([np.empty(0), *dots])))
 
     def _path(self) -> tuple[int, ...]:
-        nodes = [self.goal]
-        while nodes[-1] != self.start:
-            nodes.append(int(self.came_from[nodes[-1]]))
-        return tuple(reversed(nodes))
+        path = [self.goal]
+        while path[-1] != self.start:
+            path.append(int(self.came_from[path[-1]]))
+        return tuple(reversed(path))

@@ -175,7 +175,7 @@ class Adjacency:
                     write_arrays(self.folder, NAME, self._state._asdict(), arrays | csr)
                 except OSError as error:
                     reason = error.strerror
-                    logger.warning("%s: not written, kept in memory: %s", self.folder, reason)
+                    logger.warning("%s: the arrays stay in memory: %s", self.folder, reason)
 
     def _read_changes(self) -> None:
         self._hubs.clear()

@@ -91,8 +91,8 @@ def fuse_facts(facts: Sequence[Fact], episodes: Sequence[Fact]) -> tuple[Fact, .
         for place in fact.provenance:
             of_episodes.setdefault(place.episode, fact)
     whole = {fact.key >> 1: fact for fact in episodes}
-    nodes = np.array(sorted({*of_episodes, *whole}))
-    rankings = [np.searchsorted(nodes, list(ranked)) for ranked in (of_episodes, whole)]
-    order = nodes[fuse(rankings, len(nodes))].tolist() if len(nodes) else []
-    first = [of_episodes.get(node) or whole[node] for node in order]
+    episode_ids = np.array(sorted({*of_episodes, *whole}))
+    rankings = [np.searchsorted(episode_ids, list(ranked)) for ranked in (of_episodes, whole)]
+    order = episode_ids[fuse(rankings, len(episode_ids))].tolist() if len(episode_ids) else []
+    first = [of_episodes.get(id_) or whole[id_] for id_ in order]
     return tuple({fact.key: fact for fact in (*first, *facts)}.values())

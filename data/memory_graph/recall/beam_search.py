@@ -111,9 +111,9 @@ def beam_search(view: View, settings: BeamSearch | None = None) -> Beams:
         neighbourhoods.of([path.nodes[-1] for search in searches for path in search.live])
         for search in searches:
             search.deepen()
-    results = [search.finish() for search in searches]
-    paths = tuple(path for kept, _ in results for path in kept)
-    return Beams(paths, sum((counts for _, counts in results), PathCounts()))
+    finished = [search.finish() for search in searches]
+    paths = tuple(path for kept, _ in finished for path in kept)
+    return Beams(paths, sum((counts for _, counts in finished), PathCounts()))
 
 
 @dataclass(frozen=True, slots=True)

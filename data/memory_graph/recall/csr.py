@@ -143,7 +143,7 @@ def make_csr(num_nodes: int, edges: Columns) -> Columns:
     order = (ends << 32) | np.concatenate([there, there[source != target]])
     order.sort()
     triplets = (order & 0xFFFFFFFF).astype(np.int32)
-    nodes = (order >> 32).astype(np.int32)
-    others = edges["source"][triplets] + edges["target"][triplets] - nodes
-    starts = np.searchsorted(nodes, np.arange(num_nodes + 1)).astype(np.int64)
+    owners = (order >> 32).astype(np.int32)
+    others = edges["source"][triplets] + edges["target"][triplets] - owners
+    starts = np.searchsorted(owners, np.arange(num_nodes + 1)).astype(np.int64)
     return {"starts": starts, "triplets": triplets, "others": others}

@@ -167,7 +167,7 @@ def drop_arrays(folder: Path, name: str, wait: float) -> None:
     """
     with locked(folder, wait) as is_mine:
         if not is_mine:
-            raise UserError(f"{folder}: may not be written, or another process is writing to it")
+            raise UserError(f"{folder}: no permission to write, or another process is writing")
         for path in [*folder.glob(f"{name}-*"), folder / f".{name}.partial"]:
             shutil.rmtree(path, ignore_errors=True)
 

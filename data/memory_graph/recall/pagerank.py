@@ -101,9 +101,9 @@ def rank_episodes(view: View, settings: PPR) -> tuple[np.ndarray, np.ndarray]:
         settings: settings; at most ``top_k`` episodes are returned.
     """
     scores = np.round(spread(view, settings).scores, DECIMALS)
-    nodes = np.flatnonzero((scores > 0) & (view.node_types == EPISODIC))
-    best = best_first(-scores[nodes], lambda tied: view.names(nodes[tied].tolist()))
-    chosen = nodes[list(islice(best, settings.top_k))]
+    episodes = np.flatnonzero((scores > 0) & (view.node_types == EPISODIC))
+    best = best_first(-scores[episodes], lambda tied: view.names(episodes[tied].tolist()))
+    chosen = episodes[list(islice(best, settings.top_k))]
     return chosen, scores[chosen]
 
 

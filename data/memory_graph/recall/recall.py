@@ -454,8 +454,8 @@ class Recall:
         best = closest_facts(
             self.word_index, view.question, texts, similarities, settings.num_facts
         )
-        found = self.store.facts([key for key, _ in best])
-        scored = [replace(f, score=score) for f, (_, score) in zip(found, best, strict=True)]
+        closest = self.store.facts([key for key, _ in best])
+        scored = [replace(f, score=score) for f, (_, score) in zip(closest, best, strict=True)]
         facts = view.with_ends(scored)
         if is_now:  # facts that hold completely come first, unless the question is about the past
             facts.sort(key=lambda fact: has_ended_part(fact, view.second))

@@ -45,8 +45,8 @@ class ReadAnswer:
 class RecollectionReader(Protocol):
     """A model that answers questions from what was recalled for them."""
 
-    def read(self, found: Recollection) -> ReadAnswer | None:
-        """Return the answer to the question of ``found``; None: nothing was recalled."""
+    def read(self, recollection: Recollection) -> ReadAnswer | None:
+        """Return the answer to the question of ``recollection``; None: nothing was recalled."""
 
 
 @dataclass(frozen=True, slots=True)

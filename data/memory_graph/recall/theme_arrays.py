@@ -117,7 +117,7 @@ def write_theme_arrays(db: Database, folder: Path, arrays: ThemeArrays) -> None:
             try:
                 write_arrays(folder, THEMES, record_state(db)._asdict(), columns)
             except OSError as error:  # such as a full disk; the arrays can be made again
-                logger.warning("%s: arrays of themes not written: %s", folder, error.strerror)
+                logger.warning("%s: arrays of themes cannot be written: %s", folder, error.strerror)
 
 
 def join_rows(
@@ -207,16 +207,16 @@ def chunk_vectors(
 
 
 def put_summaries(
-    found: np.ndarray, themes: Sequence[ThemeRow], rows: Iterable[int], embed: Embed
+    vectors: np.ndarray, themes: Sequence[ThemeRow], rows: Iterable[int], embed: Embed
 ) -> None:
     """Replace the vectors of themes that have a language model's summary by those of the summaries.
 
     Args:
-        found: vectors of the themes; is changed.
+        vectors: vectors of the themes; are changed.
         themes: the theme of every row.
         rows: indices of the themes whose vectors are new.
         embed: returns unit vectors of texts.
     """
     texts = {row: text for row in rows if (text := themes[row].summary) is not None}
     if texts:
-        found[list(texts)] = embed(list(texts.values()))
+        vectors[list(texts)] = embed(list(texts.values()))

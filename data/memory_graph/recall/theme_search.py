@@ -127,14 +127,14 @@ class ThemeIndex:
         for theme in self.themes:
             ids = np.array([member for member, _ in theme.members], dtype=np.int64)
             if theme.level == 1:
-                nodes = np.searchsorted(self.chunks, ids)
+                members = np.searchsorted(self.chunks, ids)
             else:
-                nodes = np.array([number[i] for i in ids.tolist()]) + len(self.chunks)
-            self.members.append(nodes)
+                members = np.array([number[i] for i in ids.tolist()]) + len(self.chunks)
+            self.members.append(members)
             self._weights.append(np.array([weight for _, weight in theme.members]))
         self._above: dict[int, list[tuple[int, float]]] = defaultdict(list)
-        for i, (nodes, weights) in enumerate(zip(self.members, self._weights, strict=True)):
-            for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
+        for i, (members, weights) in enumerate(zip(self.members, self._weights, strict=True)):
+            for node, weight in zip(members.tolist(), weights.tolist(), strict=True):
                 self._above[node].append((len(self.chunks) + i, weight))
         self._theme_vectors = self._means()
         self._quoted = [self._chunks_quoted(theme) for theme in self.themes]
@@ -173,9 +173,9 @@ class ThemeIndex:
         for level in (1, 2):
             new = np.flatnonzero(~known & (levels == level)).tolist()
             for i in new:
-                nodes = self.members[i]
-                below = nodes - len(self.chunks)
-                member_vectors = self._chunk_vectors(nodes) if level == 1 else means[below]
+                members = self.members[i]
+                below = members - len(self.chunks)
+                member_vectors = self._chunk_vectors(members) if level == 1 else means[below]
                 mean = self._weights[i] @ member_vectors
                 means[i] = mean / (np.linalg.norm(mean) or 1.0)
             put_summaries(means, self.themes, new, self.vectors.embed)
@@ -269,10 +269,10 @@ class ThemeIndex:
 
     def chunks_of(self, theme: int) -> np.ndarray:
         """Return the indices of a theme's chunks, heaviest first; for level 2, those below it."""
-        nodes = self.members[theme]
+        members = self.members[theme]
         if self.themes[theme].level == 1:
-            return nodes
-        below = [self.members[node] for node in (nodes - len(self.chunks)).tolist()]
+            return members
+        below = [self.members[node] for node in (members - len(self.chunks)).tolist()]
         longest = max(map(len, below))  # the heaviest chunk of each theme, then the second, ...
         return np.array([part[i] for i in range(longest) for part in below if i < len(part)])
 

@@ -21,7 +21,7 @@ from turngraph.data.memory_graph.recall.water_circles import water_circles
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TraversalResult:
     """Result of a traversal.
 
     Args:
@@ -36,7 +36,7 @@ class Found:
     counts: Mapping[str, Mapping[str, int]]
 
 
-def traverse(view: View, settings: Traversal | None = None) -> Found:
+def traverse(view: View, settings: Traversal | None = None) -> TraversalResult:
     """Find facts from the linked objects by a mixture of algorithms.
 
     Args:
@@ -48,7 +48,7 @@ def traverse(view: View, settings: Traversal | None = None) -> Found:
     for algorithm in parse_mixture(settings.mixture):
         facts, counts[algorithm] = _run(algorithm, view, settings)
         by[algorithm] = _each_once(facts)
-    return Found(_each_once(np.concatenate(list(by.values()))), by, counts)
+    return TraversalResult(_each_once(np.concatenate(list(by.values()))), by, counts)
 
 
 def _run(algorithm: str, view: View, settings: Traversal) -> tuple[np.ndarray, dict[str, int]]:

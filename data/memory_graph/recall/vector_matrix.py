@@ -187,7 +187,8 @@ class VectorMatrix:
         if not len(labels):
             return
         if self.width and vectors.shape[1] != self.width:
-            raise UserError(f"vectors of width {vectors.shape[1]}, {self.folder}: {self.width}")
+            widths = f"the new vectors have width {vectors.shape[1]}, the old ones {self.width}"
+            raise UserError(f"{self.folder}: {widths}")
         self.width = vectors.shape[1]
         keys = np.array([label.key for label in labels], dtype=np.int64)
         self.drop(keys)

@@ -120,9 +120,9 @@ class Vectors:
         same = is_same(probe, self.probe)
         if matrix.count and not same:
             if matrix.writable:
-                logger.warning("%s: by another embedder, vectors are recomputed", matrix.folder)
+                logger.warning("%s: vectors of another encoder are recomputed", matrix.folder)
             else:
-                logger.info("%s: by another embedder, not used and not changed", matrix.folder)
+                logger.info("%s: vectors of another encoder are not used", matrix.folder)
             matrix.clear()
         self._seen[matrix.folder.name] = State.of(matrix.manifest)
 
@@ -205,7 +205,7 @@ class Vectors:
             matrix.save(state, self.probe, index=index)
         except OSError as error:  # such as a full disk; the vectors can be computed again
             reason = error.strerror
-            logger.warning("%s: not written, kept in memory: %s", matrix.folder, reason)
+            logger.warning("%s: the vectors stay in memory: %s", matrix.folder, reason)
 
 
 def is_same(probe: np.ndarray, other: np.ndarray) -> bool:
@@ -244,4 +244,4 @@ def purge(db: Database, folder: Path, since: int, wait: float) -> None:
             if matrix.save(state, matrix.manifest["probe"], wait=wait):
                 break
             if not patience.pause():  # or other processes write again and again
-                raise UserError(f"{folder / name}: may not be written")
+                raise UserError(f"{folder / name}: cannot be written now")

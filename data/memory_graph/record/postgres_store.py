@@ -127,10 +127,6 @@ class PostgresStore(Store):
     def release(self) -> None:
         """Do nothing: between transactions the store holds no connection."""
 
-    def close(self) -> None:
-        """End an open transaction; the connections stay in the pool of the process."""
-        self.db.close()
-
     def _begin(self, writing: bool) -> None:
         self.postgres.begin("write" if writing else "read")
 
@@ -180,7 +176,7 @@ def require_version(db: Connection, name: str) -> None:
         raise Unavailable(
             f"{name}: its schema has version {version}, this program needs"
             f" {postgres_schema.VERSION}"
-            + ("" if version else "; `turngraph memory schema` makes it")
+            + ("" if version else "; `turngraph memory schema` makes the schema")
         )
 
 

@@ -168,8 +168,3 @@ def create(db: sqlite3.Connection) -> None:
         db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
-def version(db: sqlite3.Connection) -> int:
-    """Return the schema version of a database."""
-    return int(db.execute("PRAGMA user_version").fetchone()[0])

@@ -186,7 +186,7 @@ class Store:
         try:
             application = self.db.execute("PRAGMA application_id").fetchone()[0]
             tables = self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-            version = schema.version(self.sqlite)
+            version = self.db.version()
         finally:
             self.db.execute("ROLLBACK")
         if application != schema.APPLICATION_ID and (tables or application):
@@ -195,7 +195,7 @@ class Store:
         if existing not in (None, schema.SCHEMA_VERSION):
             raise Unavailable(
                 f"{self.path}: has schema version {existing}, made by another version of this"
-                f" program; this one reads {schema.SCHEMA_VERSION}"
+                f" program; this version reads {schema.SCHEMA_VERSION}"
             )
         if not self.read_only:
             self._use_wal()
@@ -236,7 +236,7 @@ class Store:
         self.db.execute("PRAGMA shrink_memory")
 
     def close(self) -> None:
-        """Close the database; the last process to close it merges the -wal into it."""
+        """Close the database; SQLite's last process to do so merges the -wal."""
         self.db.close()
 
     def __enter__(self) -> Store:

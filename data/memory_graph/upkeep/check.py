@@ -85,8 +85,8 @@ def check_file(path: str | Path) -> list[Problem]:
 def _changed_texts(db: Database) -> list[Problem]:
     """Find texts that differ from their hashes, as after overwritten bytes."""
     sql = f"SELECT id, type, hash, text FROM nodes WHERE type IN ({THESIS}, {TIME})"
-    nodes = (row[0] for row in db.execute(sql) if text_hash(row[1], row[3]) != row[2])
-    problems = found_rows("texts that differ from their hashes", nodes, damage=True)
+    changed = (row[0] for row in db.execute(sql) if text_hash(row[1], row[3]) != row[2])
+    problems = found_rows("texts that differ from their hashes", changed, damage=True)
     names = db.execute("SELECT id, alias, spelling FROM aliases")
     wrong = (row[0] for row in names if alias(row[2]) != row[1])
     return problems + found_rows("aliases that differ from their spellings", wrong, damage=True)
@@ -177,7 +177,7 @@ def rebuild(store: Store) -> None:
     with locked(store.derived, store.wait) as mine:
         if not mine:
             raise UserError(
-                f"{store.derived}: may not be written, or another process is writing to it"
+                f"{store.derived}: no permission to write, or another process is writing"
             )
         for path in store.derived.iterdir():
             if path.is_dir():

@@ -96,9 +96,9 @@ def finish(store: Store) -> None:
             return
         if not is_mine:
             raise UserError(
-                f"{store}: another process is forgetting, or {store.derived} may not be"
-                f" written; waited {store.wait:g} s; the next one that opens the graph for writing"
-                " purges its files"
+                f"{store}: the text is forgotten, but not purged from the files: for"
+                f" {store.wait:g} s another process was forgetting, or {store.derived} could not be"
+                " written; the next process that opens the graph for writing purges the files"
             )
         _purge(store)
 
@@ -142,9 +142,9 @@ def _empty_wal(store: Store) -> None:
     while not _is_emptied(store.db):
         if not patience.pause():
             raise UserError(
-                f"{store}: forgotten, but its -wal still has the text: another process has"
-                f" been reading an older state for {store.wait:g} s; the next one that opens the"
-                " graph for writing empties it"
+                f"{store}: forgotten, but {store}-wal still has the text: another process has been"
+                f" reading an older state for {store.wait:g} s; the next process that opens the"
+                " graph for writing empties the file"
             )
 
 
@@ -167,6 +167,6 @@ def _purge_derived(store: Store, since: int, state: State) -> None:
             write_json(store.derived / PURGED, state._asdict())
     except OSError as error:
         raise UserError(
-            f"{store}: forgotten, but {store.derived} still has vectors of it and cannot be"
-            f" written: {error.strerror}"
+            f"{store}: forgotten, but {store.derived} still has vectors of the text and"
+            f" cannot be written: {error.strerror}"
         ) from None

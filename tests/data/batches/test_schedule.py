@@ -213,7 +213,7 @@ def test_an_example_over_the_budget_is_an_error_that_names_it(packing: bool) -> 
 def test_processes_that_cannot_share_a_step_are_an_error(
     per_step: int, world: int, nearest: int
 ) -> None:
-    expected = rf"batches_per_step: {per_step} given, which {world} .* they can is {nearest}$"
+    expected = rf"batches_per_step: {per_step} given, which {world} .* that fits is {nearest}$"
     with pytest.raises(ValueError, match=expected):
         schedule([1], world, batches_per_step=per_step)
 

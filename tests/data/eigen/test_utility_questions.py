@@ -131,7 +131,9 @@ def test_questions_of_a_language_model_are_filtered() -> None:
 
 
 def test_a_complete_reply_that_breaks_the_schema_names_the_chunk_not_its_text() -> None:
-    with pytest.raises(ValueError, match="chunk 0: the LM's reply breaks its schema") as error:
+    with pytest.raises(
+        ValueError, match="chunk 0: the LM's reply breaks the prompt's schema"
+    ) as error:
         questions_by_lm(["a secret"], scripted(("nothing", True)))
     assert "secret" not in str(error.value)
 

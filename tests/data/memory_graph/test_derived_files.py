@@ -179,7 +179,7 @@ def test_a_disk_that_is_full_is_no_reason_not_to_answer(
     with MemoryGraph.open(tmp_path / "my.db", Hashing()) as graph:
         graph.remember("Anna lives in Paris.")
         assert graph.ask(QUESTION).facts
-    said = "not written, kept in memory: No space left on device"
+    said = "stay in memory: No space left on device"
     assert caplog.text.count(said) == 3  # arrays, vectors of names, vectors of facts
 
 

@@ -134,7 +134,7 @@ def test_the_server_sets_the_pause_before_a_retry() -> None:
 def test_the_client_gives_up_on_a_pause_of_an_hour() -> None:
     with (
         chat_server(lambda *_: Answer(status=429, headers={"Retry-After": "3600"})) as server,
-        pytest.raises(ValueError, match=r"status 429, and it asks to wait 3600 s"),
+        pytest.raises(ValueError, match=r"status 429, and the server asks to wait 3600 s"),
     ):
         extractor(server).extract([Episode("It rains.")])
     assert len(server.requests) == 1

@@ -172,7 +172,7 @@ def test_another_encoder_makes_them_anew(tmp_path: Path, caplog: pytest.LogCaptu
         graph.make_themes()
     with MemoryGraph.open(tmp_path / "my.db", Hashing(seed=1)) as graph:
         assert graph.make_themes().changed == 2
-        assert "by another embedder" in caplog.text
+        assert "of another encoder" in caplog.text
         with MemoryGraph.open(tmp_path / "new.db", Hashing(seed=1)) as new:
             new.remember_many(episode for source in "ab" for episode in talk(source, 24))
             new.make_themes()

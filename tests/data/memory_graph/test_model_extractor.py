@@ -219,5 +219,5 @@ def test_the_lm_gets_one_batch_per_schema_and_replies_keep_their_order() -> None
 @pytest.mark.parametrize("text", ['{"entities":', "{}", "null"])
 def test_an_unconstrained_lm_is_an_error(text: str) -> None:
     lm = LmExtractor(lambda prompts, _: [(text, True)] * len(prompts))
-    with pytest.raises(ValueError, match="the question: the LM's reply breaks its schema"):
+    with pytest.raises(ValueError, match="the question: the LM's reply breaks the prompt's schema"):
         lm.entities("Where?")

@@ -20,8 +20,8 @@ from turngraph.data.memory_graph.plan.local_planner import MAX_CALLS, LocalPlann
 from turngraph.data.memory_graph.plan.model_planner import ModelPlanner
 from turngraph.data.memory_graph.plan.model_replies import ModelReplies, ReplyCache
 from turngraph.data.memory_graph.plan.steps import (
+    ClueRecall,
     Digest,
-    Found,
     PlanSettings,
     Progress,
     Ready,
@@ -225,12 +225,14 @@ def fact(key: int, text: str, score: float = 0.5, **more: Any) -> Fact:
     return Fact(key, more.pop("type", "thesis"), text, score=score, **more)
 
 
-def searched(*found: Found) -> Searched:
+def searched(*found: ClueRecall) -> Searched:
     return Searched(ready("Who leads Norway"), found)
 
 
 def test_an_answer_needs_the_statement_that_it_comes_from() -> None:
-    found = searched(Found(Clue("q"), (fact(2, "Olav leads Norway.", 0.9), fact(4, "It rains."))))
+    found = searched(
+        ClueRecall(Clue("q"), (fact(2, "Olav leads Norway.", 0.9), fact(4, "It rains.")))
+    )
     no_fact = planner(Double(summarise={"facts": [], "answer": "Olav"}))
     assert no_fact.digest([found]) == [Digest()]
     assert no_fact.counts["answers_without_facts"] == 1
@@ -244,7 +246,9 @@ def test_an_answer_needs_the_statement_that_it_comes_from() -> None:
 def test_answers_of_clue_queries_become_one_and_stay_as_further_fillings() -> None:
     answers = {"a": "Olav", "b": "Erik", "c": ""}
     facts = (fact(2, "one"), fact(4, "two"))
-    found = searched(*(Found(Clue(query), facts[:1] if query == "a" else facts) for query in "abc"))
+    found = searched(
+        *(ClueRecall(Clue(query), facts[:1] if query == "a" else facts) for query in "abc")
+    )
     double = Double(
         summarise=lambda p: {"facts": [1] if question_of(p) == "a" else [2],
                              "answer": answers[question_of(p)]},
@@ -262,14 +266,17 @@ def test_answers_of_clue_queries_become_one_and_stay_as_further_fillings() -> No
 
 def test_a_fruitless_step_asks_nothing() -> None:
     double = Double()
-    assert planner(double).digest([searched(Found(Clue("q"))), searched()]) == [Digest(), Digest()]
-    assert local(double).digest([searched(Found(Clue("q")))]) == [Digest()]
+    assert planner(double).digest([searched(ClueRecall(Clue("q"))), searched()]) == [
+        Digest(),
+        Digest(),
+    ]
+    assert local(double).digest([searched(ClueRecall(Clue("q")))]) == [Digest()]
     assert double.prompts == []
 
 
 def test_statements_of_a_prompt_are_the_closest_short_and_each_once() -> None:
     triplet = fact(1, "Olav leads Norway", 0.9, type="simple", ends=("Olav", "leads", "Norway"))
-    found = Found(
+    found = ClueRecall(
         Clue("q"),
         (
             fact(2, "Olav leads Norway.", 0.8),
@@ -286,7 +293,7 @@ def test_statements_of_a_prompt_are_the_closest_short_and_each_once() -> None:
     assert long == f"3. {'x' * 400} ..."
     planner(double, num_read=1).digest([searched(found)])
     assert inputs(double.prompts[1]).count("\n") == 2
-    only = Found(Clue("q"), (fact(6, "An episode.", type="episodic"),))
+    only = ClueRecall(Clue("q"), (fact(6, "An episode.", type="episodic"),))
     planner(double).digest([searched(only)])
     assert "1. An episode." in inputs(double.prompts[2])
 
@@ -472,7 +479,7 @@ def test_a_reply_off_its_schema_names_stage_and_step_and_no_text(
         "summarise": {"facts": [1], "answer": "Norway"},
     }  # fmt: skip
     double = Double(**good | {stage: {"nonsense": [QUESTION]}})
-    with pytest.raises(ValueError, match=r"no complete reply of the schema$") as e:
+    with pytest.raises(ValueError, match=r"no complete reply of the prompt's schema$") as e:
         ask(graph, planner(double))
     steps = {"names": "step 1", "summarise": "step 1", "enough": "after step 1",
              "revise": "after step 1"}  # fmt: skip
@@ -482,7 +489,7 @@ def test_a_reply_off_its_schema_names_stage_and_step_and_no_text(
 
 
 def test_a_number_of_no_statement_is_off_the_schema() -> None:
-    found = searched(Found(Clue("q"), (fact(2, "one"),)))
+    found = searched(ClueRecall(Clue("q"), (fact(2, "one"),)))
     with pytest.raises(ValueError, match="stage summarise, step 1"):
         planner(Double(summarise={"facts": [2], "answer": "Olav"})).digest([found])
 

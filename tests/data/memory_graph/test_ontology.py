@@ -247,7 +247,7 @@ def test_a_language_model_can_use_no_other_relation() -> None:
         return [(json.dumps(reply), True) for _ in texts]
 
     extractor = LmExtractor(generate, relations=relations)
-    with pytest.raises(ValueError, match="breaks its schema"):
+    with pytest.raises(ValueError, match="breaks the prompt's schema"):
         extractor.extract([Episode("Anna yodels at Ole.", origin="a")])
     triplet["relation"] = relations[0]
     [found] = extractor.extract([Episode("Anna yodels at Ole.", origin="a")])
@@ -276,7 +276,7 @@ def test_a_language_model_gives_objects_the_classes_of_an_ontology() -> None:
     assert len(types) == 1
     assert '"classes": the "kind" of every entity' in prompts[0]
     kinds[0]["kind"] = "spaceship"
-    with pytest.raises(ValueError, match="breaks its schema"):
+    with pytest.raises(ValueError, match="breaks the prompt's schema"):
         extractor.extract([Episode("Gdynia is by the sea.", origin="a")])
 
 

@@ -402,7 +402,7 @@ def test_a_program_needs_no_right_but_to_rows(
         (["import", "--db", program, "--tenant", "bo", "--input", lines], "lines read"),
         (["forget", *place, "--entity", "Anna", "--yes"], "episodes"),
         (["check", *place, "--rebuild"], "sound"),
-        (["tenants", "--url", program, "--add", "cy"], "cy: there"),
+        (["tenants", "--url", program, "--add", "cy"], "cy: exists"),
         (["tenants", "--url", program], "5 tenants"),
         (["tenants", "--url", owner, "--drop", "bo"], "bo: deleted"),
     ):

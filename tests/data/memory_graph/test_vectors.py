@@ -111,7 +111,7 @@ def test_another_embedder_recomputes_with_a_warning(tmp_path: Path, caplog) -> N
     vectors.refresh()
     vectors.save()
     again = Vectors(record.db, record.store.derived, Hashing())
-    assert "another embedder" in caplog.text
+    assert "of another encoder" in caplog.text
     again.refresh()
     assert_follows(again, record)
     again.save()

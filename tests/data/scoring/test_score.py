@@ -255,7 +255,7 @@ def test_other_gold_answers_of_a_common_question_are_reported(tmp_path: Path, ca
     a = write(tmp_path / "a.jsonl", [line("c1", 0, "x", "y"), line("c1", 1, "x", "y")])
     b = write(tmp_path / "b.jsonl", [line("c1", 0, "x", "z"), line("c1", 1, "x", "y")])
     score_files([a, b])
-    assert "to 1 of 2 common questions" in caplog.text
+    assert "1 of 2 common questions have other gold answers" in caplog.text
 
 
 # Bad input
@@ -303,7 +303,7 @@ def test_answers_without_gold_answers_are_left_out_and_counted(
 ) -> None:
     path = write(tmp_path / "some.jsonl", [without("gold"), HAND_WRITTEN[0]])
     assert [one.line for one in read_predictions(path)] == [2]
-    assert "not scored, without a gold answer: 1 line" in caplog.text
+    assert "not scored: 1 line without a gold answer" in caplog.text
     with pytest.raises(ValueError, match=r"none\.jsonl: no gold answer in it"):
         read_predictions(write(tmp_path / "none.jsonl", [without("gold")]))
 

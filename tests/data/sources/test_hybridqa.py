@@ -199,7 +199,10 @@ ROW = TABLE["data"][0]
         ({"table": []}, "T_0.json: must be an object, not []"),
         ({"table": TABLE | {"title": None}}, "T_0.json, field title: missing"),
         ({"table": TABLE | {"header": 3}}, "field header: must be a list of cells, not 3"),
-        ({"table": TABLE | {"data": [ROW[:2]]}}, "field data[0]: has 2 cells, and header 3"),
+        (
+            {"table": TABLE | {"data": [ROW[:2]]}},
+            "field data[0]: has 2 cells, but the header has 3",
+        ),
         (
             {"table": TABLE | {"data": [[*ROW[:2], ["x", [3]]]]}},
             'field data[0][2]: must be a text and a list of links, not ["x", [3]]',

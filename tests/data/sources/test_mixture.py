@@ -90,7 +90,7 @@ def test_a_question_that_names_nothing_of_its_passages_stays(
     path = write(tmp_path / "a.jsonl", (first,), (first,))
     for one in mixed(tmp_path, "--source", f"a={path}", "--unanswerable", "0.9"):
         assert (one.turns, one.evidence) == ((first,), POOL)
-    assert f"{path}: 0 of 2 questions made unanswerable, not 1" in caplog.text
+    assert f"{path}: only 0 of 2 questions could be made unanswerable" in caplog.text
 
 
 def test_words_are_found_without_an_entity(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_list_questions_can_be_left_out_of_the_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("a={path}:7", "gives 2 questions, not the 7 of --source a"),
+        ("a={path}:7", "has 2 questions that can be drawn, --source a asks for 7"),
         ("a={path}:0", "must be NAME=FILE:QUESTIONS"),
         ("{path}", "must be NAME=FILE:QUESTIONS"),
         ("a={path}.gone:1", "no such file"),

@@ -198,7 +198,7 @@ UNREADABLE = {
     "broken XML": (docx("<w:p>"), "broken Word file"),
     "nothing": (docx(""), "nothing to read in it"),
     "deep": (docx(deep(3000)), "broken Word file: RecursionError"),
-    "entities": (docx(paragraph("&e9;"), doctype=entities()), "broken Word file: it defines"),
+    "entities": (docx(paragraph("&e9;"), doctype=entities()), "broken Word file: its XML"),
     "bomb": (docx(paragraph(" " * (33 << 20))), "too large: its texts unpack to more than 32 MiB"),
 }
 

@@ -45,8 +45,11 @@ def test_documents_become_passages_and_their_questions_conversations(tmp_path: P
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2: no document with questions"),
-        (document(2, conversations=[[{"q": "Who?"}]]), "line 2: no document with questions"),
+        ("{", "line 2: must have id, file, text and conversations"),
+        (
+            document(2, conversations=[[{"q": "Who?"}]]),
+            "line 2: must have id, file, text and conversations",
+        ),
         (document(2, file="a.xyz"), "line 2, field file: a.xyz ends in none of"),
         (
             document(2, conversations=[[{"q": "Who?", "a": "Otto"}]]),
