@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 DATA = Path(__file__).parent
 CODE = (
-    "eigen/eigen_index eigen/question_wording eigen/search eigen/shared_names"
+    "eigen/eigen_index eigen/search eigen/shared_names"
     " eigen/similarity_graph eigen/spectrum eigen/summaries eigen/themes eigen/utility_questions"
     " amounts embedding entities evidence_graph example_cache example_rows examples"
     " graph/chain_graph graph/entity_spans"

@@ -75,7 +75,7 @@ def write_themes_page(pool: Sequence[Evidence], path: str | Path, embed: Embed, 
     from turngraph.data.memory_graph.upkeep.html_page import MAX_NODES, page
 
     sources = [file_of(passage) for passage in pool]
-    index = EigenIndex(pool, reporting(embed), sources, num_questions=0)
+    index = EigenIndex(pool, reporting(embed), sources)
     if not index.themes:
         raise UserError(f"{path}: no themes: no file has 8 passages or more")
     data = page_data(index, sources, title, MAX_NODES)

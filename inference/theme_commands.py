@@ -53,8 +53,8 @@ def add_options(parser: argparse.ArgumentParser, embedder: str, model: str) -> N
     """
     parser.add_argument(
         "--questions",
-        choices=("rules", "lm"),
-        help="what makes the utility questions; default: the same as before, at first the rules",
+        choices=("none", "lm"),
+        help="have an LM make questions that a passage answers; default: as before, at first none",
     )
     parser.add_argument(
         "--summaries", choices=("lm",), help="have an LM summarise each theme's quotations, too"
@@ -87,7 +87,7 @@ def themes(
         db: path of the graph.
         embed: texts to unit vectors.
         language_model: loads an LM by name, which makes JSON of a schema.
-        questions: ``rules`` or ``lm``; None: as before.
+        questions: ``none`` or ``lm``; None: as before.
         summaries: ``lm``, or None.
         model: name of the LM; None: the LM that made the questions before.
         default_model: name of the LM if none made questions before.
@@ -95,14 +95,14 @@ def themes(
         as_json: print the themes as one JSON object.
 
     Raises:
-        UserError: summaries are wanted with questions by rules.
+        UserError: summaries are wanted without questions.
         SystemExit: stopped early, with ``EXIT_GO_ON``.
     """
     with StopRequest(max_minutes) as stop, MemoryGraph.open(db, embed) as graph:
         maker = _maker(graph, questions, model, default_model)
-        if maker == "rules" and summaries is not None:
+        if maker == "none" and summaries is not None:
             raise UserError("--summaries lm: given without --questions lm")
-        lm = None if maker == "rules" else _lm(maker, language_model, summaries is not None)
+        lm = None if maker == "none" else _lm(maker, language_model, summaries is not None)
         made = graph.make_themes(lm, lambda: bool(stop))
         shown = graph.themes()
     if as_json:
@@ -123,14 +123,14 @@ def themes(
 
 
 def _maker(graph: MemoryGraph, questions: str | None, model: str | None, default_model: str) -> str:
-    """Return who makes the questions: ``rules``, or ``lm:`` and a name."""
+    """Return who makes the questions: ``none``, or ``lm:`` and a name."""
     from turngraph.data.memory_graph.record.theme_rows import maker_of_questions
 
     with graph.store.reading():
-        before = maker_of_questions(graph.store.db) or "rules"
-    if questions == "rules" or (questions is None and before == "rules"):
-        return "rules"
-    if model is None and before != "rules":
+        before = maker_of_questions(graph.store.db) or "none"
+    if questions == "none" or (questions is None and before == "none"):
+        return "none"
+    if model is None and before != "none":
         return before
     return f"lm:{model or default_model}"
 
@@ -157,12 +157,9 @@ def made_line(made: ThemesMade) -> str:
 
     first, second = made.themes
     passages, sources = plural(made.chunks, "passage"), plural(made.sources, "source")
-    questions = plural(made.questions, "question")
+    questions = f", {plural(made.questions, 'question')} ({made.maker})" if made.questions else ""
     blank = f", {plural(made.blank, 'text')} without words left out" if made.blank else ""
     none = f"no themes (a source needs {MIN_CHUNKS} passages)"
     counts = plural(first, "theme") if first else none
     above = f", {plural(second, 'theme')} of themes" if second else ""
-    return (
-        f"{passages}, {sources}, {counts}{above}, {questions} ({made.maker}){blank}, "
-        f"{made.seconds:.1f} s"
-    )
+    return f"{passages}, {sources}, {counts}{above}{questions}{blank}, {made.seconds:.1f} s"

@@ -72,7 +72,7 @@ def test_a_page_has_at_most_so_many_nodes() -> None:
     texts = [f"Anna {verb} {plant}." for verb in ("grows", "cooks", "sells") for plant in PLANTS]
     pool = [Evidence(f"{i // 8}.txt#{i}", text, "text") for i, text in enumerate(texts)]
     sources = [file_of(one) for one in pool]
-    index = EigenIndex(pool, word_vectors, sources, num_questions=0)
+    index = EigenIndex(pool, word_vectors, sources)
     whole = page_data(index, sources, "whole", 1000)
     assert {node["type"] for node in whole["nodes"]} >= {THEME, PASSAGE}
     groups = [node for node in whole["nodes"] if node["type"] == GROUP]

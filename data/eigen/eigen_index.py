@@ -1,4 +1,4 @@
-"""Ranks a pool's passages by best-first search over their similarities, questions and themes."""
+"""Ranks a pool's passages by best-first search over their similarities and themes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,14 @@ import numpy as np
 
 from turngraph.data.eigen.search import SEARCH, NodeGraph, best_first
 from turngraph.data.eigen.shared_names import SharedNames
-from turngraph.data.eigen.similarity_graph import mixed_vectors, unit_vectors
+from turngraph.data.eigen.similarity_graph import unit_vectors
 from turngraph.data.eigen.summaries import Sentence, quotations
 from turngraph.data.eigen.themes import (
     Theme,
     source_themes,
     themes_of_themes,
 )
-from turngraph.data.eigen.utility_questions import (
-    FUNCTION_WORDS,
-    NUM_QUESTIONS,
-    Chunk,
-    Kind,
-    questions_by_rules,
-)
+from turngraph.data.eigen.utility_questions import FUNCTION_WORDS
 from turngraph.data.embedding import Embed
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import EvidenceIndex
@@ -43,18 +37,15 @@ class EigenIndex:
 
     Args:
         pool: the passages to index; each is a chunk. Blank ones rank last.
-        embed: sentence encoder of texts, questions and queries.
+        embed: sentence encoder of texts and queries.
         sources: source of each passage; themes are made for each source by itself; None: one
             source.
-        num_questions: utility questions by rules for each passage; 0: none.
 
     Attributes:
         themes: themes of level 1, by source; their members are positions in the pool.
         upper: themes of level 2; their members are positions in ``themes``.
         quoted: numbers of the chunks that each theme quotes, best first, of ``themes`` and then of
             ``upper``.
-        questions: the utility questions.
-        owners: number of each question's chunk among the passages that are not blank.
 
     Raises:
         UserError: the encoder returns a vector that is zero or not finite for a passage, which is
@@ -66,7 +57,6 @@ class EigenIndex:
         pool: Sequence[Evidence],
         embed: Embed,
         sources: Sequence[str] | None = None,
-        num_questions: int = NUM_QUESTIONS,
     ) -> None:
         self.pool, self.embed = pool, embed
         self.chunks = np.array(
@@ -79,13 +69,10 @@ class EigenIndex:
         self._own = unit_vectors(embed(texts), "passage") if texts else np.zeros((0, 1))
         names = [""] * len(texts) if sources is None else [sources[i] for i in self.chunks.tolist()]
         by_source = [np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)]
-        self._ask(texts, by_source, num_questions)
         themes: list[Theme] = []
         neighbours = []
         for numbers in by_source:
-            of_part = np.isin(self.owners, numbers)
-            owners = np.searchsorted(numbers, self.owners[of_part])
-            of_source = source_themes(self._own[numbers], self._asked[of_part], owners)
+            of_source = source_themes(self._own[numbers])
             if of_source.neighbours is not None:
                 neighbours.append((numbers, of_source.neighbours))
             themes += [_moved(theme, numbers) for theme in of_source.themes]
@@ -99,26 +86,6 @@ class EigenIndex:
         self.graph = NodeGraph(len(texts), neighbours, themes, upper)
         self.themes = tuple(_moved(theme, self.chunks) for theme in themes)
         self.upper = upper
-
-    def _ask(self, texts: Sequence[str], by_source: Sequence[np.ndarray], num: int) -> None:
-        """Make the utility questions of every source, and their vectors."""
-        asked: list[str] = []
-        owners: list[int] = []
-        for numbers in by_source if num else ():
-            chunks = [self._chunk(chunk, texts[chunk]) for chunk in numbers.tolist()]
-            for question in questions_by_rules(chunks, num):
-                asked.append(question.text)
-                owners.append(int(numbers[question.chunk]))
-        self.questions = asked
-        self.owners = np.array(owners, np.int64)
-        width = self._own.shape[1]
-        self._asked = unit_vectors(self.embed(asked), "question") if asked else np.zeros((0, width))
-        self._mixed = mixed_vectors(self._own, self._asked, self.owners)
-
-    def _chunk(self, number: int, text: str) -> Chunk:
-        passage = self.pool[int(self.chunks[number])]
-        kind: Kind = passage.source if passage.source in ("table", "infobox") else "text"
-        return Chunk(text, (), tuple(entity.label for entity in passage.entities), kind)
 
     def _quotes(self, theme: Theme, texts: Sequence[str]) -> list[int]:
         """Return the chunks that a theme of a pool quotes: whole passages, with known vectors."""
@@ -151,19 +118,17 @@ class EigenIndex:
         turns = [(query, 1.0)] if isinstance(query, str) else query
         vector = query_vector(self.embed, query)
         by_text = np.round(self._own @ vector, DECIMALS)
-        by_questions = np.full(count, -1.0)
-        np.maximum.at(by_questions, self.owners, np.round(self._mixed @ vector, DECIMALS))
         each = [weight * self._words.scores(_content(text)) for text, weight in turns]
         by_words = np.sum(each, axis=0)
         by_theme = np.zeros(0)
         if len(self._theme_vectors):
             by_theme = np.round(self._theme_vectors @ vector, DECIMALS)
-        own_scores = np.maximum(by_text, by_questions)
+        own_scores = by_text.copy()
         if by_words.max() > 0:
             own_scores += WORD_WEIGHT * by_words / by_words.max()
         own_scores = own_scores + SHARED_WEIGHT * self._names.gains(own_scores)
         scores = np.concatenate([own_scores, by_theme])
-        rankings = [_order(values) for values in (by_words, by_text, by_questions)]
+        rankings = [_order(values) for values in (by_words, by_text)]
         rankings.append(_order(by_theme) + count)
         fused = fuse(rankings, len(scores))
         starts = fused[: SEARCH.num_starts]

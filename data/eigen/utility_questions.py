@@ -1,37 +1,27 @@
-"""Makes utility questions, which a chunk of text answers, by rules or by a language model.
+"""Has a language model make utility questions, which a chunk of text answers.
 
-After GEM-RAG (arXiv 2409.15566), which asks GPT-3.5 for five questions a chunk. By rules, every
-question comes from one statement, cell or entity of its chunk, so that nothing is invented.
+After GEM-RAG (arXiv 2409.15566), which asks GPT-3.5 for five questions a chunk.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from turngraph.configs.user_error import UserError
-from turngraph.data.eigen.question_wording import (
-    ask_about,
-    ask_cell,
-    ask_object,
-    ask_subject,
-    ask_time,
-)
 from turngraph.data.embedding import Embed
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.normalise import fold, words
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.reciprocal_ranks import fuse
-from turngraph.data.table_structure import row_cells
 from turngraph.data.types import Evidence
 
-Kind = Literal["text", "table", "infobox"]
 Span = tuple[int, int]
 """Begin and end in a chunk's text, in characters."""
 Generate = Callable[[Sequence[str], Mapping[str, Any]], Sequence[tuple[str, bool]]]
@@ -79,54 +69,16 @@ FUNCTION_WORDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
-    """A statement of a chunk: a simple triplet, or a cell of a row ("X", "capital", "Y").
-
-    Args:
-        subject, relation, object: as in a simple triplet; relations are read in English.
-        time: ISO time at which the statement begins to hold; None: undated.
-        span: part of the chunk that makes the statement.
-    """
-
-    subject: str
-    relation: str
-    object: str
-    time: str | None = None
-    span: Span = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A text that questions are made for.
-
-    Args:
-        text: the chunk's text.
-        statements: statements of the text, in its order.
-        entities: names in the text, in its order.
-        kind: ``table`` or ``infobox`` for linearised rows, whose cells become questions.
-    """
-
-    text: str
-    statements: tuple[Stated, ...] = ()
-    entities: tuple[str, ...] = ()
-    kind: Kind = "text"
-
-
-@dataclass(frozen=True, slots=True)
 class UtilityQuestion:
     """A question that a chunk answers.
 
     Args:
         chunk: number of the chunk among those given.
         text: the question, which ends in "?".
-        maker: ``rules`` or the name of the language model.
-        span: part of the chunk that the question is about; the whole chunk if unknown.
     """
 
     chunk: int
     text: str
-    maker: str
-    span: Span
 
 
 def chunk_spans(text: str) -> list[Span]:
@@ -148,76 +100,6 @@ def chunk_spans(text: str) -> list[Span]:
     return list(pairwise([*starts, len(text)]))
 
 
-def questions_by_rules(
-    chunks: Sequence[Chunk], num_questions: int = NUM_QUESTIONS
-) -> list[UtilityQuestion]:
-    """Make questions from statements, cells and entities, in the order of the chunks.
-
-    In a chunk, statements and cells come before "What is said of X?", and rare names before
-    frequent ones. Every fact gives one question; of questions that are equal when folded, one is
-    made.
-
-    Args:
-        chunks: all chunks of one source; how rare a name is is counted in them.
-        num_questions: most questions of a chunk.
-    """
-    frequency = Counter(
-        name for chunk in chunks for name in {fold(n) for n in (*chunk.entities, *_ends(chunk))}
-    )
-    made = []
-    for number, chunk in enumerate(chunks):
-        facts, others = [], []
-        for statement in _statements(chunk):
-            names = [fold(statement.subject), fold(statement.object)]
-            rarity = min(frequency[name] for name in names)
-            facts.append((rarity, _worded(statement, chunk, frequency), statement.span))
-        for entity in chunk.entities:
-            others.append((frequency[fold(entity)], ask_about(entity), (0, len(chunk.text))))
-        seen: set[str] = set()
-        ranked = [*sorted(facts, key=lambda f: f[0]), *sorted(others, key=lambda f: f[0])]
-        for _, question, span in ranked:
-            if len(seen) < num_questions and fold(question) not in seen:
-                seen.add(fold(question))
-                made.append(UtilityQuestion(number, question, "rules", span))
-    return made
-
-
-def _statements(chunk: Chunk) -> Iterator[Stated]:
-    """Yield a chunk's statements, of rows and infoboxes their cells."""
-    yield from chunk.statements
-    parts, end = chunk.text.split(", "), len(chunk.text)
-    if chunk.kind == "infobox" and len(parts) >= 3:
-        yield Stated(parts[0], parts[1], ", ".join(parts[2:]), span=(0, end))
-    if chunk.kind == "table":
-        cells = row_cells(chunk.text)
-        row = chunk.text[cells[0].cell : cells[0].end] if cells else ""
-        for cell in cells[1:] or cells:
-            value = chunk.text[cell.cell : cell.end]
-            yield Stated(
-                row if cell != cells[0] else "", cell.header, value, span=(cell.start, cell.end)
-            )
-
-
-def _ends(chunk: Chunk) -> Iterator[str]:
-    for statement in _statements(chunk):
-        yield from (statement.subject, statement.object)
-
-
-def _worded(statement: Stated, chunk: Chunk, frequency: Mapping[str, int]) -> str:
-    """Return the question that names the rarer end of a statement."""
-    subject, relation, answer = statement.subject, statement.relation, statement.object
-    if chunk.kind == "infobox" and statement not in chunk.statements:
-        return ask_cell(relation, subject, "")
-    if chunk.kind == "table" and statement not in chunk.statements:
-        return ask_cell(relation, subject, chunk.text.partition(", ")[0])
-    question = None
-    if frequency[fold(subject)] <= frequency[fold(answer)]:
-        question = ask_object(subject, relation, answer)
-    elif statement.time is not None:
-        question = ask_time(subject, relation, answer)
-    return question or ask_subject(relation, answer, subject)
-
-
 def question_prompts(texts: Sequence[str]) -> list[str]:
     """Return the user message that asks a language model for a chunk's questions, one a chunk."""
     example, questions = EXAMPLE
@@ -229,10 +111,7 @@ def question_prompts(texts: Sequence[str]) -> list[str]:
 
 
 def questions_by_lm(
-    texts: Sequence[str],
-    generate: Generate,
-    maker: str = "lm",
-    counts: Counter[str] | None = None,
+    texts: Sequence[str], generate: Generate, counts: Counter[str] | None = None
 ) -> list[UtilityQuestion]:
     """Make questions by a language model, one prompt a chunk, and drop unsuitable ones.
 
@@ -242,7 +121,6 @@ def questions_by_lm(
     Args:
         texts: the chunks.
         generate: the language model.
-        maker: name of the language model, recorded with every question.
         counts: receives ``made``, ``cut_off``, ``no_question``, ``no_shared_word`` and ``copied``.
 
     Raises:
@@ -262,7 +140,7 @@ def questions_by_lm(
                 counts[wrong] += 1
             elif fold(question) not in seen:
                 seen.add(fold(question))
-                kept.append(UtilityQuestion(number, question, maker, (0, len(text))))
+                kept.append(UtilityQuestion(number, question))
     return kept
 
 

@@ -53,7 +53,7 @@ class AskThemes:
         search: settings of the search along the graph of chunks and themes.
     """
 
-    num_themes: int = 12
+    num_themes: int = 100
     max_words: int = 400
     max_facts: int = 100
     min_similarity: float = 0.0

@@ -11,9 +11,8 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS
+from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.meta import read_meta
 
@@ -44,18 +43,6 @@ SELECT p.fact, p.episode, p.start, p.stop, t.text, t.hypothesis FROM episodes e
 JOIN provenance p ON p.episode = e.node AND p.fact % 2 = 0
 JOIN nodes t ON t.id = p.fact >> 1 AND t.type = {THESIS}
 WHERE e.source IS ? ORDER BY p.episode, p.start, p.stop, p.fact"""
-_SPELLED = """(SELECT a.spelling FROM aliases a JOIN sightings s ON s.alias = a.id
-    WHERE a.node = {} AND s.episode = p.episode ORDER BY a.id LIMIT 1)"""
-_TRIPLETS = f"""
-SELECT p.episode, p.start, p.stop, {_SPELLED.format("f.source")}, f.relation,
-    {_SPELLED.format("f.target")}, f.valid_from FROM episodes e
-JOIN provenance p ON p.episode = e.node AND p.fact % 2 = 1
-JOIN edges f ON f.id = p.fact >> 1 AND f.type = {SIMPLE}
-WHERE e.source IS ? ORDER BY p.episode, p.start, p.stop, p.fact"""
-_NAMES = f"""
-SELECT e.node, a.spelling FROM episodes e JOIN sightings s ON s.episode = e.node
-JOIN aliases a ON a.id = s.alias JOIN nodes o ON o.id = a.node AND o.type = {OBJECT}
-WHERE e.source IS ? ORDER BY e.node, a.id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,25 +169,6 @@ def chunk_texts(db: Database, chunks: Iterable[ChunkRow]) -> list[str]:
 def theses_of(db: Database, source: str | None) -> list[ThesisRow]:
     """Return all theses of a source, also closed ones, in the order of their places."""
     return [ThesisRow(*row) for row in db.execute(_THESES, (source,))]
-
-
-def triplets_of(db: Database, source: str | None) -> Iterator[tuple[Any, ...]]:
-    """Yield episode, start, stop, subject, relation, object and begin of a source's triplets.
-
-    Names are spelled as the episode spells them, so that questions about it reveal nothing of other
-    episodes.
-    """
-    for row in db.execute(_TRIPLETS, (source,)):
-        if None not in row[3:6]:
-            yield row
-
-
-def names_of(db: Database, source: str | None) -> dict[int, list[str]]:
-    """Return the names that each episode of a source mentions, as it spells them."""
-    names: dict[int, list[str]] = defaultdict(list)
-    for episode, spelling in db.execute(_NAMES, (source,)):
-        names[episode].append(spelling)
-    return names
 
 
 def questions_of(

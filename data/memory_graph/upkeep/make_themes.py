@@ -31,10 +31,9 @@ from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.record.theme_rows import ChunkRow, ThemeRow, ThesisRow
 from turngraph.data.memory_graph.upkeep.group_themes import complete_arrays, group_themes
 from turngraph.data.memory_graph.upkeep.theme_questions import (
-    RULES,
+    NOBODY,
     Lm,
     ask_lm,
-    ask_rules,
     kept_questions,
 )
 from turngraph.data.memory_graph.upkeep.theme_quotes import summarised, theme_quotes, theme_row
@@ -58,7 +57,7 @@ class ThemesMade:
             which have no words and are in no theme.
         themes: numbers of themes of level 1 and of level 2.
         questions: number of questions in use.
-        maker: maker of the questions; after a stopped run, an earlier maker, too.
+        maker: maker of the questions, "none" without any; after a stopped run an earlier one, too.
         changed: number of sources whose themes this run made.
         counts: numbers of an LM's replies in this run, by outcome.
         seconds: total time.
@@ -87,7 +86,7 @@ def make_themes(
     Args:
         store: the graph, open for writing.
         embed: sentence encoder; if another one made the existing themes, all themes are made again.
-        lm: language model that makes the missing questions; None: rules make them.
+        lm: language model that makes the missing questions; None: there are none.
         stop: called between two batches; if it returns true, the run stops with all work saved.
 
     Raises:
@@ -150,7 +149,7 @@ class _Run:
     def __init__(self, store: Store, embed: Embed, lm: Lm | None, stop: Callable[[], bool]) -> None:
         self.store, self.db, self.embed = store, store.db, embed
         self.lm, self.stop = lm, stop
-        self.maker = RULES if lm is None else lm.maker
+        self.maker = NOBODY if lm is None else lm.maker
         on_disk = not (store.read_only or store.in_memory)
         self.vectors = Vectors(store.db, store.derived, embed, on_disk, kinds=(FACTS, QUESTIONS))
         self.counts: Counter[str] = Counter()
@@ -199,9 +198,7 @@ class _Run:
         """Make chunks, questions and themes of a source; return False if the run was stopped."""
         with self.store.writing() as revision:
             write_themes.add_chunks(self.db, source, _spans, revision)
-        if self.lm is None:
-            ask_rules(self.store, source)
-        elif not ask_lm(self.store, source, self.lm, self.stop, self.counts):
+        if self.lm and not ask_lm(self.store, source, self.lm, self.stop, self.counts):
             return False
         with self.store.reading() as revision:
             self._say_how_long()
@@ -246,7 +243,7 @@ class _Run:
         vectors = chunk_vectors(self.vectors.facts, self.vectors.questions, ids, episodes)
         self._check(vectors, episodes)
         kept = kept_questions(
-            material.questions, material.chunks, texts, vectors, self._question_vectors, self.maker
+            material.questions, material.chunks, texts, vectors, self._question_vectors
         )
         num_questions = sum(map(len, material.questions.values()))
         self.counts["did_not_find_its_chunk"] += num_questions - len(kept)

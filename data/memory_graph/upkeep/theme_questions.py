@@ -1,8 +1,8 @@
-"""Makes the utility questions of a source's chunks, by rules or by a language model."""
+"""Has a language model make the utility questions of a source's chunks."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,25 +11,20 @@ import numpy as np
 from turngraph.configs.progress import progress
 from turngraph.data.eigen.summaries import Write
 from turngraph.data.eigen.utility_questions import (
-    Chunk,
     Generate,
-    Stated,
     UtilityQuestion,
     keep_found,
     questions_by_lm,
-    questions_by_rules,
 )
 from turngraph.data.memory_graph.record import theme_rows
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.record.theme_rows import ChunkRow
 from turngraph.data.memory_graph.record.write_themes import put_questions
 
-RULES = "rules"
-"""Name of the rules as the maker of questions; that of a language model is ``lm:`` and its name."""
+NOBODY = "none"
+"""Maker of the questions where there are none; a language model is ``lm:`` and its name."""
 LM_BATCH = 8
 """Number of chunks whose questions an LM makes in one batch and one commit."""
-Place = tuple[int, int, str, str, str, str | None]
-"""Start and stop in an episode; subject, relation, object and begin of a triplet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +45,6 @@ class Lm:
     def maker(self) -> str:
         """Name of the model as a maker in the record."""
         return f"lm:{self.name}"
-
-
-def ask_rules(store: Store, source: str | None) -> None:
-    """Make the questions of a source by rules; existing questions keep their ids."""
-    with store.reading():
-        rows = theme_rows.chunks_of(store.db, source)
-        texts = theme_rows.chunk_texts(store.db, rows)
-        stated: dict[int, list[Place]] = defaultdict(list)
-        for episode, *place in theme_rows.triplets_of(store.db, source):
-            start, stop, subject, relation, object_, since = place
-            stated[episode].append((start, stop, subject, relation, object_, since))
-        names = theme_rows.names_of(store.db, source)
-    chunks = [
-        Chunk(
-            text,
-            tuple(_stated(row, stated.get(row.episode, ()))),
-            tuple(name for name in names.get(row.episode, ()) if name in text),
-        )
-        for row, text in zip(rows, texts, strict=True)
-    ]
-    made: dict[int, list[str]] = {row.id: [] for row in rows}
-    for question in questions_by_rules(chunks):
-        made[rows[question.chunk].id].append(question.text)
-    with store.writing() as revision:
-        put_questions(store.db, made, RULES, revision)
-
-
-def _stated(row: ChunkRow, places: Sequence[Place]) -> list[Stated]:
-    """Return the statements that begin in a chunk."""
-    return [
-        Stated(subject, relation, object_, since, (start - row.start, stop - row.start))
-        for start, stop, subject, relation, object_, since in places
-        if row.start <= start < row.stop
-    ]
 
 
 def ask_lm(
@@ -119,7 +80,7 @@ def ask_lm(
             batch = new[begin : begin + LM_BATCH]
             made: dict[int, list[str]] = {row.id: [] for row in batch}
             asked = texts[begin : begin + LM_BATCH]
-            for question in questions_by_lm(asked, lm.generate, maker=lm.maker, counts=counts):
+            for question in questions_by_lm(asked, lm.generate, counts):
                 made[batch[question.chunk].id].append(question.text)
             with store.writing() as revision:
                 put_questions(store.db, made, lm.maker, revision)
@@ -133,28 +94,25 @@ def kept_questions(
     texts: Sequence[str],
     vectors: np.ndarray,
     vectors_of: Callable[[np.ndarray], np.ndarray],
-    maker: str,
 ) -> list[tuple[int, int]]:
-    """Return (id, chunk index) of the questions to use: an LM's only if retrieval by it finds its
-    chunk.
+    """Return (id, chunk index) of the questions to use: those by which retrieval finds their chunk.
 
     Args:
         questions: ids and texts of the questions, by chunk id.
         chunks: chunks of the source.
         texts, vectors: texts and vectors of the chunks.
         vectors_of: returns the vectors of questions by id.
-        maker: maker of the questions.
     """
     every = [
         (number, id_, text)
         for number, chunk in enumerate(chunks)
         for id_, text in questions.get(chunk.id, ())
     ]
-    if maker == RULES or not every:
-        return [(id_, number) for number, id_, _ in every]
+    if not every:
+        return []
     embedded = vectors_of(np.array([id_ for _, id_, _ in every], np.int64))
     rows = {text: row for row, (_, _, text) in enumerate(every)}
-    asked = [UtilityQuestion(number, text, maker, (0, 0)) for number, _, text in every]
+    asked = [UtilityQuestion(number, text) for number, _, text in every]
     best = keep_found(asked, texts, vectors, lambda some: embedded[[rows[text] for text in some]])
     chosen = {(question.chunk, question.text) for question in best}
     return [(id_, number) for number, id_, text in every if (number, text) in chosen]

@@ -134,17 +134,15 @@ def test_index_ranks_a_pool() -> None:
     assert len({item.evidence.id for item in everything}) == 30
     assert "law" in everything[0].evidence.text
     assert len(index.themes) >= 2
-    assert len(index.questions) == 30
 
 
 def test_index_makes_themes_of_every_source_apart() -> None:
     passages = [*pool(24), Evidence("blank", " ", "text")]
     sources = [f"file{i % 2}" for i in range(25)]
-    index = EigenIndex(passages, by_words, sources=sources, num_questions=0)
+    index = EigenIndex(passages, by_words, sources=sources)
     for theme in index.themes:
         assert len({sources[member] for member in theme.members.tolist()}) == 1
     assert index.rank("judge", 99)[-1].evidence.id == "blank"
-    assert index.questions == []
 
 
 def test_index_without_passages() -> None:
@@ -167,7 +165,7 @@ def test_a_passage_of_the_second_hop_is_found_by_a_shared_name(
     other = Evidence("hop", "unlike everything else", "text", (Entity("x", "Number0"),))
     for weight in (0.0, 0.5):
         monkeypatch.setattr(eigen_index, "SHARED_WEIGHT", weight)
-        index = EigenIndex([*pool(), other], by_words, num_questions=0)
+        index = EigenIndex([*pool(), other], by_words)
         found = [item.evidence.id for item in index.rank("harbour ship number0", 31)]
         assert found[0] == "e0"
         assert (found.index("hop") < 6) == (weight > 0), found
@@ -180,4 +178,4 @@ def test_index_names_a_bad_vector_by_its_passage() -> None:
         return vectors
 
     with pytest.raises(ValueError, match="passage 4: its vector is not finite"):
-        EigenIndex(pool(), broken, num_questions=0)
+        EigenIndex(pool(), broken)

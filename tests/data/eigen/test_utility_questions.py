@@ -1,4 +1,4 @@
-"""Utility questions: by rules from statements and cells, by an LM with filters, round trips."""
+"""Utility questions: by an LM with filters, round trips."""
 
 from __future__ import annotations
 
@@ -9,85 +9,13 @@ from typing import Any
 
 import pytest
 
-from turngraph.data.eigen.question_wording import ask_object, ask_subject, ask_time
 from turngraph.data.eigen.utility_questions import (
-    Chunk,
-    Stated,
     UtilityQuestion,
     chunk_spans,
     keep_found,
     questions_by_lm,
-    questions_by_rules,
 )
 from turngraph.tests.data.eigen.planted import by_words
-
-
-@pytest.mark.parametrize(
-    ("statement", "question"),
-    [
-        (("Anna", "works at", "Louvre"), "Where does Anna work?"),
-        (("Paris", "is the capital of", "France"), "What is Paris the capital of?"),
-        (("Bob", "bought", "house"), "What did Bob buy?"),
-        (("Lea", "was born in", "1990"), "When was Lea born?"),
-        (("Carl", "studied", "physics"), "What did Carl study?"),
-        (("Carl", "created", "art"), "What did Carl create?"),
-        (("Carl", "stopped", "it"), "What did Carl stop?"),
-        (("Carl", "changed", "it"), "What did Carl change?"),
-        (("Carl", "teaches", "it"), "What does Carl teach?"),
-        (("Carl", "carries", "it"), "What does Carl carry?"),
-        (("Carl", "has", "dog"), "What does Carl have?"),
-        (("Carl", "had", "dog"), "What did Carl have?"),
-        (("Carl", "can play", "chess"), "What can Carl play?"),
-        (("Carl", "knows", "it"), "What does Carl know?"),
-        (("Carl", "xyz", "it"), None),
-    ],
-)
-def test_questions_for_objects(statement: tuple[str, str, str], question: str | None) -> None:
-    assert ask_object(*statement) == question
-
-
-def test_questions_for_subjects_and_times() -> None:
-    assert ask_subject("works at", "the Louvre", "Anna") == "Who works at the Louvre?"
-    assert ask_subject("houses", "the Mona Lisa", "The Louvre") == "What houses the Mona Lisa?"
-    assert ask_time("Bob", "bought", "a house") == "When did Bob buy a house?"
-    assert ask_time("Lea", "is married to", "Bob") == "When is Lea married to Bob?"
-    assert ask_time("Lea", "xyz", "Bob") is None
-
-
-def test_rules_ask_for_statements_first_and_name_rare_ends() -> None:
-    chunks = [
-        Chunk("", (Stated("Anna", "works at", "Louvre", span=(0, 9)),), ("Anna", "Louvre")),
-        Chunk("", (Stated("Anna", "lives in", "Rome", "2019"),), ("Anna", "Rome", "anna")),
-        Chunk("", (), ("Anna", "Oslo")),
-    ]
-    made = questions_by_rules(chunks, 3)
-    assert [(q.chunk, q.text) for q in made] == [
-        (0, "Who works at Louvre?"),
-        (0, "What is said of Louvre?"),
-        (0, "What is said of Anna?"),
-        (1, "When does Anna live in Rome?"),
-        (1, "What is said of Rome?"),
-        (1, "What is said of Anna?"),
-        (2, "What is said of Oslo?"),
-        (2, "What is said of Anna?"),
-    ]
-    assert made[0].span == (0, 9)
-    assert all(one.maker == "rules" for one in made)
-    assert len(questions_by_rules(chunks, 1)) == 3
-    assert questions_by_rules(chunks, 0) == []
-
-
-def test_rows_and_infoboxes_ask_for_their_cells() -> None:
-    row = Chunk("Olympics, Medals, Nation is France, Gold is 3", kind="table")
-    info = Chunk("Paris, Population, 2 million", kind="infobox")
-    only = Chunk("Olympics, Year is 1900", kind="table")
-    texts = [one.text for one in questions_by_rules([row, info, only])]
-    assert texts == [
-        "What is the Gold of France in Olympics?",
-        "What is the Population of Paris?",
-        "What is the Year of Olympics?",
-    ]
-    assert questions_by_rules([Chunk("no cells", kind="table")]) == []
 
 
 def test_long_texts_are_split_at_sentences() -> None:
@@ -125,8 +53,8 @@ def test_questions_of_a_language_model_are_filtered() -> None:
         ({"questions": asked[3:]}, True),
         ('{"questions": ["Wh', False),
     )
-    made = questions_by_lm(["Bob sails to Lima."] * 3, generate, counts=counts, maker="tiny")
-    assert made == [UtilityQuestion(0, "Who sails to Lima?", "tiny", (0, 18))]
+    made = questions_by_lm(["Bob sails to Lima."] * 3, generate, counts)
+    assert made == [UtilityQuestion(0, "Who sails to Lima?")]
     assert counts == {"made": 5, "cut_off": 1, "no_question": 1, "no_shared_word": 1, "copied": 1}
 
 
@@ -140,8 +68,8 @@ def test_a_complete_reply_that_breaks_the_schema_names_the_chunk_not_its_text() 
 
 def test_round_trip_keeps_questions_that_find_their_chunk() -> None:
     texts = ["the ship sails", "the baker bakes bread", "the judge rules", "a cat sleeps"]
-    right = UtilityQuestion(1, "What does the baker bake?", "lm", (0, 1))
-    wrong = UtilityQuestion(0, "What does the judge rule?", "lm", (0, 1))
+    right = UtilityQuestion(1, "What does the baker bake?")
+    wrong = UtilityQuestion(0, "What does the judge rule?")
     vectors = by_words(texts)
     assert keep_found([right, wrong], texts, vectors, by_words, depth=1) == [right]
     assert keep_found([], texts, vectors, by_words) == []
