@@ -63,5 +63,4 @@ def random_model(
         model: PreTrainedModel = auto.from_config(
             config, dtype=getattr(torch, dtype), attn_implementation=attention
         )
-    model.eval()
     return model

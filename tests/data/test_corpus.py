@@ -408,6 +408,12 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "town_5.txt" in shown
     assert "version 3 is whole" in run("check", "--corpus", folder)
     assert "version 2 is the current one" in run("switch", "--corpus", folder, "--version", "2")
+    passages = next(Path(folder, "segments").glob("*/passages.jsonl"))
+    whole = passages.read_bytes()
+    passages.write_bytes(whole.replace(b"a", b"e"))
+    with pytest.raises(ValueError, match="its hash differs"):
+        run("check", "--corpus", folder)
+    passages.write_bytes(whole)
     with pytest.raises(ValueError, match="--top_k 0"):
         run("search", "--corpus", folder, "x", "--top_k", "0")
     (files / "new.txt").write_text("Bergen has a harbour.")

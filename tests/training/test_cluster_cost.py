@@ -126,6 +126,8 @@ def test_the_command_needs_neither_data_nor_weights(
     assert "assumptions until measured" in shown
     assert shown.count("FSDP2") == 2
     assert "10,000 questions, as no.jsonl is not here" in shown
+    train.main([*options, "--for_gpu", "h100x4", "--data.max_train_questions=1"])
+    assert capsys.readouterr().out.count("for 1 step of 1 question") == 2
     with pytest.raises(UserError, match="must come with --dry_run"):
         train.main([*options[:2], "--for_gpu", "h100x4"])
     with pytest.raises(UserError, match="8 GPUs must divide it"):
