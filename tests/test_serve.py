@@ -150,6 +150,10 @@ def test_clients_of_openai_get_answers_that_depend_on_the_dialogue(start: Start,
     finished = [one["finish_reason"] for one in choices]
     assert finished == [None] * (len(chunks) - 1) + [choice["finish_reason"]]
     assert "usage" not in json.loads(chunks[-1][6:])
+    stopped = {"messages": messages, "stream": True, "stop": f"{expected[1][-1]}\n"}
+    *chunks, _ = client.post("/v1/chat/completions", json=stopped).text.strip().split("\n\n")
+    said = [json.loads(c[6:])["choices"][0]["delta"].get("content", "") for c in chunks]
+    assert "".join(said) == expected[1]  # with the end that may have been a stop
     with_usage = {"stream": True, "stream_options": {"include_usage": True}}
     streamed = client.post("/v1/chat/completions", json={"messages": messages, **with_usage})
     *chunks, counted = [json.loads(c[6:]) for c in streamed.text.strip().split("\n\n")[:-1]]
@@ -963,6 +967,10 @@ def test_the_command_serves_until_it_is_stopped(
             found.append(ask(client, id_, QUESTIONS[0]))
             assert server.config.timeout_graceful_shutdown > ServeOptions().deadline
 
+    def stop_soon(server: uvicorn.Server, _: list[Any]) -> None:
+        with TestClient(server.config.app):
+            wait_until(lambda: server.should_exit)
+
     found: list[Json] = []
     begun: list[str] = []
     start = limited_reading.forkserver.ensure_running
@@ -985,7 +993,7 @@ def test_the_command_serves_until_it_is_stopped(
     (tmp_path / "file").touch()
     with monkeypatch.context() as patch:
         patch.setattr("turngraph.inference.serve.service.sentence_encoder", lambda _: fail)
-        patch.setattr(uvicorn.Server, "run", lambda one, _: wait_until(lambda: one.should_exit))
+        patch.setattr(uvicorn.Server, "run", stop_soon)
         with pytest.raises(ValueError, match="loaded"):
             infer.main([*command, "--memory_dir", str(tmp_path / "served")])
     for wrong, message in (
@@ -1019,3 +1027,5 @@ def test_other_machines_are_served_with_tokens_only(host: str) -> None:
 def test_options_out_of_range_are_named(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name}: {value} given"):
         ServeOptions(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="--memory: must begin with postgresql"):
+        ServeOptions(memory="my.db")

@@ -26,6 +26,7 @@ from turngraph.tests.waiting import PATIENCE, wait_until
 Connect = Callable[..., socket.socket]
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LONG = 2**24
+LET_GO = threading.Event()
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -35,6 +36,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
             await receive()
             await send({"type": f"lifespan.{kind}.complete"})
         return
+    while scope["path"] == "/held" and not LET_GO.is_set():
+        await asyncio.sleep(0.01)
     body = (await receive())["body"]
     answer = b"." * LONG if scope["path"] == "/long" else str(len(body)).encode()
     headers = [(b"content-length", str(len(answer)).encode())]
@@ -151,6 +154,20 @@ def test_a_connection_that_says_nothing_makes_room_for_others(
     assert len(connections_) <= 4
 
 
+def test_connections_that_are_all_served_make_no_room(
+    running: Callable[[], Connect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
+    connect = running()
+    open_ = connect.server.server_state.connections
+    LET_GO.clear()
+    served = [connect(GET.replace(b"/", b"/held", 1)) for _ in range(2)]
+    wait_until(lambda: [one.is_idle for one in list(open_)] == [False, False], pause=0.01)
+    assert ends(connect(GET))
+    LET_GO.set()
+    assert [status(one) for one in served] == [200, 200]
+
+
 def test_a_client_that_reads_nothing_is_given_up(
     running: Callable[[], Connect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +263,16 @@ def test_an_address_that_the_machine_lacks_is_left_out(monkeypatch: pytest.Monke
     monkeypatch.setattr(connections, "_addresses", lambda *_: [here, missing, missing][1:])
     with pytest.raises(UserError, match="Cannot assign"):
         listening("localhost", 0)
+    made, create = list[socket.socket](), socket.create_server
+    keep = lambda *given, **more: made.append(create(*given, **more)) or made[-1]  # noqa: E731
+    monkeypatch.setattr(socket, "create_server", keep)
+    with create(here[1]) as taken:
+        monkeypatch.setattr(
+            connections, "_addresses", lambda *_: [here, (here[0], taken.getsockname())]
+        )
+        with pytest.raises(UserError, match="already in use"):
+            listening("localhost", 0)
+    assert [one.fileno() for one in made] == [-1]
 
 
 def test_host_and_port_are_given_apart_or_together() -> None:
