@@ -319,8 +319,6 @@ def explain_conversation(
             memory.add(retrieved)
         filled = interaction_answer(turn.answers) if history == "gold" else answers.get(index)
         interaction.append((turn.question, filled or ""))
-    if memory.graph is not None:
-        memory.graph.close()
     return Explanation(
         conversation=conversation.id,
         domain=conversation.domain,
