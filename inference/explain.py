@@ -288,8 +288,8 @@ def explain_conversation(
     answers: Mapping[int, str | None],
     history: Literal["gold", "predicted"],
     checkpoint: str,
-    pool: tuple[Evidence, ...] | None = None,
-    alone: Container[int] = (),
+    pool: tuple[Evidence, ...] | None,
+    alone: Container[int],
 ) -> Explanation:
     """Explain all answers of a conversation.
 

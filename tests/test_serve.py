@@ -798,6 +798,8 @@ def test_what_idle_conversations_can_make_again_is_freed(start: Start) -> None:
         ask(client, id_, "Anna lives in Gdynia. Where does she live?")
     held = service.held()
     assert (held["conversations"], held["memory_graphs"]) == (3, 1)
+    sessions = [one._pool.submit(one._session.result).result() for one in service._open.values()]
+    assert ["_recall" in vars(one.persistent.graph) for one in sessions] == [False, False, True]
     num_last = service._open["local", ids[-1]].num_prefix_tokens
     assert num_last > 0
     wait_until(lambda: service.held()["prefix_tokens"] == num_last)

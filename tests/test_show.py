@@ -119,7 +119,7 @@ def test_answers_and_evidence_wrap_at_any_width(width: int) -> None:
     assert first.startswith("  [table, 1.50 (")
     assert len(rest) > 2
     assert all(line.startswith("    ") for line in rest)
-    show_evidence(console, example)
+    show_evidence(console, example, "")
     assert all(cell_len(line) <= width for line in file.getvalue().splitlines())
 
 

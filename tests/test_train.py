@@ -126,6 +126,15 @@ def test_the_loss_of_a_step_is_the_mean_over_its_answer_tokens(
     assert loss == pytest.approx(total / sum(len(e.target_ids) for e in examples), rel=1e-5)
 
 
+def test_processes_that_cannot_share_a_step_are_told_before_data_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    three = SimpleNamespace(is_main_process=True, num_processes=3)
+    monkeypatch.setattr(train, "make_accelerator", lambda: three)
+    with pytest.raises(UserError, match="4 given, which 3 processes cannot share"):
+        train.main(["--data.train=none.jsonl", "--training.batches_per_step=4"])
+
+
 def test_examples_without_evidence_are_trained_on(tmp_path: Path, tiny_folder: str) -> None:
     bare = tiny_builder().conversation(replace(tiny_conversation(0), evidence=()))
     loss, found = gradients(quiet_run(tmp_path, tiny_folder), [bare])
@@ -186,7 +195,7 @@ def test_the_loss_of_tune_is_that_of_its_gold_answers(tmp_path: Path, tiny_folde
     run.model.eval()
     total = sum(run.model(collate([e], "right", True)).total.item() for e in run.tune)
     num_tokens = sum(len(example.target_ids) for example in run.tune)
-    assert tune_loss(run) == pytest.approx(total / num_tokens, rel=1e-5)
+    assert tune_loss(run, lambda: None) == pytest.approx(total / num_tokens, rel=1e-5)
 
 
 def test_an_evaluation_names_its_interval() -> None:
