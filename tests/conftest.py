@@ -82,7 +82,7 @@ def _nothing_stays_open(
     yield
     if request.path.parent.name == "memory_graph":  # whose tests leave graphs to gc
         return
-    until = time.monotonic() + 100.0
+    until = time.monotonic() + 60.0
     while (found := left()) and time.monotonic() < until:
         gc.collect()  # what only a circle of references holds is no leak
         time.sleep(0.01)

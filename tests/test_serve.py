@@ -64,15 +64,19 @@ def pool(tmp_path: Path) -> str:
 @pytest.fixture
 def start(qa: QA, pool: str, tmp_path: Path) -> Iterator[Start]:
     """Starts a server over the same folder, as often as it is called."""
+    services = list[Service]()
     with ExitStack() as stack:
 
         def run(users: Users | None = None, **options: Any) -> TestClient:
             given = {"evidence": (pool,), "memory_dir": "is kept", "max_new_tokens": 8} | options
             service = Service(qa, ServeOptions(**given), tmp_path / "users")
+            services.append(service)
             app = make_app(service, users or Users(None))
             return stack.enter_context(TestClient(app, base_url="http://127.0.0.1:8080"))
 
         yield run
+    assert not sum(service.engine.num_admitted for service in services)
+    assert not sum(bool(service.places._taken) for service in services)
 
 
 def ask(client: TestClient, id_: str, question: str, **headers: str) -> Json:
@@ -826,9 +830,14 @@ def test_what_is_kept_of_many_users_has_a_limit(
     kinds = ("conversations", "memory_graphs", "document_pools")
     assert [counts[kind] for kind in kinds] == [3, 2, 2]
     assert counts["indexes"] == before + 2  # that of the first user is gone with the pool
+    (service.user_folder("cem") / "documents" / "a.txt").write_text("By another server.")
+    ask(client, ids["cem"], "Who wrote Dune?", headers=users["cem"])
+    assert service.held()["indexes"] == before + 2
     told = ask(client, ids["ada"], "Who wrote Dune?", headers=users["ada"])
     assert any("ada wrote" in passage["text"] for passage in told["evidence"])
     assert service.held()["document_pools"] == 2
+    client.put("/api/documents/a.txt", content=b"Dune is a book.", headers=users["ada"])
+    assert service.held()["document_pools"] == 1
 
 
 def test_nothing_of_an_answer_waits_for_the_garbage_collector(start: Start) -> None:

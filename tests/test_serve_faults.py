@@ -197,6 +197,7 @@ def test_a_question_while_its_conversation_is_deleted_leaves_nothing(
         service.store("local").delete(id_)
         return session_ask(session, *given)
 
+    assert told(client.post(f"/api/conversations/{'0' * 32}/ask", json=asked)) == (404, NOT_FOUND)
     for kind, name, changed in (
         (ConversationStore, "state", deleted_before),
         (Session, "ask", deleted_during),
