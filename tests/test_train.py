@@ -462,9 +462,14 @@ def test_best_is_the_best_on_tune_and_last_the_last(
     assert not torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)
 
 
-def test_without_tune_best_is_the_last(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
+def test_without_tune_best_is_the_last(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changes = {"data__tune": "null", "training__eval_every": 1}
+    monkeypatch.setattr(train, "RELEASE_EVERY", 2)
+    monkeypatch.setattr(train, "release_freed_memory", released := MagicMock())
     train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
+    assert released.call_count == 1  # in three steps
     best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
     assert torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)
 
