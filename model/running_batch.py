@@ -93,7 +93,6 @@ class JoinedLayer(DynamicLayer):
             return
         if not indices:  # without rows nothing stays allocated
             self._stores = [store.new_empty(0, *store.shape[1:]) for store in self._stores]
-            self._end = longest = 0
         self._begin = self._end - longest
         if indices != list(range(len(indices))):
             chosen = torch.tensor(indices, device=self._stores[0].device)

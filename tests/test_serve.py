@@ -96,12 +96,15 @@ def test_a_conversation_is_answered_as_in_a_chat_and_outlives_the_server(
     start: Start, qa: QA
 ) -> None:
     alone = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
-    expected = [alone.ask(question).text for question in QUESTIONS]
+    answers = [alone.ask(question) for question in QUESTIONS]
+    expected = [answer.text for answer in answers]
     client = start()
     id_ = client.post("/api/conversations").json()["id"]
     first = ask(client, id_, QUESTIONS[0])
     assert first["answer"] == expected[0]
     assert {"text", "source", "score", "from_turn"} <= first["evidence"][0].keys()
+    scores = [passage["score"] for passage in first["evidence"]]
+    assert scores == pytest.approx([item.score for item in answers[0].evidence], abs=1e-4)
     assert 0 <= first["probability"] <= 1
     streamed = client.post(f"/api/conversations/{id_}/ask", json={"question": QUESTIONS[1]})
     *pieces, (kind, last) = events(streamed.text)

@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,6 +125,13 @@ def test_the_loss_of_a_step_is_the_mean_over_its_answer_tokens(
     loss, _ = gradients(run, [[e] for e in examples])
     total = sum(run.model(collate([e], "right", True)).total.item() for e in examples)
     assert loss == pytest.approx(total / sum(len(e.target_ids) for e in examples), rel=1e-5)
+
+
+def test_a_run_is_saved_when_its_minutes_are_up(tmp_path: Path, tiny_folder: str) -> None:
+    run = quiet_run(tmp_path, tiny_folder, save_minutes=2.0)
+    for seconds in (110, 130):
+        run._saved = time.monotonic() - seconds
+        assert run.minutes_are_up() == (seconds > 120)
 
 
 def test_processes_that_cannot_share_a_step_are_told_before_data_are_read(

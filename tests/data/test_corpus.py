@@ -401,6 +401,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for retriever in ("bm25", "dense", "rrf"):
         found = run("search", "--corpus", folder, "harbour of Oslo", "--retriever", retriever)
         assert "other.txt#0\n     " in found.splitlines()[0] + "\n     "
+        assert found.startswith("  1  ")
     assert "1 removed, 7 unchanged" in run("remove", "--corpus", folder, "--source", "other.txt")
     shown = run("show", "--corpus", folder, "--sources")
     assert "* version 3: " in shown

@@ -55,6 +55,9 @@ def test_a_plan_by_hand() -> None:
     assert found.memory["activations"] == pytest.approx(4304 * 6e6 + 4096 * 2e5)
     rest = USABLE * chip.memory - (14.5e9 + 16 * 209e6 + 7e8)
     assert found.largest == int(rest // (4304 * 6e6 + 4096 * 2e5)) == 2
+    pairs = replace(config_of(), training=TrainingConfig(batches_per_step=8, batch_size=2))
+    two = plan(pairs, COST, Gpus("h100", 8), sharded=False, share=0.4)
+    assert two.tokens_per_second == pytest.approx(2 * 8 * 1708 / two.seconds)
     shared = plan(config_of(), COST, Gpus("h100", 8), sharded=True, share=0.4)
     assert shared.memory["weights"] == pytest.approx(14.5e9 / 8 + 2 * 14.5e9 / 32)
     for part in ("adapters", "graph", "gradients", "optimizer"):
