@@ -190,7 +190,7 @@ def test_a_question_while_its_conversation_is_deleted_leaves_nothing(
         found = state(store, id_)
         if not deleted:
             deleted.append(id_)
-            service.delete("local", id_).result()
+            service.delete("local", id_, forget=False).result()
         return found
 
     def deleted_during(session: Session, *given: Any) -> Any:

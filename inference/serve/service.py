@@ -407,7 +407,7 @@ class Service:
 
         return self.run(user, id_, work)
 
-    def delete(self, user: str, id_: str, forget: bool = False) -> Future[None]:
+    def delete(self, user: str, id_: str, forget: bool) -> Future[None]:
         """Delete a conversation; the future is done when it is closed, too.
 
         Args:
