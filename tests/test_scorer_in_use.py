@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +59,9 @@ def asked(*passages: Evidence) -> Conversation:
 def test_an_answer_is_explained_by_passages_and_entities(with_scorer: Loaded) -> None:
     model, builder = with_scorer
     for example in builder.conversation(tiny_conversation(0)):
+        began = time.monotonic()
         [record] = answer_batch(model, builder.prompt, [example], 0)
+        assert 0 < record["milliseconds"] <= 1000 * (time.monotonic() - began)
         found = why(model, builder, example, record["answer"])
         assert found.answer == record["candidates"][0]["label"]
         close = 0.1 if isinstance(model, Reader) else 1e-4  # unlikely spans are not listed

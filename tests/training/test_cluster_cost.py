@@ -130,6 +130,9 @@ def test_the_command_needs_neither_data_nor_weights(
     assert "10,000 questions, as no.jsonl is not here" in shown
     train.main([*options, "--for_gpu", "h100x4", "--data.max_train_questions=1"])
     assert capsys.readouterr().out.count("for 1 step of 1 question") == 2
+    for gpus, flops in (("h100", 989), ("h200", 989), ("a100-80g", 312)):
+        train.main([*options, "--for_gpu", gpus])
+        assert f"of the GPU's {flops} TFLOP/s" in capsys.readouterr().out
     with pytest.raises(UserError, match="must come with --dry_run"):
         train.main([*options[:2], "--for_gpu", "h100x4"])
     with pytest.raises(UserError, match="8 GPUs must divide it"):
