@@ -234,7 +234,6 @@ class RunningBatch:
         output = self.model.causal_lm(
             **inputs,
             past_key_values=cache,
-            use_cache=True,
             logits_to_keep=last_column(self.model.device),
         )
         logits: Tensor = output.logits[:, -1].float()

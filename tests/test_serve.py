@@ -431,6 +431,9 @@ def test_a_page_elsewhere_reaches_nothing(start: Start) -> None:
             assert "not reached under this name" in error["message"]
     for host in ("127.0.0.1", "LOCALHOST:80", "[::1]", "[::1]:8080"):
         assert client.get("/api/conversations", headers={"Host": host}).status_code == 200
+    page = client.get("/").headers
+    assert page["content-security-policy"].startswith("default-src 'self';")
+    assert page["x-content-type-options"] == "nosniff"
     id_ = client.post("/api/conversations").json()["id"]
     form = {"Content-Type": "text/plain", "Origin": "http://evil.example"}
     body = b'{"question": "Who?", "stream": false}'

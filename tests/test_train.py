@@ -25,7 +25,7 @@ from turngraph.configs.parse import load_config
 from turngraph.configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
-from turngraph.data.batches.prefetch import Trial
+from turngraph.data.batches.prefetch import Trial, fingerprint
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.examples import Example
@@ -432,6 +432,17 @@ def test_what_the_launcher_would_change_is_refused(
     wrong = r"gradient_accumulation_steps: 4 given, must be 1: .* training\.batches_per_step"
     with pytest.raises(ValueError, match=wrong):
         train.main(options(tiny_folder, tiny_data, tmp_path / "run"))
+
+
+def test_other_keys_order_or_bounds_are_other_training_data() -> None:
+    first, second = tiny_examples(2)
+    *suffix, last = first.suffix_ids
+    others = [
+        [second, first],
+        [replace(first, turn=first.turn + 1), second],
+        [replace(first, suffix_ids=suffix, target_ids=[last, *first.target_ids]), second],
+    ]
+    assert len({fingerprint(examples) for examples in ([first, second], *others)}) == 4
 
 
 def test_a_dry_run_begins_with_the_largest_batch() -> None:
