@@ -191,7 +191,7 @@ def train(run: Run, examples: list[Example], stop: StopRequest, resume_anyway: b
             or is not finite.
         SystemExit: a stop was requested.
     """
-    schedule = BatchSchedule(examples, run.config.training, run.accelerator.num_processes)
+    schedule = BatchSchedule(examples, run.config.training)
     if run.config.training.loop == "trl":
         from turngraph.training.trl_loop import train_with_trl  # seconds
 
@@ -390,7 +390,7 @@ def dry_run(run: Run, examples: list[Example]) -> None:
     if not examples:
         raise UserError("config field training.max_steps: 0 given: nothing is trained")
     before = peak_memory(run.accelerator.device)
-    schedule = BatchSchedule(examples, settings, run.accelerator.num_processes)
+    schedule = BatchSchedule(examples, settings)
     run.prepare(schedule)
     trial = Trial(schedule, examples)
     silent = replace(settings, eval_every=None, save_every=None, save_minutes=None)

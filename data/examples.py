@@ -202,8 +202,6 @@ class ExampleBuilder:
                 examples.append(self.turn(conversation, turn, interaction, memory, pool))
             else:
                 memory.add(self.retrieve(conversation, turn, interaction, pool)[1])
-        if memory.graph is not None:
-            memory.graph.close()
         return examples
 
     def retrieve(

@@ -128,7 +128,6 @@ def predicted_history(
             for n, line in zip(active, lines, strict=True):
                 question = conversations[n].turns[turn].question
                 interactions[n].append((question, records[line].get("answer", "")))
-        turns.close()
 
 
 class TurnBuilder:
@@ -155,9 +154,3 @@ class TurnBuilder:
             self.builder.turn(all_[n], turn, interactions[n], self.memories[n], pool(n))
             for n in conversations
         ]
-
-    def close(self) -> None:
-        """Close the conversations' memory graphs."""
-        for memory in self.memories.values():
-            if memory.graph is not None:
-                memory.graph.close()

@@ -133,7 +133,7 @@ def show_folded(console: Console, text: str, style: str = "") -> None:
         console.out(indent + line.plain.rstrip(), style=style, highlight=False)
 
 
-def show_evidence(console: Console, example: Example, word: str = "") -> None:
+def show_evidence(console: Console, example: Example, word: str) -> None:
     """Print a table of all passages that the model was given.
 
     Args:

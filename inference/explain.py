@@ -288,8 +288,8 @@ def explain_conversation(
     answers: Mapping[int, str | None],
     history: Literal["gold", "predicted"],
     checkpoint: str,
-    pool: tuple[Evidence, ...] | None = None,
-    alone: Container[int] = (),
+    pool: tuple[Evidence, ...] | None,
+    alone: Container[int],
 ) -> Explanation:
     """Explain all answers of a conversation.
 
@@ -319,8 +319,6 @@ def explain_conversation(
             memory.add(retrieved)
         filled = interaction_answer(turn.answers) if history == "gold" else answers.get(index)
         interaction.append((turn.question, filled or ""))
-    if memory.graph is not None:
-        memory.graph.close()
     return Explanation(
         conversation=conversation.id,
         domain=conversation.domain,

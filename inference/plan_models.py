@@ -136,7 +136,7 @@ def local_replies(
 
 
 def server_planner(
-    settings: EndpointSettings, limits: PlanSettings, cache: ReplyCache | None = None
+    settings: EndpointSettings, limits: PlanSettings, cache: ReplyCache | None
 ) -> ModelPlanner:
     """Return a planner that asks a server of the OpenAI chat API at every stage.
 

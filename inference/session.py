@@ -110,15 +110,11 @@ class Session:
             if self._held is not None:
                 self.remember()
             self.persistent.begin()
-        else:
-            self.close()
         self.conversation = Conversation("chat", "", (), self.pool)
         self.turns: list[ChatAnswer] = []
         self.past = Past()
         self._held = self.builder.memory(self.conversation)
         if self.persistent is not None:
-            if self.memory.graph is not None:
-                self.memory.graph.close()
             self.memory.graph = self.persistent
 
     @property
@@ -386,11 +382,9 @@ class Session:
         return path
 
     def close(self) -> None:
-        """Close the memory graphs."""
-        graphs = [self.persistent, None if self._held is None else self._held.graph]
-        for graph in {id(graph): graph for graph in graphs}.values():
-            if graph is not None:
-                graph.close()
+        """Close the persistent memory graph; a conversation's own is in memory alone."""
+        if self.persistent is not None:
+            self.persistent.close()
 
 
 def _saved(turn: ChatAnswer) -> Turn:

@@ -79,7 +79,7 @@ def attribute(model: Explained, batch: BatchLike, entities: Sequence[int] = ()) 
     with torch.enable_grad(), eager, _recorded(model, batch) as seen:
         logprob = _logprob(model, batch, entities, seen)
         inputs = [seen.states, *(layer.output for layer in seen.layers)]
-        gradient, *per_layer = torch.autograd.grad(logprob, inputs, materialize_grads=True)
+        gradient, *per_layer = torch.autograd.grad(logprob, inputs)
     edges = torch.zeros(batch.edge_index.shape[1], device=batch.edge_index.device)
     attention = edges.clone()
     for layer, flow in zip(seen.layers, per_layer, strict=True):

@@ -72,7 +72,6 @@ def _saved(part: nn.Module) -> dict[str, Tensor]:
 
 def save_weights(model: EvidenceModel, weights: dict[str, Tensor], folder: Path) -> None:
     """Write weights that ``trained_weights`` has returned into a folder, one file for each part."""
-    folder.mkdir(parents=True, exist_ok=True)
     part = {
         name: {
             n.removeprefix(f"{name}."): t for n, t in weights.items() if n.startswith(f"{name}.")

@@ -93,7 +93,6 @@ class JoinedLayer(DynamicLayer):
             return
         if not indices:  # without rows nothing stays allocated
             self._stores = [store.new_empty(0, *store.shape[1:]) for store in self._stores]
-            self._end = longest = 0
         self._begin = self._end - longest
         if indices != list(range(len(indices))):
             chosen = torch.tensor(indices, device=self._stores[0].device)
@@ -235,7 +234,6 @@ class RunningBatch:
         output = self.model.causal_lm(
             **inputs,
             past_key_values=cache,
-            use_cache=True,
             logits_to_keep=last_column(self.model.device),
         )
         logits: Tensor = output.logits[:, -1].float()

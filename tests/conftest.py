@@ -9,6 +9,8 @@ import shutil
 import signal
 import sys
 import tarfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -61,6 +63,30 @@ def _torch_defaults() -> Iterator[None]:
             torch.set_default_dtype(torch.float32)
             torch.set_default_device("cpu")
             pytest.fail(f"left torch's defaults at {found}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_stays_open(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Fail the file of tests after which a thread runs or a file of theirs is open still."""
+    folder, before = str(tmp_path_factory.getbasetemp()), set(threading.enumerate())
+
+    def left() -> list[str]:
+        threads = {one for one in threading.enumerate() if not one.daemon or one.name == "engine"}
+        threads -= {one for one in threads if one.name.startswith("embedding")}  # as its encoder
+        targets = map(os.path.realpath, Path("/proc/self/fd").glob("*"))
+        files = [target for target in targets if target.startswith(folder)]
+        return [*(one.name for one in threads - before), *files]
+
+    yield
+    if request.path.parent.name == "memory_graph":  # whose tests leave graphs to gc
+        return
+    until = time.monotonic() + 60.0
+    while (found := left()) and time.monotonic() < until:
+        gc.collect()  # what only a circle of references holds is no leak
+        time.sleep(0.01)
+    assert not found
 
 
 def _archive(name: str) -> Path:

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -138,7 +139,10 @@ def test_lines_are_written_in_order_as_soon_as_they_can_be(
         return works(*arguments, **choice)
 
     monkeypatch.setattr(turngraph.inference.answer_batches, "answer_batch", answer_batch)
+    released = MagicMock()
+    monkeypatch.setattr(turngraph.inference.answer_batches, "release_freed_memory", released)
     main(command)
+    assert 0 < released.call_count < len(seen)
     whole = timeless(tmp_path / "out.jsonl")
     assert [len(lines) for lines in seen] == sorted(len(lines) for lines in seen)
     assert all(lines == whole[: len(lines)] for lines in seen)

@@ -176,7 +176,7 @@ def test_why_lists_the_passages_by_share(session: Session) -> None:
     assert session.ask(QUESTIONS[1]).record["answer"] is not None  # it has trained nothing
 
 
-def test_where_reasons_do_not_fit_into_memory_the_chat_goes_on(
+def test_where_reasons_or_answers_do_not_fit_into_memory_the_chat_goes_on(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_memory(*args: object) -> None:
@@ -185,6 +185,16 @@ def test_where_reasons_do_not_fit_into_memory_the_chat_goes_on(
     monkeypatch.setattr("turngraph.inference.explain.attribute", no_memory)
     said = Screen(session)(QUESTIONS[0], "/why", QUESTIONS[1])
     assert "error: out of memory: an explanation takes more than an answer" in said
+    assert len(session.turns) == 2
+
+    def begun(*given: Any) -> None:
+        for id_ in session.builder.prompt.target_ids("Lima, Lima"):
+            given[4](torch.tensor([id_]))
+        no_memory()
+
+    monkeypatch.setattr("turngraph.inference.session.answer_batch", begun)
+    *_, last = Screen(session)(QUESTIONS[2]).splitlines()
+    assert last.startswith("error: out of memory; /undo removes turns")
     assert len(session.turns) == 2
 
 

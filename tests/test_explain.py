@@ -143,7 +143,7 @@ def of_conversation(
 ) -> Any:
     builder = tiny_builder(**evidence)
     found = explain_conversation(
-        model, builder, tiny_conversation(0), answers, history, "checkpoint"
+        model, builder, tiny_conversation(0), answers, history, "checkpoint", None, ()
     )
     return json.loads(json.dumps(asdict(found)))
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ from turngraph.configs.schema import (
     ModelConfig,
     TrainingConfig,
 )
+from turngraph.configs.user_error import UserError
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.export import ANSWER_FIELDS, write_manifest
 from turngraph.model.checkpoint import check_manifest, save_checkpoint
@@ -257,6 +259,17 @@ def test_weights_are_summed_in_float32_and_rounded_once() -> None:
     found = merged.model.layers[1].self_attn.q_proj.weight
     assert torch.equal(found, exact.bfloat16())
     assert not torch.equal(found, exact)
+
+
+def test_an_export_that_cannot_be_written_leaves_nothing(
+    exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = MagicMock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr("turngraph.inference.export.write_model", full)
+    output = str(tmp_path / "out" / "lm")
+    with pytest.raises(UserError, match=r"lm: cannot be written: .*No space left"):
+        infer.main(["export", "--checkpoint", exported.checkpoint, "--output", output])
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_existing_folders_are_never_overwritten(exported: Exported, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -107,7 +108,7 @@ def test_of_several_processes_the_one_that_fails_says_which(
 def shell(command: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        ["bash", "-c", command.replace("turngraph", f"{sys.executable} -m turngraph")],
+        ["bash", "-c", re.sub("^turngraph", f"{sys.executable} -m turngraph", command)],
         capture_output=True,
         text=True,
         check=False,

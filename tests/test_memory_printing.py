@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
-from turngraph.inference.memory_printing import behind_line, print_facts, validity
+from turngraph.data.memory_graph.recall.recollection import ReadAnswer
+from turngraph.inference.memory_printing import answer_line, behind_line, print_facts, validity
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,11 @@ def test_when_a_fact_holds(
 def test_sources_that_are_behind_are_named_up_to_a_number() -> None:
     assert "than what a, b, (no source), d, e say;" in behind_line(["a", "b", None, "d", "e"])
     assert "than what a, b, c, d, e and 2 more say;" in behind_line(list("abcdefg"))
+
+
+def test_an_answer_names_its_fact_unless_it_is_withheld() -> None:
+    found = ReadAnswer("Oslo", 0.5, None, 7, (14, 18))
+    sure = "probability 0.50, not calibrated; fact 7, characters 14 to 18"
+    assert answer_line(found) == f"answer: Oslo ({sure})"
+    withheld = replace(found, text="not in the evidence", confidence=0.25, withheld="Oslo")
+    assert answer_line(withheld) == "answer: not in the evidence (confidence 0.25)"

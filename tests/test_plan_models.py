@@ -176,7 +176,7 @@ def test_concurrent_requests_of_a_wave() -> None:
 
         with chat_server(answer) as server:
             settings = EndpointSettings(server.url, "tiny", concurrency=concurrency, retries=0)
-            planner = server_planner(settings, PlanSettings(max_clues=8))
+            planner = server_planner(settings, PlanSettings(max_clues=8), None)
             assert planner.digest([step]) == [Digest(("Olav",), (2,))]
         assert planner.calls == len(server.requests) == 8
         most[concurrency] = server.most_parallel

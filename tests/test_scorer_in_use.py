@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from fastapi.testclient import TestClient
 
 import turngraph.inference.answer_batches
@@ -18,15 +20,17 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.inference.answer_batches import answer_batch
 from turngraph.inference.api import QA, load
+from turngraph.inference.candidates import NUM_SPANS, spans
 from turngraph.inference.explain import why
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users
 from turngraph.inference.session import Session
+from turngraph.model.node_answers import LONGEST_SPAN
 from turngraph.model.reader import Reader
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen
-from turngraph.tests.scorer_examples import EVIDENCE
+from turngraph.tests.scorer_examples import EVIDENCE, read_examples
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 from turngraph.tests.waiting import wait_until
 
@@ -55,7 +59,9 @@ def asked(*passages: Evidence) -> Conversation:
 def test_an_answer_is_explained_by_passages_and_entities(with_scorer: Loaded) -> None:
     model, builder = with_scorer
     for example in builder.conversation(tiny_conversation(0)):
+        began = time.monotonic()
         [record] = answer_batch(model, builder.prompt, [example], 0)
+        assert 0 < record["milliseconds"] <= 1000 * (time.monotonic() - began)
         found = why(model, builder, example, record["answer"])
         assert found.answer == record["candidates"][0]["label"]
         close = 0.1 if isinstance(model, Reader) else 1e-4  # unlikely spans are not listed
@@ -119,6 +125,15 @@ def test_what_a_scorer_cannot_answer_is_not_explained(with_scorer: Loaded) -> No
     found = why(model, builder, example, "")
     assert [passage.share for passage in found.passages] == [0]
     assert found.edges == ()
+
+
+def test_of_more_spans_than_are_listed_the_likeliest_stay() -> None:
+    [example, *_], prompt = read_examples(1), tiny_builder().prompt
+    logprobs = torch.randn(len(example.graph.node_ids), LONGEST_SPAN).log_softmax(0)
+    listed = [logprob for _, logprob in spans(prompt, example, logprobs)]
+    assert listed == sorted(listed, reverse=True)
+    assert len(listed) == NUM_SPANS
+    assert listed[0] >= logprobs.max()
 
 
 def test_a_chat_answers_as_the_file_is_answered_and_says_why(qa: QA) -> None:

@@ -64,15 +64,19 @@ def pool(tmp_path: Path) -> str:
 @pytest.fixture
 def start(qa: QA, pool: str, tmp_path: Path) -> Iterator[Start]:
     """Starts a server over the same folder, as often as it is called."""
+    services = list[Service]()
     with ExitStack() as stack:
 
         def run(users: Users | None = None, **options: Any) -> TestClient:
             given = {"evidence": (pool,), "memory_dir": "is kept", "max_new_tokens": 8} | options
             service = Service(qa, ServeOptions(**given), tmp_path / "users")
+            services.append(service)
             app = make_app(service, users or Users(None))
             return stack.enter_context(TestClient(app, base_url="http://127.0.0.1:8080"))
 
         yield run
+    assert not sum(service.engine.num_admitted for service in services)
+    assert not sum(bool(service.places._taken) for service in services)
 
 
 def ask(client: TestClient, id_: str, question: str, **headers: str) -> Json:
@@ -92,12 +96,15 @@ def test_a_conversation_is_answered_as_in_a_chat_and_outlives_the_server(
     start: Start, qa: QA
 ) -> None:
     alone = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
-    expected = [alone.ask(question).text for question in QUESTIONS]
+    answers = [alone.ask(question) for question in QUESTIONS]
+    expected = [answer.text for answer in answers]
     client = start()
     id_ = client.post("/api/conversations").json()["id"]
     first = ask(client, id_, QUESTIONS[0])
     assert first["answer"] == expected[0]
     assert {"text", "source", "score", "from_turn"} <= first["evidence"][0].keys()
+    scores = [passage["score"] for passage in first["evidence"]]
+    assert scores == pytest.approx([item.score for item in answers[0].evidence], abs=1e-4)
     assert 0 <= first["probability"] <= 1
     streamed = client.post(f"/api/conversations/{id_}/ask", json={"question": QUESTIONS[1]})
     *pieces, (kind, last) = events(streamed.text)
@@ -150,6 +157,10 @@ def test_clients_of_openai_get_answers_that_depend_on_the_dialogue(start: Start,
     finished = [one["finish_reason"] for one in choices]
     assert finished == [None] * (len(chunks) - 1) + [choice["finish_reason"]]
     assert "usage" not in json.loads(chunks[-1][6:])
+    stopped = {"messages": messages, "stream": True, "stop": f"{expected[1][-1]}\n"}
+    *chunks, _ = client.post("/v1/chat/completions", json=stopped).text.strip().split("\n\n")
+    said = [json.loads(c[6:])["choices"][0]["delta"].get("content", "") for c in chunks]
+    assert "".join(said) == expected[1]  # with the end that may have been a stop
     with_usage = {"stream": True, "stream_options": {"include_usage": True}}
     streamed = client.post("/v1/chat/completions", json={"messages": messages, **with_usage})
     *chunks, counted = [json.loads(c[6:]) for c in streamed.text.strip().split("\n\n")[:-1]]
@@ -420,6 +431,9 @@ def test_a_page_elsewhere_reaches_nothing(start: Start) -> None:
             assert "not reached under this name" in error["message"]
     for host in ("127.0.0.1", "LOCALHOST:80", "[::1]", "[::1]:8080"):
         assert client.get("/api/conversations", headers={"Host": host}).status_code == 200
+    page = client.get("/").headers
+    assert page["content-security-policy"].startswith("default-src 'self';")
+    assert page["x-content-type-options"] == "nosniff"
     id_ = client.post("/api/conversations").json()["id"]
     form = {"Content-Type": "text/plain", "Origin": "http://evil.example"}
     body = b'{"question": "Who?", "stream": false}'
@@ -794,6 +808,8 @@ def test_what_idle_conversations_can_make_again_is_freed(start: Start) -> None:
         ask(client, id_, "Anna lives in Gdynia. Where does she live?")
     held = service.held()
     assert (held["conversations"], held["memory_graphs"]) == (3, 1)
+    sessions = [one._pool.submit(one._session.result).result() for one in service._open.values()]
+    assert ["_recall" in vars(one.persistent.graph) for one in sessions] == [False, False, True]
     num_last = service._open["local", ids[-1]].num_prefix_tokens
     assert num_last > 0
     wait_until(lambda: service.held()["prefix_tokens"] == num_last)
@@ -820,9 +836,14 @@ def test_what_is_kept_of_many_users_has_a_limit(
     kinds = ("conversations", "memory_graphs", "document_pools")
     assert [counts[kind] for kind in kinds] == [3, 2, 2]
     assert counts["indexes"] == before + 2  # that of the first user is gone with the pool
+    (service.user_folder("cem") / "documents" / "a.txt").write_text("By another server.")
+    ask(client, ids["cem"], "Who wrote Dune?", headers=users["cem"])
+    assert service.held()["indexes"] == before + 2
     told = ask(client, ids["ada"], "Who wrote Dune?", headers=users["ada"])
     assert any("ada wrote" in passage["text"] for passage in told["evidence"])
     assert service.held()["document_pools"] == 2
+    client.put("/api/documents/a.txt", content=b"Dune is a book.", headers=users["ada"])
+    assert service.held()["document_pools"] == 1
 
 
 def test_nothing_of_an_answer_waits_for_the_garbage_collector(start: Start) -> None:
@@ -963,6 +984,10 @@ def test_the_command_serves_until_it_is_stopped(
             found.append(ask(client, id_, QUESTIONS[0]))
             assert server.config.timeout_graceful_shutdown > ServeOptions().deadline
 
+    def stop_soon(server: uvicorn.Server, _: list[Any]) -> None:
+        with TestClient(server.config.app):
+            wait_until(lambda: server.should_exit)
+
     found: list[Json] = []
     begun: list[str] = []
     start = limited_reading.forkserver.ensure_running
@@ -985,7 +1010,7 @@ def test_the_command_serves_until_it_is_stopped(
     (tmp_path / "file").touch()
     with monkeypatch.context() as patch:
         patch.setattr("turngraph.inference.serve.service.sentence_encoder", lambda _: fail)
-        patch.setattr(uvicorn.Server, "run", lambda one, _: wait_until(lambda: one.should_exit))
+        patch.setattr(uvicorn.Server, "run", stop_soon)
         with pytest.raises(ValueError, match="loaded"):
             infer.main([*command, "--memory_dir", str(tmp_path / "served")])
     for wrong, message in (
@@ -1019,3 +1044,5 @@ def test_other_machines_are_served_with_tokens_only(host: str) -> None:
 def test_options_out_of_range_are_named(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name}: {value} given"):
         ServeOptions(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="--memory: must begin with postgresql"):
+        ServeOptions(memory="my.db")

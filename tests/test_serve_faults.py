@@ -9,14 +9,17 @@ import json
 import os
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+import torch
 from fastapi.testclient import TestClient
 
 from turngraph.configs.user_error import UserError
@@ -28,10 +31,16 @@ from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.documents import Documents
 from turngraph.inference.serve.engine import Busy, Engine, Late, Stopping
-from turngraph.inference.serve.errors import FAILED, NOT_FOUND, UNAVAILABLE, NotFound
+from turngraph.inference.serve.errors import (
+    FAILED,
+    NOT_FOUND,
+    UNAVAILABLE,
+    NotFound,
+    Unavailable,
+)
 from turngraph.inference.serve.limited_reading import read_limited
 from turngraph.inference.serve.limits import Turns
-from turngraph.inference.serve.open_conversation import Gone
+from turngraph.inference.serve.open_conversation import Gone, check_wanted
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.streams import Streaming, failure
@@ -158,7 +167,12 @@ def test_faults_of_the_server_are_logged_and_told_without_paths(
     id_ = client.post("/api/conversations").json()["id"]
     with closing(sqlite3.connect(folder / "conversations.db", isolation_level=None)) as db:
         db.execute("INSERT INTO turns VALUES (?, 0, '{', '[]')", (id_,))
-    assert told(client.get(f"/api/conversations/{id_}")) == (503, UNAVAILABLE)
+        assert told(client.get(f"/api/conversations/{id_}")) == (503, UNAVAILABLE)
+        with pytest.raises(Unavailable, match="UNIQUE"):
+            ConversationStore(folder / "conversations.db").add_turn(id_, 0, {}, ())
+        db.execute("PRAGMA user_version = 99")
+        with pytest.raises(Unavailable, match="another version"):
+            ConversationStore(folder / "conversations.db")
     monkeypatch.setattr(Service, "store", lambda *_: {}["broken"])
     assert told(client.get(f"/api/conversations/{id_}")) == (500, FAILED)
     monkeypatch.setattr(Service, "store", lambda *_: b"\xff".decode())  # a ValueError of ours
@@ -176,13 +190,14 @@ def test_a_question_while_its_conversation_is_deleted_leaves_nothing(
         found = state(store, id_)
         if not deleted:
             deleted.append(id_)
-            service.delete("local", id_).result()
+            service.delete("local", id_, forget=False).result()
         return found
 
     def deleted_during(session: Session, *given: Any) -> Any:
         service.store("local").delete(id_)
         return session_ask(session, *given)
 
+    assert told(client.post(f"/api/conversations/{'0' * 32}/ask", json=asked)) == (404, NOT_FOUND)
     for kind, name, changed in (
         (ConversationStore, "state", deleted_before),
         (Session, "ask", deleted_during),
@@ -271,6 +286,8 @@ def test_an_answer_that_nobody_waits_for_is_told_apart_from_one_that_the_server_
     with pytest.raises(Gone):
         streaming.step("1", None)
     assert caplog.text == ""
+    with pytest.raises(Gone):
+        check_wanted(streaming, time.monotonic() + 60)
     assert failure(Late("too late")) == {"message": "too late"}
     assert failure(UserError("too\nlong")) == {"message": "too long"}
     assert "an answer failed" not in caplog.text
@@ -374,6 +391,8 @@ def test_a_new_token_leaves_the_other_lines_of_its_file(tmp_path: Path) -> None:
     token = add_user(path, "ada")
     assert path.read_text().splitlines()[:2] == ["# friends", "# family"]
     assert Users(path).user_of(f"bearer {token}") == "ada"
+    with pytest.raises(UserError, match="'Ada' differs in case alone from ada"):
+        add_user(path, "Ada")
     for wrong, message in ((b"# \xff\n", "not UTF-8"), (b"ada\n", "line 1")):
         path.write_bytes(wrong)
         with pytest.raises(ValueError, match=message):
@@ -387,8 +406,8 @@ def test_a_server_is_reached_by_its_own_address(qa: QA, tmp_path: Path) -> None:
         ("::1", ("[::1]:80",)),
     ):
         app = make_app(Service(qa, ServeOptions(), tmp_path), Users(None), address)
-        client = TestClient(app, "http://localhost")
-        replies = [client.get("/healthz", headers={"Host": host}) for host in (*hosts, "other")]
+        with TestClient(app, "http://localhost") as client:
+            replies = [client.get("/healthz", headers={"Host": host}) for host in (*hosts, "other")]
         assert [reply.status_code for reply in replies] == [200] * len(hosts) + [400]
 
 
@@ -437,6 +456,40 @@ def test_users_of_whom_fewer_answers_are_decoded_go_first(rows: int) -> None:
         may_go_on.set()
     engine.close()
     assert order == ["ada", "bob", "ada", "ada", "ada"]
+
+
+def test_prompts_wait_for_room_and_a_stop_ends_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    freed = list[Any]()
+    monkeypatch.setattr("turngraph.inference.serve.engine.STEPS_PER_RELEASE", 1)
+    monkeypatch.setattr("turngraph.inference.serve.engine.release_freed_memory", freed.append)
+    engine = Engine(tiny_model().eval(), END_ID, max_tokens=1)
+    batch = collate(tiny_examples(1), "left", with_target=False)
+    for error, told in (
+        (torch.OutOfMemoryError("CUDA"), "the prompt is too long"),
+        (RuntimeError("broken"), "^broken$"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(engine._running, "add", MagicMock(side_effect=error))
+            with pytest.raises(Exception, match=told):
+                engine.generate(batch, 9, END_ID)
+    steps, step = threading.Semaphore(0), engine._running.step
+    engine._running.step = lambda: steps.acquire(timeout=60) and step()
+    with ThreadPoolExecutor(3) as threads:
+        asked = [threads.submit(engine.generate, batch, 9, END_ID) for _ in range(2)]
+        wait_until(lambda: engine.num_running == 1 and len(engine._waiting) == 1)
+        freed.clear()
+        steps.release(2)
+        wait_until(lambda: len(freed) == 2)
+        assert (engine.num_running, len(engine._waiting)) == (1, 1)
+        closed = threads.submit(engine.close)
+        wait_until(lambda: engine._closed)
+        steps.release(2)
+        closed.result()
+        for one in asked:
+            with pytest.raises(Stopping):
+                one.result()
 
 
 def test_users_build_their_prompts_in_turn() -> None:
@@ -616,8 +669,8 @@ def test_conversations_are_listed_in_pages(start: Start, monkeypatch: pytest.Mon
     ):
         assert client.get(f"/api/conversations?{query}").status_code == status
     add = partial(store.add_turn, record={"question": "?"}, passages=[])
-    for change, id_, time in ((add, whole[2], "9998"), (store.remove_turn, whole[3], "9999")):
-        monkeypatch.setattr("turngraph.inference.serve.conversation_store.now", partial(str, time))
+    for change, id_, when in ((add, whole[2], "9998"), (store.remove_turn, whole[3], "9999")):
+        monkeypatch.setattr("turngraph.inference.serve.conversation_store.now", partial(str, when))
         change(id_, turn=0)
         assert page()[0] == id_  # the last changed first
 

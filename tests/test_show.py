@@ -24,6 +24,7 @@ from turngraph.inference.display import (
     show_folded,
     show_passages,
     show_reasons,
+    show_table,
 )
 from turngraph.inference.text_stream import settled
 from turngraph.tests.tiny import tiny_examples, tiny_tokenizer
@@ -49,6 +50,12 @@ def test_a_narrow_terminal_still_gets_lines_of_16_characters() -> None:
         Console(file=file, color_system=None, width=9), "sixteen letters, seventeen letters"
     )
     assert file.getvalue() == "  sixteen letters,\n    seventeen\n    letters\n"
+
+
+def test_a_long_word_in_a_table_is_folded() -> None:
+    file = io.StringIO()
+    show_table(Console(file=file, color_system=None, width=20), ("", "text"), [("1", "x" * 50)])
+    assert file.getvalue().count("x") == 1 + 50  # that of the header, too
 
 
 def check_stream(prompt: Prompt, ids: list[int]) -> None:
@@ -119,7 +126,7 @@ def test_answers_and_evidence_wrap_at_any_width(width: int) -> None:
     assert first.startswith("  [table, 1.50 (")
     assert len(rest) > 2
     assert all(line.startswith("    ") for line in rest)
-    show_evidence(console, example)
+    show_evidence(console, example, "")
     assert all(cell_len(line) <= width for line in file.getvalue().splitlines())
 
 

@@ -460,6 +460,20 @@ def test_no_pickle_is_written_or_loaded() -> None:
         assert not source_of(path).calls & {"torch.load", "torch.save"}, module
 
 
+def test_tensors_that_a_model_makes_name_their_device() -> None:
+    """Those that name none are on the CPU, where the tests run, whatever device is asked for."""
+    factories = {f"torch.{name}" for name in ("arange", "empty", "full", "ones", "tensor", "zeros")}
+    for path in (ROOT / "model").glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
+                continue
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and dotted(call.func) in factories:
+                    names_it = any(keyword.arg == "device" for keyword in call.keywords)
+                    is_moved = path.name == "constrained.py"  # by its caller, as one mask
+                    assert names_it or is_moved, f"{path}, line {call.lineno}"
+
+
 def test_every_package_is_in_the_wheel() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     folders = {path.parent for path in PRODUCT if ROOT / "benchmarks" not in path.parents}

@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from turngraph.configs.parse import load_config
 from turngraph.configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
-from turngraph.data.batches.prefetch import Trial
+from turngraph.data.batches.prefetch import Trial, fingerprint
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.examples import Example
@@ -126,6 +127,22 @@ def test_the_loss_of_a_step_is_the_mean_over_its_answer_tokens(
     assert loss == pytest.approx(total / sum(len(e.target_ids) for e in examples), rel=1e-5)
 
 
+def test_a_run_is_saved_when_its_minutes_are_up(tmp_path: Path, tiny_folder: str) -> None:
+    run = quiet_run(tmp_path, tiny_folder, save_minutes=2.0)
+    for seconds in (110, 130):
+        run._saved = time.monotonic() - seconds
+        assert run.minutes_are_up() == (seconds > 120)
+
+
+def test_processes_that_cannot_share_a_step_are_told_before_data_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    three = SimpleNamespace(is_main_process=True, num_processes=3)
+    monkeypatch.setattr(train, "make_accelerator", lambda: three)
+    with pytest.raises(UserError, match="4 given, which 3 processes cannot share"):
+        train.main(["--data.train=none.jsonl", "--training.batches_per_step=4"])
+
+
 def test_examples_without_evidence_are_trained_on(tmp_path: Path, tiny_folder: str) -> None:
     bare = tiny_builder().conversation(replace(tiny_conversation(0), evidence=()))
     loss, found = gradients(quiet_run(tmp_path, tiny_folder), [bare])
@@ -186,7 +203,7 @@ def test_the_loss_of_tune_is_that_of_its_gold_answers(tmp_path: Path, tiny_folde
     run.model.eval()
     total = sum(run.model(collate([e], "right", True)).total.item() for e in run.tune)
     num_tokens = sum(len(example.target_ids) for example in run.tune)
-    assert tune_loss(run) == pytest.approx(total / num_tokens, rel=1e-5)
+    assert tune_loss(run, lambda: None) == pytest.approx(total / num_tokens, rel=1e-5)
 
 
 def test_an_evaluation_names_its_interval() -> None:
@@ -417,6 +434,17 @@ def test_what_the_launcher_would_change_is_refused(
         train.main(options(tiny_folder, tiny_data, tmp_path / "run"))
 
 
+def test_other_keys_order_or_bounds_are_other_training_data() -> None:
+    first, second = tiny_examples(2)
+    *suffix, last = first.suffix_ids
+    others = [
+        [second, first],
+        [replace(first, turn=first.turn + 1), second],
+        [replace(first, suffix_ids=suffix, target_ids=[last, *first.target_ids]), second],
+    ]
+    assert len({fingerprint(examples) for examples in ([first, second], *others)}) == 4
+
+
 def test_a_dry_run_begins_with_the_largest_batch() -> None:
     examples = tiny_examples(9)
     examples[4] = replace(examples[4], target_ids=[*range(20, 90), *examples[4].target_ids])
@@ -453,9 +481,14 @@ def test_best_is_the_best_on_tune_and_last_the_last(
     assert not torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)
 
 
-def test_without_tune_best_is_the_last(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
+def test_without_tune_best_is_the_last(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changes = {"data__tune": "null", "training__eval_every": 1}
+    monkeypatch.setattr(train, "RELEASE_EVERY", 2)
+    monkeypatch.setattr(train, "release_freed_memory", released := MagicMock())
     train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
+    assert released.call_count == 1  # in three steps
     best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
     assert torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)
 

@@ -22,7 +22,7 @@ def evaluation_key(metrics: dict[str, float]) -> tuple[float, float, float]:
 
 
 @torch.no_grad()
-def tune_loss(run: Run, after_batch: Callable[[], None] = lambda: None) -> float:
+def tune_loss(run: Run, after_batch: Callable[[], None]) -> float:
     """Return the mean loss per answer token of the tuning questions, shared among processes.
 
     All processes call ``after_batch`` after every batch.

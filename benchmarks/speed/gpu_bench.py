@@ -297,7 +297,7 @@ class Training:
         if model is None:
             model = bench.model(self.config)
         self.run = Run(self.config, accelerator, model, bench.builder(config), [])
-        self.schedule = BatchSchedule(self.examples, training, accelerator.num_processes)
+        self.schedule = BatchSchedule(self.examples, training)
         self.run.prepare(self.schedule)
         self.logged: list[dict[str, float]] = []
         self.run.log = self.logged.append  # type: ignore[assignment, method-assign]

@@ -35,18 +35,13 @@ class BatchSchedule:
         examples: training examples; at least one.
         settings: ``batch_size`` or ``batch_tokens``, ``batches_per_step``, ``packing``,
             ``num_epochs``, ``max_steps`` and ``seed`` are read.
-        num_processes: number of processes that share the batches of every step.
 
     Raises:
-        UserError: an example is longer than ``batch_tokens``, or ``num_processes`` does not divide
-            ``batches_per_step``.
+        UserError: an example is longer than ``batch_tokens``.
     """
 
-    def __init__(
-        self, examples: Sequence[Example], settings: TrainingConfig, num_processes: int = 1
-    ) -> None:
+    def __init__(self, examples: Sequence[Example], settings: TrainingConfig) -> None:
         assert len(examples) > 0, "nothing to train on"
-        check_shared_evenly(settings.batches_per_step, num_processes)
         if settings.batch_tokens is not None:
             check_lengths(examples, settings.batch_tokens)
         self.settings = settings

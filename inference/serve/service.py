@@ -335,15 +335,12 @@ class Service:
             session = self._new_session(user, None)
             session.max_new_tokens = limit
             session.check = partial(check_wanted, listener, deadline)
-            try:
-                records: list[Json] = [
-                    {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
-                    for i, (asked, said) in enumerate(turns)
-                ]
-                session.resume([(record, None) for record in records])
-                return self._answer(session, question, listener, deadline, user)
-            finally:
-                session.close()
+            records: list[Json] = [
+                {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
+                for i, (asked, said) in enumerate(turns)
+            ]
+            session.resume([(record, None) for record in records])
+            return self._answer(session, question, listener, deadline, user)
 
         return self._completing.submit(work)
 
@@ -410,7 +407,7 @@ class Service:
 
         return self.run(user, id_, work)
 
-    def delete(self, user: str, id_: str, forget: bool = False) -> Future[None]:
+    def delete(self, user: str, id_: str, forget: bool) -> Future[None]:
         """Delete a conversation; the future is done when it is closed, too.
 
         Args:

@@ -401,6 +401,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for retriever in ("bm25", "dense", "rrf"):
         found = run("search", "--corpus", folder, "harbour of Oslo", "--retriever", retriever)
         assert "other.txt#0\n     " in found.splitlines()[0] + "\n     "
+        assert found.startswith("  1  ")
     assert "1 removed, 7 unchanged" in run("remove", "--corpus", folder, "--source", "other.txt")
     shown = run("show", "--corpus", folder, "--sources")
     assert "* version 3: " in shown
@@ -408,6 +409,12 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "town_5.txt" in shown
     assert "version 3 is whole" in run("check", "--corpus", folder)
     assert "version 2 is the current one" in run("switch", "--corpus", folder, "--version", "2")
+    passages = next(Path(folder, "segments").glob("*/passages.jsonl"))
+    whole = passages.read_bytes()
+    passages.write_bytes(whole.replace(b"a", b"e"))
+    with pytest.raises(ValueError, match="its hash differs"):
+        run("check", "--corpus", folder)
+    passages.write_bytes(whole)
     with pytest.raises(ValueError, match="--top_k 0"):
         run("search", "--corpus", folder, "x", "--top_k", "0")
     (files / "new.txt").write_text("Bergen has a harbour.")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngraph.configs.schema import EvidenceConfig, TrainingConfig
-from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.batches.schedule import BatchSchedule, check_shared_evenly
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.prompt import Prompt
@@ -27,7 +27,7 @@ SQA_LENGTHS = (
 )
 
 
-def schedule(lengths: Any, num_processes: int = 1, **settings: Any) -> BatchSchedule:
+def schedule(lengths: Any, **settings: Any) -> BatchSchedule:
     """A schedule over examples of these lengths; ``batch_tokens`` stands for ``batch_size``."""
     if "batch_tokens" in settings:
         settings["batch_size"] = None
@@ -35,7 +35,7 @@ def schedule(lengths: Any, num_processes: int = 1, **settings: Any) -> BatchSche
         SimpleNamespace(num_tokens=int(length), key=(f"c{number}", "0"))
         for number, length in enumerate(lengths)
     ]
-    return BatchSchedule(examples, TrainingConfig(**settings), num_processes)
+    return BatchSchedule(examples, TrainingConfig(**settings))
 
 
 def sqa_like(num: int) -> list[int]:
@@ -147,19 +147,6 @@ def test_a_step_needs_none_of_the_steps_before(settings: Any) -> None:
     assert schedule(lengths, num_epochs=4, seed=2, **settings).step(7) != steps[7]
 
 
-@pytest.mark.parametrize("settings", [{"batch_size": 3}, {"batch_tokens": 9000}])
-def test_the_steps_are_the_same_for_any_number_of_processes(settings: Any) -> None:
-    lengths, settings = sqa_like(100), settings | {"batches_per_step": 4}
-    alone = schedule(lengths, **settings)
-    for world in (2, 4):
-        shared = schedule(lengths, world, **settings)
-        assert shared.num_steps == alone.num_steps
-        for number in range(alone.num_steps):
-            step = shared.step(number)
-            assert step == alone.step(number)
-            assert all(len(step[rank::world]) == 4 // world for rank in range(world))
-
-
 @pytest.mark.parametrize("packing", [False, True])
 def test_neighbours_and_order_change_from_epoch_to_epoch(packing: bool) -> None:
     lengths = sqa_like(2000)
@@ -215,7 +202,7 @@ def test_processes_that_cannot_share_a_step_are_an_error(
 ) -> None:
     expected = rf"batches_per_step: {per_step} given, which {world} .* that fits is {nearest}$"
     with pytest.raises(ValueError, match=expected):
-        schedule([1], world, batches_per_step=per_step)
+        check_shared_evenly(per_step, world)
 
 
 @pytest.mark.slow

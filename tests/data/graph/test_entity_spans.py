@@ -35,6 +35,7 @@ def spans_of(text: str, *labels: str) -> list[tuple[str, str]]:
         ("서울에는 한강이 흐른다.", "서울", ["서울"]),
         ("Asuu Helsingissä ja on Helsinginkin ystävä.", "Helsingi", ["Helsingi", "Helsingi"]),
         ("وصل والقاهرة بعيدة", "القاهرة", ["القاهرة"]),
+        ("two New Yorkers", "New York", ["New York"]),
         ("party", "art", []),
         ("Megalima, Megaparis", "Paris", ["paris"]),
         ("Megalima, Megaparis", "Lima", []),  # too short inside a word

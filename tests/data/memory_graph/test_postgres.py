@@ -331,6 +331,11 @@ def test_the_schema_is_made_once_and_deleted_with_its_roles(postgres: Server) ->
         assert db.execute("SELECT to_regnamespace('turngraph')").fetchone() == (None,)
         sql = "SELECT rolname FROM pg_roles WHERE rolname LIKE '%' || $1 || '%'"
         assert db.execute(sql, (own.rpartition("_")[2],)).fetchall() == []
+    for words, is_there in ((["schema"], True), (["schema", "--drop", "--yes"], False)):
+        memory.main([*words, "--url", url])
+        with administering(url) as db:
+            [found] = db.execute("SELECT to_regnamespace('turngraph')").fetchone()
+        assert (found is not None) == is_there
 
 
 def owned(server: Server, name: str) -> str:
