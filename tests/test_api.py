@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from turngraph.data.types import Evidence
 from turngraph.inference.api import QA, AnswerSettings
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.options import AnswerOptions
+from turngraph.inference.text_stream import TextStream
 from turngraph.model.checkpoint import read_checkpoint
 from turngraph.tests.tiny import tiny_conversation
 
@@ -76,16 +78,23 @@ def test_the_five_lines_of_the_readme(qa: QA, tmp_path: Path) -> None:
     assert (tmp_path / "my.db").is_file()
 
 
-def test_a_stream_is_the_answer_and_a_caller_who_leaves_takes_it_back(qa: QA) -> None:
+def test_a_stream_is_the_answer_and_a_caller_who_leaves_takes_it_back(
+    qa: QA,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = CONVERSATIONS[0].evidence
     chat, streamed = (qa.chat(pool, max_new_tokens=8) for _ in range(2))
     for question in QUESTIONS:
         expected = chat.ask(question)
         assert "".join(streamed.stream(question)) == expected.text
         assert timeless([streamed.last().record]) == timeless([expected.record])
-    words = streamed.stream("And another one?")
-    next(words, None)
-    words.close()
+    added: list[None] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(TextStream, "add", lambda *_: added.append(sleep(0.2)) or "word")
+        words = streamed.stream("And another one?")
+        next(words)
+        words.close()
+    assert len(added) < 5  # of 8 tokens: the others are not generated
     assert len(streamed.turns) == len(QUESTIONS)
     assert streamed.ask(QUESTIONS[0]).text == chat.ask(QUESTIONS[0]).text
 
