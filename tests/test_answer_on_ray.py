@@ -78,6 +78,7 @@ def test_what_does_not_go(ray: StandIn, argv: list[str], tmp_path: Path) -> None
     of_gpu = [word for word in argv if word not in ("--device", "cpu")]
     with pytest.raises(ValueError, match="the cluster has no GPU, and 1 are needed"):
         infer.main([*of_gpu, *output])
+    assert json.loads((tmp_path / "out.jsonl.run.json").read_text())["device"] == "cuda"
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{}\n")
     with pytest.raises(ValueError, match=r"bad\.jsonl, line 1, field id: missing"):

@@ -204,7 +204,8 @@ def test_edges_that_a_checkpoint_lacks_cannot_be_cut(edges: Any, cut: Any) -> No
     message = f"--cut_edges {cut}: the checkpoint has evidence.edges: {edges}$"
     with pytest.raises(ValueError, match=message):
         AnswerOptions(cut_edges=cut).resolved(config)
-    assert AnswerOptions().resolved(config).max_new_tokens == 4
+    found = [AnswerOptions(max_new_tokens=n).resolved(config).max_new_tokens for n in (None, 2)]
+    assert found == [4, 2]
 
 
 @pytest.mark.parametrize("history", ["gold", "predicted"])

@@ -345,7 +345,16 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     """Standard error is no terminal here: each bar is a line at its start and one at its end."""
     monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))  # no examples are there yet
     changes = {"training__max_steps": 30, "training__num_epochs": 9, "training__eval_every": 7}
+    changes["training__eval_batch_size"] = 2  # of 6 questions
     argv = options(tiny_folder, tiny_data, tmp_path / "out", **changes)
+    clock, answer_tune = [0.0], train.answer_tune
+    monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def in_a_minute(*given: Any) -> list[Json]:
+        clock[0] += 60
+        return answer_tune(*given)
+
+    monkeypatch.setattr(train, "answer_tune", in_a_minute)
     with caplog.at_level(logging.INFO):
         train.main([*argv, "--dry_run"])
     said = capsys.readouterr().out
@@ -358,7 +367,7 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     assert f"{trained} trainable, {frozen} frozen" in said
     assert re.search(r"examples +12: tokens \d+ on average, \d+ at most, nodes", said)
     assert "30 of 2 batches; 1.0 examples a batch, 0.0 % padding" in said
-    assert re.search(r"time +[\d.]+ min: training .* tokens/s\), 5 evaluation", said)
+    assert re.search(r"time +[\d.]+ min: training .* tokens/s\), 5 evaluations of 3\.0 min", said)
     assert re.search(r"peak [\d.]+ GiB of [\d.]+ GiB: fits", said)
     logged = [record.getMessage() for record in caplog.records]
     assert f"loading {tiny_folder}" in logged
@@ -505,6 +514,8 @@ def test_no_steps_give_a_checkpoint_of_the_untrained_model(
     argv = [
         o for o in options(tiny_folder, tiny_data, tmp_path / "out", **changes) if "lora.r" not in o
     ]
+    with pytest.raises(UserError, match=r"max_steps: 0 given: nothing is trained"):
+        train.main([*argv, "--dry_run"])
     train.main(argv)
     metrics = json.loads((tmp_path / "out" / "last" / "metrics.json").read_text())
     assert metrics["steps"] == 0

@@ -201,10 +201,10 @@ class ConversationStore:
 
     def memory_of(self, id_: str) -> tuple[str, str] | None:
         """Return the conversation's beginning and key in the memory graph; None: not in it."""
-        statement = "SELECT memory_began, memory_key FROM conversations WHERE id = ?"
+        kept = "SELECT memory_began, memory_key FROM conversations WHERE memory_began IS NOT NULL"
         with self._open() as db:
-            row = db.execute(statement, (id_,)).fetchone()
-        return None if row is None or row[0] is None else (str(row[0]), str(row[1]))
+            row = db.execute(f"{kept} AND id = ?", (id_,)).fetchone()
+        return None if row is None else (str(row[0]), str(row[1]))
 
     def set_memory(self, id_: str, began: str, key: str) -> None:
         """Keep when a conversation's memory began, and its key, for ``memory_of``."""
