@@ -229,9 +229,19 @@ def test_lines_that_could_not_be_read_have_no_page(graph_checkpoint: str, tmp_pa
     assert [path.name for path in (tmp_path / "why").iterdir()] == ["why.html"]
 
 
-def test_shuffled_edges_have_no_entities_to_name(graph_checkpoint: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="--cut_edges shuffle"):
-        pages(graph_checkpoint, tmp_path, [tiny_conversation(0)], "--cut_edges", "shuffle")
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        (("--cut_edges", "shuffle"), "--cut_edges shuffle"),
+        (("--abstain_below", "0.5"), "remove --abstain_below"),
+        (("--output", "/dev/stdout"), "/dev/stdout is no file"),
+    ],
+)
+def test_what_cannot_be_explained(
+    option: tuple[str, str], error: str, graph_checkpoint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=error):
+        pages(graph_checkpoint, tmp_path, [tiny_conversation(0)], *option)
 
 
 def test_pages_resume_where_they_were_stopped(

@@ -96,6 +96,8 @@ def test_nothing_recalled_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFix
         (["--themes", ""], "the question is blank"),
         (["--steps", "2", "q"], "--steps and --clues need --plan"),
         (["--over", "facts", "--themes", "q"], "--over cannot be given with --themes or"),
+        (["--over", "both", "--mixture", "flat", "q"], "--over both cannot be given with --mix"),
+        (["--compute", "--themes", "q"], "--plan, --themes and --compute: give one"),
         (["--over", "episodes", "--mixture", "flat", "q"], "--over episodes ranks by ppr"),
         (
             ["--over", "episodes", "--min_similarity", "0.1", "q"],

@@ -403,7 +403,7 @@ def test_documents_are_evidence_from_the_next_question_on(start: Start, qa: QA) 
         ("..%2Fx.txt", b"x"), (".txt", b"x"), ("a.exe", b"x"), ("a.jsonl", b"{"), ("a.pdf", b"%"),
         ("a.docx", b"PK\x03\x04"), ("e.txt", b""), (".hidden.txt", b"x"), ("a%00.txt", b"x"),
         ("a%5Cb.txt", b"x"), ("\u6c49" * 110 + ".txt", b"x"), ("bomb.docx", ZIP_BOMB),
-        ("bomb.csv", b'a,b\n"' + b"x," * 10**6), ("deep.html", b"<div>" * 10**5),
+        ("e.jsonl", b""), ("bomb.csv", b'a,b\n"' + b"x," * 10**6), ("deep.html", b"<div>" * 10**5),
     ):  # fmt: skip
         reply = client.put(f"/api/documents/{name}", content=content)
         assert reply.status_code in (404, 405, 422), (name, reply.text)

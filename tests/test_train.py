@@ -274,6 +274,7 @@ def test_the_log_has_losses_rates_gates_and_evaluations(finished: Path) -> None:
         assert line["loss"] > 0
         assert line["gradient_norm"] > 0
         assert line["relative_change"] > 0
+        assert all(0.05 < line[name] < 2**9 for name in ("memory_gib", "peak_memory_gib"))
     times = np.diff([0, *(line["seconds"] for line in steps)])
     tokens = times * [line["tokens_per_second"] for line in steps]
     assert tokens.min() > 100
@@ -491,12 +492,18 @@ def test_best_is_the_best_on_tune_and_last_the_last(
 
 
 def test_without_tune_best_is_the_last(
-    tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     changes = {"data__tune": "null", "training__eval_every": 1}
     monkeypatch.setattr(train, "RELEASE_EVERY", 2)
     monkeypatch.setattr(train, "release_freed_memory", released := MagicMock())
-    train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
+    with caplog.at_level(logging.INFO):
+        train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
+    assert "done; not evaluated" in caplog.messages
     assert released.call_count == 1  # in three steps
     best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
     assert torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)
