@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.upkeep.html_page import page
-from turngraph.data.memory_graph.upkeep.themes_page import GROUP, PASSAGE, THEME
+from turngraph.data.memory_graph.upkeep.themes_page import GROUP, OF_GROUP, PASSAGE, THEME
 from turngraph.data.types import Evidence
 from turngraph.inference import pool_themes
 from turngraph.inference.pool_themes import file_of, main, page_data, write_themes_page
@@ -73,10 +74,18 @@ def test_a_page_has_at_most_so_many_nodes() -> None:
     pool = [Evidence(f"{i // 8}.txt#{i}", text, "text") for i, text in enumerate(texts)]
     sources = [file_of(one) for one in pool]
     index = EigenIndex(pool, word_vectors, sources)
+    index.upper = [replace(index.themes[0], members=np.array(m)) for m in ([0, 1], [1])]
+    index.quoted = [*index.quoted, *index.quoted[:2]]
     whole = page_data(index, sources, "whole", 1000)
     assert {node["type"] for node in whole["nodes"]} >= {THEME, PASSAGE}
     groups = [node for node in whole["nodes"] if node["type"] == GROUP]
-    assert len(groups) == len(index.upper)
+    sizes = [len(theme.members) for theme in index.themes]
+    assert [group["members"] for group in groups] == [sizes[0] + sizes[1], sizes[1]]
+    assert [group["about"].partition(";")[0] for group in groups] == ["2 themes", "1 themes"]
+    number = len(index.themes)
+    of_groups = [(e["source"], e["target"]) for e in whole["edges"] if e["type"] == OF_GROUP]
+    assert of_groups == [(number, 0), (number, 1), (number + 1, 1)]
+    assert whole["total"] == len(whole["nodes"])
     few = page_data(index, sources, "few", len(index.themes) + 1)
     assert len(few["nodes"]) == len(index.themes) + 1
     assert few["total"] == whole["total"]
