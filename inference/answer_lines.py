@@ -34,8 +34,8 @@ def answer_lines(
     builder: ExampleBuilder,
     questions: Questions,
     options: AnswerOptions,
-    known: dict[int, Json] | None = None,
-    confidence: Confidence | None = None,
+    known: dict[int, Json] | None,
+    confidence: Confidence | None,
 ) -> Iterator[dict[int, Json]]:
     """Answer questions and yield prediction records by line, one batch at a time.
 

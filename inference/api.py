@@ -100,7 +100,7 @@ class QA:
         UserError: base model or device cannot be used.
     """
 
-    def __init__(self, checkpoint: Checkpoint, loading: LoadOptions = LoadOptions()) -> None:
+    def __init__(self, checkpoint: Checkpoint, loading: LoadOptions) -> None:
         self.checkpoint, self.loading = checkpoint, loading
         self.model: EvidenceModel
         self.builder: ExampleBuilder
@@ -188,7 +188,7 @@ class QA:
         builder = replace(self.builder, cut=options.cut_edges)
         ready, index = dict(questions.errors), 0
         confidence = read_confidence(self.checkpoint, options.abstain_below)
-        for records in answer_lines(self.model, builder, questions, options, confidence=confidence):
+        for records in answer_lines(self.model, builder, questions, options, None, confidence):
             ready |= records
             while index in ready:
                 yield ready.pop(index)

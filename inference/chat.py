@@ -89,7 +89,7 @@ class TerminalChat:
     """
 
     def __init__(
-        self, session: Session, console: Console, interactive: bool, num_passages: int = 3
+        self, session: Session, console: Console, interactive: bool, num_passages: int
     ) -> None:
         self.session, self.console, self.num_passages = session, console, num_passages
         self.interactive, self.num_errors = interactive, 0

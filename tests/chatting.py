@@ -26,7 +26,7 @@ class Screen:
     def __init__(self, session: Session, interactive: bool = False, **console: Any) -> None:
         self.file = io.StringIO()
         settings = {"width": 80, "color_system": None} | console
-        self.chat = TerminalChat(session, Console(file=self.file, **settings), interactive)
+        self.chat = TerminalChat(session, Console(file=self.file, **settings), interactive, 3)
 
     def __call__(self, *lines: str) -> str:
         """Return what is printed for some lines."""

@@ -55,7 +55,7 @@ def test_answers_are_those_from_a_pool(
     of_corpus = list(qa.answer([BARE]))
     assert [ids(r) for r in of_corpus] == [ids(r) for r in of_pool]
     assert [r["answer"] for r in of_corpus] == [r["answer"] for r in of_pool]
-    chat = TerminalChat(qa.chat(), Console(file=StringIO()), interactive=True)
+    chat = TerminalChat(qa.chat(), Console(file=StringIO()), True, 3)
     printed: list[str] = []
     monkeypatch.setattr(chat, "say", printed.append)
     chat.greet(0, None)

@@ -164,7 +164,7 @@ def test_a_server_answers_many_at_a_time_as_a_chat_does(qa: QA, tmp_path: Path) 
     write_pool(tmp_path / "pool.jsonl", CONVERSATION.evidence)
     options = ServeOptions(evidence=(str(tmp_path / "pool.jsonl"),))
     service = Service(qa, options, tmp_path / "users")
-    app = make_app(service, Users(None))
+    app = make_app(service, Users(None), "localhost")
     with TestClient(app, base_url="http://127.0.0.1:8080") as client:
 
         def talk(_: int) -> list[str]:

@@ -71,7 +71,7 @@ def start(qa: QA, pool: str, tmp_path: Path) -> Iterator[Start]:
             given = {"evidence": (pool,), "memory_dir": "is kept", "max_new_tokens": 8} | options
             service = Service(qa, ServeOptions(**given), tmp_path / "users")
             services.append(service)
-            app = make_app(service, users or Users(None))
+            app = make_app(service, users or Users(None), "localhost")
             return stack.enter_context(TestClient(app, base_url="http://127.0.0.1:8080"))
 
         yield run

@@ -47,7 +47,7 @@ def start(graph_checkpoint: str, tmp_path: Path) -> Iterator[Start]:
     def run(users: Users | None = None, port: int = 0, **options: Any) -> str:
         given = {"evidence": (str(tmp_path / "pool.jsonl"),), "memory_dir": "is kept"}
         service = Service(qa, ServeOptions(**given | options), tmp_path / "users")
-        app = make_app(service, users or Users(None))
+        app = make_app(service, users or Users(None), "localhost")
         config = uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)

@@ -63,25 +63,25 @@ class BatchSchedule:
         size = self.settings.batches_per_step
         return [self._batch(i) for i in range(index * size, (index + 1) * size)]
 
-    def epoch_batches(self, epoch: int = 0) -> list[list[int]]:
+    def epoch_batches(self, epoch: int) -> list[list[int]]:
         """Return the batches of one epoch; every example is in exactly one of them."""
         if (size := self.settings.batch_size) is None:
             return self._grouped(epoch)
         order = self._order(epoch)
         return [order[i : i + size] for i in range(0, len(order), size)]
 
-    def padding_share(self, epoch: int = 0) -> float:
-        """Return the fraction of an epoch's computed tokens that is padding, from 0 to 1."""
+    def padding_share(self) -> float:
+        """Return the fraction of the first epoch's computed tokens that is padding, from 0 to 1."""
         if self.settings.packing:
             return 0.0
         lengths = self._lengths
-        batches = self.epoch_batches(epoch)
+        batches = self.epoch_batches(0)
         computed = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
         return 1 - sum(lengths) / computed
 
-    def examples_per_batch(self, epoch: int = 0) -> float:
-        """Return the mean number of examples in the batches of an epoch."""
-        return len(self._lengths) / len(self.epoch_batches(epoch))
+    def examples_per_batch(self) -> float:
+        """Return the mean number of examples in the batches of the first epoch."""
+        return len(self._lengths) / len(self.epoch_batches(0))
 
     def _batch(self, index: int) -> list[int]:
         """Return a batch of the run by its index over all epochs."""

@@ -51,7 +51,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     await run_in_threadpool(app.state.service.close)
 
 
-def make_app(service: Service, users: Users, host: str = "localhost") -> FastAPI:
+def make_app(service: Service, users: Users, host: str) -> FastAPI:
     """Return the application.
 
     Args:

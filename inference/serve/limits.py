@@ -36,13 +36,13 @@ BODY_SECONDS = 30.0
 class Places:
     """Limits requests that take long and are no answers: memory graphs, explanations, documents.
 
-    Args:
+    Attributes:
         most: most requests of all users; fewer than threads for routes, as quick routes need some.
         most_of_user: most requests of one user.
     """
 
-    def __init__(self, most: int = 32, most_of_user: int = 8) -> None:
-        self.most, self.most_of_user = most, most_of_user
+    def __init__(self) -> None:
+        self.most, self.most_of_user = 32, 8
         self._taken = Counter[str]()
 
     @contextmanager

@@ -39,7 +39,7 @@ class Here:
         self.start()
 
     def start(self) -> None:
-        app = make_app(self.make(), self.users)
+        app = make_app(self.make(), self.users, "localhost")
         config = uvicorn.Config(app, port=self.port, log_level="error", timeout_graceful_shutdown=1)
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run)

@@ -155,7 +155,7 @@ def test_neighbours_and_order_change_from_epoch_to_epoch(packing: bool) -> None:
         {frozenset(batch) for batch in found.epoch_batches(epoch)} for epoch in range(2)
     )
     assert len(first & second) < 0.1 * len(first)
-    longest = [max(lengths[i] for i in batch) for batch in found.epoch_batches()]
+    longest = [max(lengths[i] for i in batch) for batch in found.epoch_batches(0)]
     assert abs(np.corrcoef(longest, range(len(longest)))[0, 1]) < 0.2
 
 
@@ -163,8 +163,7 @@ def test_grouped_by_length_there_is_little_padding() -> None:
     lengths = sqa_like(4000)
     grouped = schedule(lengths, batch_tokens=12_000)
     assert grouped.examples_per_batch() >= 8
-    for epoch in range(3):
-        assert grouped.padding_share(epoch) < 0.02
+    assert grouped.padding_share() < 0.02
     assert schedule(lengths, batch_size=8).padding_share() > 0.15
 
 
@@ -176,14 +175,14 @@ def test_what_is_padding_and_what_a_mean_batch() -> None:
     assert schedule([4, 1], batch_size=2, packing=True).padding_share() == 0
     pairs = schedule([6, 6, 3, 3, 3, 3], batch_tokens=12)
     assert pairs.padding_share() == 0
-    assert Counter(map(len, pairs.epoch_batches())) == {2: 1, 4: 1}
+    assert Counter(map(len, pairs.epoch_batches(0))) == {2: 1, 4: 1}
 
 
 def test_packed_batches_are_filled_whatever_the_lengths() -> None:
     lengths = sqa_like(1000)
     found = schedule(lengths, batch_tokens=12_000, packing=True)
-    assert sum(lengths) / len(found.epoch_batches()) > 0.9 * 12_000
-    mixed = [np.std([lengths[i] for i in batch]) for batch in found.epoch_batches()]
+    assert sum(lengths) / len(found.epoch_batches(0)) > 0.9 * 12_000
+    mixed = [np.std([lengths[i] for i in batch]) for batch in found.epoch_batches(0)]
     assert np.mean(mixed) > 0.5 * np.std(lengths)
 
 
