@@ -345,8 +345,9 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
 ) -> None:
     """Standard error is no terminal here: each bar is a line at its start and one at its end."""
     monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))  # no examples are there yet
-    changes = {"training__max_steps": 30, "training__num_epochs": 9, "training__eval_every": 7}
-    changes["training__eval_batch_size"] = 2  # of 6 questions
+    changes = {"training__max_steps": 30, "training__num_epochs": 20, "training__eval_every": 7}
+    changes |= {"training__eval_batch_size": 2, "training__batch_size": 3}  # of 6 questions
+    changes |= {"training__save_every": 1, "training__save_minutes": 1e-9}
     argv = options(tiny_folder, tiny_data, tmp_path / "out", **changes)
     clock, answer_tune = [0.0], train.answer_tune
     monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -367,7 +368,7 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     )
     assert f"{trained} trainable, {frozen} frozen" in said
     assert re.search(r"examples +12: tokens \d+ on average, \d+ at most, nodes", said)
-    assert "30 of 2 batches; 1.0 examples a batch, 0.0 % padding" in said
+    assert "30 of 2 batches; 3.0 examples a batch, 9.6 % padding" in said
     assert re.search(r"time +[\d.]+ min: training .* tokens/s\), 5 evaluations of 3\.0 min", said)
     assert re.search(r"peak [\d.]+ GiB of [\d.]+ GiB: fits", said)
     logged = [record.getMessage() for record in caplog.records]
@@ -376,6 +377,7 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     assert not any("max_grad_norm" in line for line in logged)
     assert any(re.fullmatch(r"  and \d+ fields with default values", line) for line in logged)
     assert any(re.fullmatch(r"graphs of train.jsonl: \d+ conversations", line) for line in logged)
+    assert "30 steps; 3.0 examples a batch, 9.6 % of the tokens are padding" in logged
     assert "dry run: 4 steps" in logged
     begin, end = logged.index("dry run: 4 steps"), len(logged) - 1
     assert any(line.startswith("dry run: done in") for line in logged[begin:])
