@@ -25,6 +25,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.types import Conversation, Evidence
 from turngraph.inference.chat import TerminalChat
 from turngraph.tests.data.golden import embed
+from turngraph.tests.test_memory_reader import fact, recalled
 from turngraph.tests.tiny import tiny_conversation, tiny_tokenizer
 
 CONVERSATION = tiny_conversation(0)
@@ -50,8 +51,12 @@ def ids(record: dict[str, Any]) -> list[str]:
 def test_answers_are_those_from_a_pool(
     graph_checkpoint: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_pool = list(turngraph.load(graph_checkpoint, device="cpu").answer([CONVERSATION]))
+    alone = turngraph.load(graph_checkpoint, device="cpu")
+    of_pool = list(alone.answer([CONVERSATION]))
     qa = turngraph.load(graph_checkpoint, device="cpu", corpus=folder)
+    question = CONVERSATION.turns[0].question
+    recollection = replace(recalled(fact(1, "Tea is warm.")), question=question)
+    assert qa.reader().read(recollection) == alone.reader().read(recollection)
     of_corpus = list(qa.answer([BARE]))
     assert [ids(r) for r in of_corpus] == [ids(r) for r in of_pool]
     assert [r["answer"] for r in of_corpus] == [r["answer"] for r in of_pool]
