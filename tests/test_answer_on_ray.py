@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,7 +72,9 @@ def test_the_answers_are_those_of_one_process(
     assert ray.asked["num_gpus"] == 0
 
 
-def test_what_does_not_go(ray: StandIn, argv: list[str], tmp_path: Path) -> None:
+def test_what_does_not_go(
+    ray: StandIn, argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = ["--output", str(tmp_path / "out.jsonl"), "--ray", "local"]
     with pytest.raises(ValueError, match="--ray: remove --explain"):
         infer.main([*argv, *output, "--explain", str(tmp_path / "page.html")])
@@ -79,6 +82,11 @@ def test_what_does_not_go(ray: StandIn, argv: list[str], tmp_path: Path) -> None
     with pytest.raises(ValueError, match="the cluster has no GPU, and 1 are needed"):
         infer.main([*of_gpu, *output])
     assert json.loads((tmp_path / "out.jsonl.run.json").read_text())["device"] == "cuda"
+    with monkeypatch.context() as two:
+        state = SimpleNamespace(num_processes=2)
+        two.setattr("turngraph.inference.answer.PartialState", lambda **_: state)
+        with pytest.raises(ValueError, match="--ray: start one process"):
+            infer.main([*argv, *output])
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{}\n")
     with pytest.raises(ValueError, match=r"bad\.jsonl, line 1, field id: missing"):

@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
-from turngraph.data.memory_graph.recall.recollection import ReadAnswer
-from turngraph.inference.memory_printing import answer_line, behind_line, print_facts, validity
+from turngraph.data.memory_graph.recall.recollection import ReadAnswer, Recollection
+from turngraph.inference.memory_printing import (
+    answer_line,
+    behind_line,
+    fact_json,
+    print_facts,
+    recollection_json,
+    validity,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +35,23 @@ def test_a_fact_names_its_first_origins_and_counts_the_others(
     )
     print_facts([Fact(7, "simple", "Anna lives in Oslo", provenance=origins, valid_from="2019")])
     assert capsys.readouterr().out == f"7\ttriplet\tAnna lives in Oslo\tfrom 2019\t{said}\n"
+
+
+def test_what_was_recalled_is_json() -> None:
+    fact = Fact(8, "thesis", "Bob may move.", score=0.12345678)
+    found = Recollection("Where?", (), (fact,), 3, {"walk": 1.236}, behind=("a.txt",))
+    assert fact_json(fact)["score"] == 0.123457
+    assert recollection_json(found, "2020") == {
+        **{"question": "Where?", "as_of": "2020", "mode": "facts", "no_answer": False},
+        **{
+            "by_similarity": False,
+            "without_themes": False,
+            "entities": [],
+            "facts": [fact_json(fact)],
+        },
+        **{"themes": [], "behind": ["a.txt"], "plan": None, "answer": None, "revision": 3},
+        "milliseconds": {"walk": 1.24},
+    }
 
 
 def test_a_hypothesis_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:

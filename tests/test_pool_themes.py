@@ -11,7 +11,7 @@ import pytest
 
 from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
-from turngraph.data.memory_graph.upkeep.html_page import page
+from turngraph.data.memory_graph.upkeep.html_page import MAX_TEXT, page
 from turngraph.data.memory_graph.upkeep.themes_page import GROUP, OF_GROUP, PASSAGE, THEME
 from turngraph.data.types import Evidence
 from turngraph.inference import pool_themes
@@ -72,6 +72,8 @@ def test_vectors_of_many_passages_are_made_in_parts(
 def test_a_page_has_at_most_so_many_nodes() -> None:
     texts = [f"Anna {verb} {plant}." for verb in ("grows", "cooks", "sells") for plant in PLANTS]
     pool = [Evidence(f"{i // 8}.txt#{i}", text, "text") for i, text in enumerate(texts)]
+    long = pool[0].text + "x" * MAX_TEXT
+    pool[0] = replace(pool[0], text=long)
     sources = [file_of(one) for one in pool]
     index = EigenIndex(pool, word_vectors, sources)
     index.upper = [replace(index.themes[0], members=np.array(m)) for m in ([0, 1], [1])]
@@ -82,6 +84,8 @@ def test_a_page_has_at_most_so_many_nodes() -> None:
     sizes = [len(theme.members) for theme in index.themes]
     assert [group["members"] for group in groups] == [sizes[0] + sizes[1], sizes[1]]
     assert [group["about"].partition(";")[0] for group in groups] == ["2 themes", "1 themes"]
+    shown = f"{long[:MAX_TEXT]}… ({len(long):,} characters)"
+    assert shown in [node["text"] for node in whole["nodes"] if node["type"] == PASSAGE]
     number = len(index.themes)
     of_groups = [(e["source"], e["target"]) for e in whole["edges"] if e["type"] == OF_GROUP]
     assert of_groups == [(number, 0), (number, 1), (number + 1, 1)]
