@@ -170,7 +170,8 @@ def test_evidence_of_every_kind_is_one_pool(tmp_path: Path) -> None:
     given = Evidence("e0", "Peru, Capital, Lima", "infobox")
     (tmp_path / "one.txt").write_text("Lima lies on the coast.", "utf-8")
     write_pool(tmp_path / "pool.jsonl", [replace(given, id="e1", text="Peru, Currency, sol")])
-    items = ["Lima grows fast.", given, tmp_path / "one.txt", str(tmp_path / "pool.jsonl")]
+    long = "Lima is large. " * 300
+    items = ["Lima grows fast.", long, given, tmp_path / "one.txt", str(tmp_path / "pool.jsonl")]
     found = read_evidence(items)
     texts = {passage.text for passage in found}
     assert texts >= {"Lima grows fast.", given.text, "Peru, Currency, sol"}

@@ -166,6 +166,11 @@ def test_show_and_history(folder: Path, capsys: Any) -> None:
     assert history[paris][4].endswith("2019 story.txt")
     asked = json.loads(run(capsys, "history", folder, "Anna", "--json"))
     assert [fact["text"] for fact in asked] == texts
+    told = json.loads(run(capsys, "show", folder, "Anna", "--json"))
+    assert (told["name"], told["num_episodes"]) == ("Anna", 3)
+    assert told["facts"] == [fact for fact in asked if fact["text"] in shown]
+    counted = json.loads(run(capsys, "stats", folder, "--json"))
+    assert counted["nodes"]["episodic"] == 3
 
 
 def test_edits_and_undo(folder: Path, capsys: Any) -> None:

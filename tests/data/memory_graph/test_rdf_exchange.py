@@ -263,6 +263,8 @@ def test_questions_are_answered_by_the_copy_if_it_has_the_newest_revision(
                 main(list(argv))
     with pytest.raises(ValueError, match="cannot be given with --endpoint"):
         main([*sparql, "--endpoint", "http://localhost/query", "--as_of", "2020", rows])
+    with pytest.raises(ValueError, match="--timeout: 0 given, must be above 0"):
+        main(["push", "--db", db, *there, "--timeout", "0"])
     with pytest.raises(ValueError, match="--base needs --endpoint"):
         main([*sparql, *at, rows])
 
