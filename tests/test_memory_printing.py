@@ -7,13 +7,16 @@ from dataclasses import replace
 import pytest
 
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
+from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
 from turngraph.data.memory_graph.recall.recollection import ReadAnswer, Recollection
 from turngraph.inference.memory_printing import (
     answer_line,
     behind_line,
     fact_json,
     print_facts,
+    print_themes,
     recollection_json,
+    theme_json,
     validity,
 )
 
@@ -52,6 +55,18 @@ def test_what_was_recalled_is_json() -> None:
         **{"themes": [], "behind": ["a.txt"], "plan": None, "answer": None, "revision": 3},
         "milliseconds": {"walk": 1.24},
     }
+
+
+def test_a_theme_is_json_and_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    fact, sources = Fact(8, "thesis", "Bob may move."), ("a.txt", None)
+    theme = RecalledTheme(4, 1, 0.12345678, 3, sources, (fact,), "Bob.", "lm:x", 0.98765432, (8,))
+    assert theme_json(theme) == {
+        **{"theme": 4, "level": 1, "eigenvalue": 0.123457, "score": 0.987654, "chunks": 3},
+        **{"sources": ["a.txt", None], "summary": "Bob.", "maker": "lm:x"},
+        **{"quotes": [fact_json(fact)], "facts": [8]},
+    }
+    print_themes([theme])
+    assert capsys.readouterr().out == "4\t1\t0.123\t3\t2\tBob may move.\n"
 
 
 def test_a_hypothesis_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
