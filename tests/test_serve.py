@@ -1004,6 +1004,7 @@ def test_the_command_serves_until_it_is_stopped(
     infer.main([*command, "--memory_dir", str(tmp_path / "served")])
     assert found[0]["answer"] == found[1]["answer"]
     assert (tmp_path / "served" / "local" / "conversations.db").is_file()
+    assert (tmp_path / "served").stat().st_mode & 0o777 == 0o700
     infer.main(["serve", "--tokens", str(tmp_path / "tokens"), "--add_user", "ada"])
     token = capsys.readouterr().out.split()[-1]
     assert Users(tmp_path / "tokens").user_of(f"Bearer {token}") == "ada"

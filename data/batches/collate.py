@@ -261,7 +261,7 @@ def with_gold_candidates(examples: Sequence[Example], path: str | None) -> list[
     Raises:
         UserError: no example is left.
     """
-    kept = [example for example in examples if _gold(example).any() or _has_place(example)]
+    kept = [example for example in examples if _gold(example).any()]
     left_out = len(examples) - len(kept)
     if not kept:
         raise UserError(
@@ -275,11 +275,6 @@ def with_gold_candidates(examples: Sequence[Example], path: str | None) -> list[
             plural(left_out, "question"),
         )
     return kept
-
-
-def _has_place(example: Example) -> bool:
-    """Tell whether a passage has the words of a gold answer."""
-    return example.graph.mentions is not None and example.graph.mentions.answers.size > 0
 
 
 def _features(example: Example) -> np.ndarray:
