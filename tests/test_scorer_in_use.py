@@ -21,7 +21,7 @@ from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.inference.answer_batches import answer_batch
 from turngraph.inference.api import QA, load
 from turngraph.inference.candidates import NUM_SPANS, spans
-from turngraph.inference.explain import why
+from turngraph.inference.explain import explain_conversation, why
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
@@ -79,7 +79,7 @@ def test_of_two_readings_the_surer_answers(
     model, builder = with_scorer
     builder = replace(builder, alone=isinstance(model, Reader))
     memory, said = builder.memory(CONVERSATION), list[tuple[str, str]]()
-    session, num_alone = Session(model, builder, CONVERSATION.evidence), 0
+    session, logprobs = Session(model, builder, CONVERSATION.evidence), dict[int, float]()
     for turn, question in enumerate(QUESTIONS):
         example = builder.turn(CONVERSATION, turn, said, memory)
         assert (example.alone is None) == (not turn or not isinstance(model, Reader))
@@ -90,10 +90,15 @@ def test_of_two_readings_the_surer_answers(
         answer = session.ask(question)
         assert (answer.text, answer.record["logprob"]) == (record["answer"], record["logprob"])
         if record.get("alone"):
-            num_alone += 1
-            assert session.why().logprob == pytest.approx(record["logprob"], abs=0.1)
+            logprobs[turn] = session.why().logprob
+            assert logprobs[turn] == pytest.approx(record["logprob"], abs=0.1)
         said.append((question, record["answer"]))
-    assert (num_alone > 0) == isinstance(model, Reader)
+    assert bool(logprobs) == isinstance(model, Reader)
+    answers = {turn: text for turn, (_, text) in enumerate(said)}
+    given = CONVERSATION, answers, "predicted", "", None, logprobs
+    turns = explain_conversation(model, builder, *given).turns
+    found = {turn.index: turn.logprob for turn in turns if turn.index in logprobs}
+    assert found == pytest.approx(logprobs, abs=1e-5)
 
 
 def test_of_entities_of_one_name_the_likeliest_is_explained(with_scorer: Loaded) -> None:
