@@ -92,11 +92,14 @@ def test_a_conversation_is_deleted_with_or_without_what_it_stated(
         ask(client, gone, told)
     if not is_open:
         client = restarted(start, client)
-    for id_ in (gone, empty):
-        assert client.delete(f"/api/conversations/{id_}?forget=true").status_code == 204
-        assert client.get(f"/api/conversations/{id_}").status_code == 404
-    path = client.app.state.service.user_folder("local") / "memory.db"
-    assert b"Gdynia" not in path.read_bytes()
+    folder = client.app.state.service.user_folder("local")
+    with closing(sqlite3.connect(folder / "conversations.db")) as reader:  # keeps the log file
+        reader.execute("SELECT id FROM conversations").fetchall()
+        for id_ in (gone, empty):
+            assert client.delete(f"/api/conversations/{id_}?forget=true").status_code == 204
+            assert client.get(f"/api/conversations/{id_}").status_code == 404
+        files = (folder / "memory.db", *folder.glob("conversations.db*"))
+        assert not [path for path in files if b"Gdynia" in path.read_bytes()]
     assert facts(client) == []
     assert client.delete(f"/api/conversations/{kept}?forget=false").status_code == 204
     history = client.get("/api/memory/history", params={"entity": "Bob"}).json()
