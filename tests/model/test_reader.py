@@ -15,6 +15,7 @@ from torch import Tensor
 from turngraph.configs.schema import ScorerConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
+from turngraph.data.graph.mentions import find_answers
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.metrics import answer_value
 from turngraph.data.types import NOT_IN_EVIDENCE, Answer
@@ -96,6 +97,7 @@ def test_an_answers_places_hold_its_words() -> None:
             for first, last in places
         }
         assert texts == {answer.label}
+    assert find_answers([], [], []).dtype == np.int64  # as of the others, which it is joined with
 
 
 def slow_spans(model: Reader, batch: Batch) -> list[dict[tuple[int, int], float]]:
