@@ -560,14 +560,17 @@ def test_a_body_that_comes_too_slowly_or_from_a_stranger_is_not_read(
         asked.append(True)
         await asyncio.sleep(60)
 
-    async def status(app: Any) -> int:
+    async def leaving() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def status(app: Any, receive: Any = silent) -> int:
         scope = {"type": "http", "method": "PUT", "path": "/api/documents/a.txt", "headers": []}
         sent: list[Any] = []
 
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await app(scope, silent, send)
+        await app(scope, receive, send)
         return int(sent[0]["status"])
 
     asked: list[bool] = []
@@ -575,6 +578,7 @@ def test_a_body_that_comes_too_slowly_or_from_a_stranger_is_not_read(
     assert asked == []
     assert asyncio.run(status(BodyLimit(start().app, Users(None)))) == 408
     assert asked == [True]
+    assert asyncio.run(status(BodyLimit(start().app, Users(None)), leaving)) == 400
 
 
 def test_bodies_that_come_at_once_have_a_limit(
