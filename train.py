@@ -139,18 +139,14 @@ def load_train_and_tune(
     data = config.data
     seed = config.training.seed if data.draw_seed is None else data.draw_seed
     examples, tune = list[Example](), list[Example]()
-    make_builder = partial(load_builder, config, trusted=config.model.trust_remote_code)
-    load, most = (
-        partial(load_examples, data=data, after_task=after_task),
-        config.training.max_passages,
-    )
+    make = partial(load_builder, config, trusted=config.model.trust_remote_code)
+    load = partial(load_examples, data=data, after_task=after_task)
     if data.train is not None and config.training.max_steps != 0:
-        make = partial(make_builder, max_passages=most)
-        num = data.max_train_questions
-        in_training = replace(builder, max_passages=most)
-        examples = load(in_training, data.train, num, seed=seed, make_builder=make)
+        num, most = data.max_train_questions, config.training.max_passages
+        in_training, make_it = replace(builder, max_passages=most), partial(make, max_passages=most)
+        examples = load(in_training, data.train, num, seed=seed, make_builder=make_it)
     if data.tune is not None:
-        make, num = make_builder, data.max_tune_questions
+        num = data.max_tune_questions
         tune = load(builder, data.tune, num, seed=TUNE_SEED, make_builder=make)
     return examples, tune
 

@@ -41,13 +41,9 @@ def load_config(argv: Sequence[str]) -> Config:
             similar one), or a value has the wrong type or is out of range. The message names file
             and line, or the option.
     """
-    return _resolved(_given(with_shipped_configs(argv)))
-
-
-def _resolved(fields: Iterable[Given]) -> Config:
     values = _defaults(Config)
     places: dict[str, str] = {}
-    for field in fields:
+    for field in _given(with_shipped_configs(argv)):
         _assign(values, field)
         places[field.name] = field.place
     try:

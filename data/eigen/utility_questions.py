@@ -127,8 +127,7 @@ def questions_by_lm(
         UserError: a complete reply breaks the schema: the decoding is not constrained.
     """
     counts = Counter() if counts is None else counts
-    schema = {**SCHEMA, "properties": {"questions": {**_LIST, "maxItems": NUM_QUESTIONS}}}
-    replies = generate(question_prompts(texts), schema)
+    replies = generate(question_prompts(texts), SCHEMA)
     kept = []
     for number, (text, (reply, is_complete)) in enumerate(zip(texts, replies, strict=True)):
         counts["cut_off"] += not is_complete

@@ -238,10 +238,11 @@ class ThemeIndex:
         cosines = np.concatenate([np.maximum(text, asked), themes])
         numbers = np.arange(len(cosines))
         count = len(self.chunks)
+        by_questions = largest(asked, numbers[:count], RANKED)
         rankings = [
             self._by_words(view),
             largest(text, numbers[:count], RANKED),
-            largest(asked, numbers[:count], RANKED),
+            by_questions[asked[by_questions] > -1],
             largest(themes, numbers[: len(themes)], RANKED) + count,
         ]
         starts = fuse(rankings, len(cosines))[: settings.num_starts].tolist()

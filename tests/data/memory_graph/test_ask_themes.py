@@ -15,6 +15,7 @@ import pytest
 from turngraph.data.eigen.search import SEARCH
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Provenance
+from turngraph.data.memory_graph.recall import theme_search
 from turngraph.data.memory_graph.recall.find_themes import facts_of_hits, named_speakers
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection, each_once
@@ -120,6 +121,19 @@ def test_a_wrong_setting_is_named() -> None:
             AskThemes(**{name: 0})
     with pytest.raises(ValueError, match="min_similarity: 2 given"):
         AskThemes(min_similarity=2)
+
+
+def test_a_search_starts_near_the_question_and_not_at_the_first_passages(
+    graph: MemoryGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passages without utility questions have no ranking by them."""
+    near: list[float] = []
+    monkeypatch.setattr(
+        theme_search, "best_first", lambda cosines, at, *_: near.extend(cosines[at]) or []
+    )
+    graph.ask(QUESTION, settings=EIGEN)
+    assert len(near) == SEARCH.num_starts
+    assert min(near) > 0.5
 
 
 def test_eigen_is_a_traversal(graph: MemoryGraph) -> None:
