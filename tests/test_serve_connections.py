@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from turngraph.tests.waiting import PATIENCE, wait_until
 Connect = Callable[..., socket.socket]
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LONG = 2**24
+LET_GO = threading.Event()
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -35,6 +37,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
             await receive()
             await send({"type": f"lifespan.{kind}.complete"})
         return
+    while scope["path"] == "/held" and not LET_GO.is_set():
+        await asyncio.sleep(0.01)
     body = (await receive())["body"]
     answer = b"." * LONG if scope["path"] == "/long" else str(len(body)).encode()
     headers = [(b"content-length", str(len(answer)).encode())]
@@ -79,8 +83,10 @@ def status(one: socket.socket) -> int:
     """Read an answer whole; 0: the connection has ended."""
     with one.makefile("rb") as file:
         try:
-            found = int((file.readline() or b". 0").split()[1])
-            lines = dict(line.lower().split(b": ") for line in iter(file.readline, b"\r\n") if line)
+            if not (first := file.readline()):
+                return 0
+            found = int(first.split()[1])
+            lines = dict(line.lower().split(b": ") for line in iter(file.readline, b"\r\n"))
             file.read(int(lines.get(b"content-length", 0)))
         except ConnectionResetError:
             return 0
@@ -148,7 +154,27 @@ def test_a_connection_that_says_nothing_makes_room_for_others(
     for _ in range(8):
         assert status(connect(GET)) == 200
     assert all(ends(one) for one in silent)
-    assert len(connections_) <= 4
+    left = list(connections_)
+    assert 0 < len(left) <= 4
+    made = Future[list[bool]]()  # of new connections in one turn of the loop each closes another
+    left[0].loop.call_soon_threadsafe(
+        lambda: made.set_result([left[0]._make_room() for _ in range(len(left) + 1)])
+    )
+    assert made.result() == [True] * len(left) + [False]
+
+
+def test_connections_that_are_all_served_make_no_room(
+    running: Callable[[], Connect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
+    connect = running()
+    open_ = connect.server.server_state.connections
+    LET_GO.clear()
+    served = [connect(GET.replace(b"/", b"/held", 1)) for _ in range(2)]
+    wait_until(lambda: [one.is_idle for one in list(open_)] == [False, False], pause=0.01)
+    assert status(connect(GET)) == 0  # no answer, which would take longer
+    LET_GO.set()
+    assert [status(one) for one in served] == [200, 200]
 
 
 def test_a_client_that_reads_nothing_is_given_up(
@@ -159,6 +185,14 @@ def test_a_client_that_reads_nothing_is_given_up(
     state = connect.server.server_state
     open_ = state.connections
     long = GET.replace(b"/", b"/long", 1)
+    late = connect(long)
+    wait_until(lambda: any(one._unread is not None for one in list(open_)), pause=0.01)
+    [served] = open_
+    given_up = served._unread
+    assert num_bytes(late) >= LONG
+    wait_until(given_up.cancelled, pause=0.01)
+    late.close()
+    wait_until(lambda: not open_, pause=0.01)
     unread = [connect(long) for _ in range(2)]
     wait_until(lambda: sum(one._unread is not None for one in list(open_)) == 2, pause=0.01)
     assert all(one.flow.write_paused for one in open_)  # so that answers wait for their readers
@@ -169,7 +203,7 @@ def test_a_client_that_reads_nothing_is_given_up(
         one.close()
     monkeypatch.setattr(connections, "WRITE_SECONDS", 0.05)
     last = connect(long)
-    wait_until(lambda: state.total_requests == 4 and not open_, pause=0.01)
+    wait_until(lambda: state.total_requests == 5 and not open_, pause=0.01)
     assert num_bytes(last) < LONG
 
 
@@ -246,6 +280,16 @@ def test_an_address_that_the_machine_lacks_is_left_out(monkeypatch: pytest.Monke
     monkeypatch.setattr(connections, "_addresses", lambda *_: [here, missing, missing][1:])
     with pytest.raises(UserError, match="Cannot assign"):
         listening("localhost", 0)
+    made, create = list[socket.socket](), socket.create_server
+    keep = lambda *given, **more: made.append(create(*given, **more)) or made[-1]  # noqa: E731
+    monkeypatch.setattr(socket, "create_server", keep)
+    with create(here[1]) as taken:
+        monkeypatch.setattr(
+            connections, "_addresses", lambda *_: [here, (here[0], taken.getsockname())]
+        )
+        with pytest.raises(UserError, match="already in use"):
+            listening("localhost", 0)
+    assert [one.fileno() for one in made] == [-1]
 
 
 def test_host_and_port_are_given_apart_or_together() -> None:
