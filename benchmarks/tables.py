@@ -9,7 +9,7 @@ from turngraph.data.cli import CommandParser
 from turngraph.data.scoring.score import Estimate
 
 
-def parser_of(description: str | None) -> CommandParser:
+def parser_of(description: str | None) -> argparse.ArgumentParser:
     """Return a parser that shows a module's documentation as it is, without options yet."""
     raw = argparse.RawDescriptionHelpFormatter
     return CommandParser(description=description, formatter_class=raw)

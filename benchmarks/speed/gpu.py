@@ -290,8 +290,8 @@ def markdown(found: dict[str, Values], given: Values) -> str:
         aims = "; ".join(aim.line(values) for aim in row.aims)
         cells.append((row.name, shown(values), aims))
     for ours, peer, value, least in RATIOS:
-        rates = [found.get(name, {}).get(value) for name in (ours, peer)]
-        ratio = None if None in rates else rates[0] / rates[1]
+        rate, other = (found.get(name, {}).get(value) for name in (ours, peer))
+        ratio = rate / other if rate and other else None
         aim = Aim("ratio", least=least).line({"ratio": ratio})
         cells.append((f"{ours} / {peer}", f"{value}, {shown({'ratio': ratio})}", aim))
     return "\n".join([*lines, "", table(["row", "values", "aims"], cells), ""])

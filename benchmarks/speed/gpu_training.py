@@ -18,7 +18,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from turngraph.benchmarks.speed.gpu_bench import (
     CONVMIX,
-    CONVMIX_READER,
     SQA,
     SQA_READER,
     Bench,

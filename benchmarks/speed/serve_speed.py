@@ -3,11 +3,11 @@
     python -m turngraph.benchmarks.speed.serve_speed --checkpoint runs/demo/best \
         --input runs/demo/data/test.jsonl [--clients 1 8 32 128]
 
-Starts ``turngraph serve``, and asks it questions by OpenAI's streaming chat API, where each client asks its next
-question when it has its answer. The evidence of all questions is one pool. A question is asked
-again only when there are no more: servers that keep the keys and values of all prompts would answer
-it without reading it. A load is printed when it is at its end; ``--give_up_after`` ends it sooner,
-and counts the questions that had no answer by then.
+Starts ``turngraph serve``, and asks it questions by OpenAI's streaming chat API, where each client
+asks its next question when it has its answer. The evidence of all questions is one pool. A question
+is asked again only when there are no more: servers that keep the keys and values of all prompts
+would answer it without reading it. A load is printed when it is at its end; ``--give_up_after``
+ends it sooner, and counts the questions that had no answer by then.
 
 ``--beside`` starts another server of the same API, and asks it the same prompts as text, by
 ``/v1/completions``, so that no template is put around them twice. The LM is the same for a
@@ -145,9 +145,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 @contextmanager
-def turngraph_server(
-    args: argparse.Namespace, pool: Path
-) -> Iterator[tuple[str, psutil.Process]]:
+def turngraph_server(args: argparse.Namespace, pool: Path) -> Iterator[tuple[str, psutil.Process]]:
     """Run ``turngraph serve`` until the end of the block."""
     host, port = free_address()
     command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]

@@ -48,21 +48,21 @@ def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
     state = run.state
     if state["done"]:
         return 0.0
-    done = [float(one.state["seconds"]) for one in runs if one.state["done"] and _alike(one, run)]
+    alike = (one.state for one in runs if _kind_of(one) == _kind_of(run))
+    done = [float(one["seconds"]) for one in alike if one["done"]]
     estimate = size.train_minutes if run.kind == "train" else size.answer_minutes
+    if run.kind == "train" and run.config.training.max_steps == 0:
+        estimate = 0.5
     minutes = statistics.median(done) / 60 if done else estimate
     if run.uninterruptible:
         return minutes
     return max(minutes - float(state["seconds"]) / 60, min(minutes, 1.0))
 
 
-def _alike(one: Run, other: Run) -> bool:
-    kinds = [
-        (run.kind, run.config.training.max_steps == 0, run.config.training.loop)
-        + (run.config.model.evidence, run.config.model.answers, run.config.model.layer > 0)
-        for run in (one, other)
-    ]
-    return kinds[0] == kinds[1]
+def _kind_of(run: Run) -> tuple[object, ...]:
+    training, model = run.config.training, run.config.model
+    how = training.max_steps == 0, training.loop
+    return run.kind, *how, model.evidence, model.answers, model.layer > 0
 
 
 def print_plan(study: Study, size: Size, runs: Sequence[Run], all_runs: Sequence[Run]) -> None:

@@ -7,7 +7,6 @@ from itertools import cycle
 
 import httpx2
 import psutil
-import pytest
 
 from turngraph.benchmarks.speed.serve_speed import (
     Load,

@@ -499,7 +499,8 @@ def run_convmix(files: dict[str, Path], tmp_path: Path, *rows: str) -> str:
         given = [f"--{name}={files[f'{part}_{name}']}" for name in ("questions", "evidence")]
         convmix.main([*given, "--output", str(tmp_path / "data" / f"{part}.jsonl")])
     argv = ["--config", "convmix", "--data", str(tmp_path / "data")]
-    argv += ["--output", str(tmp_path / "out"), "--size", "smoke", "--model.base_model", str(base), "--model.dtype", "float32"]
+    argv += ["--output", str(tmp_path / "out"), "--size", "smoke"]
+    argv += ["--model.base_model", str(base), "--model.dtype", "float32"]
     argv += ["--evidence.memory", "none", "--model.lora.r", "4", "--training.max_steps", "2"]
     run_study.main([*argv, "--rows", *rows])
     return (tmp_path / "out" / "study.md").read_text()

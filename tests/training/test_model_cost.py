@@ -28,7 +28,7 @@ from turngraph.training.operations import LmShape, operations, reader_work
 
 
 def peak_bytes(step: Callable[[], object]) -> int:
-    """Peak bytes of tensors during a step, beyond those before it, as torch's profiler sees them."""
+    """Peak bytes of tensors during a step, beyond those before it, by torch's profiler."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step()
     events = profiler.profiler.kineto_results.events()
