@@ -9,8 +9,8 @@ single-answer questions whose answer is in the top passages, and in the prompt, 
 first passages of the top ``--top_k`` within ``--max_nodes`` tokens. Differences are to the first
 retriever with the same weight, with 95 % bootstrap intervals over conversations. ``bm25_stem``
 is BM25+ over Snowball's English stems, ``rrf`` reciprocal-rank fusion with the sentence encoder,
-``links`` BM25+ whose passages bring those that share an entity with them, ``eigen`` the search
-over themes and utility questions. Vectors stay in the user's cache folder, for other runs.
+``links`` BM25+ whose passages bring those that share an entity with them. Vectors stay in the
+user's cache folder, for other runs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from transformers import AutoTokenizer
 
 from turngraph.benchmarks.embedding_cache import kept_encoder
 from turngraph.benchmarks.quality.pool_rankings import RETRIEVERS, PoolRankings
+from turngraph.benchmarks.tables import parser_of, table
 from turngraph.configs.models import resolve_model
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.data.chosen_questions import choose_questions
@@ -77,9 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--input", required=True, help="conversations, JSON Lines")
     parser.add_argument("--num", type=int, help="number of questions; all if it is not given")
     parser.add_argument("--depths", type=int, nargs="+", default=[10, 20, 30, 50])
@@ -125,7 +124,7 @@ def print_recall(
     print(f"{len(clusters)} single-answer questions; the answer is in the top passages, in percent")
     last = f"top {args.depths[-1]} to {args.retrievers[0]}"
     heads = ["retriever", "history_weight", *names, last, f"prompt to {args.retrievers[0]}"]
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    lines = []
     for (name, weight), rows in found.items():
         hits = np.array(rows)
         shares = [f"{100 * share:.1f}" for share in hits.mean(0)]
@@ -134,7 +133,8 @@ def print_recall(
             more = hits - np.array(found[args.retrievers[0], weight])
             estimates = bootstrap(100 * more[:, [-3, -1]], clusters)
             gains = [f"{e.mean:+.1f} [{e.low:+.1f}, {e.high:+.1f}]" for e in estimates]
-        print(f"| {' | '.join([name, f'{weight:g}', *shares, *gains])} |")
+        lines.append([name, f"{weight:g}", *shares, *gains])
+    print(table(heads, lines))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.embedding import Embed
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.retrieval.bm25 import EvidenceIndex, Stemmer
@@ -25,7 +24,6 @@ RETRIEVERS = {
     "dense": ("vectors",),
     "rrf": ("words", "vectors"),
     "rrf_stem": ("stems", "vectors"),
-    "eigen": ("eigen",),
 }
 """Retriever -> the kinds of ranking that it fuses by reciprocal ranks."""
 Pool = tuple[Evidence, ...]
@@ -69,12 +67,6 @@ class PoolRankings:
         if kind == "vectors":
             dense: DenseIndex = self._keep(key, pool, lambda: DenseIndex(pool, self.embed))
             return dense.scores(q_t)
-        if kind == "eigen":
-            themed: EigenIndex = self._keep(key, pool, lambda: EigenIndex(pool, self.embed))
-            ranks = np.full(len(pool), len(pool))
-            best = themed.chunks[themed.search(q_t)[0]]
-            ranks[best] = np.arange(len(best))
-            return -ranks
         stemmer: Stemmer = "english" if kind == "stems" else "none"
         of_kind = LinkedIndex if kind == "links" else EvidenceIndex
         index: EvidenceIndex = self._keep(key, pool, lambda: of_kind(pool, stemmer=stemmer))

@@ -29,7 +29,8 @@ import psutil
 import torch
 
 from turngraph.benchmarks.speed.gpu_bench import Bench, RowError, Values
-from turngraph.benchmarks.speed.gpu_rows import RATIOS, ROWS, Row
+from turngraph.benchmarks.speed.gpu_rows import RATIOS, ROWS, Aim, Row
+from turngraph.benchmarks.tables import parser_of, table
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.model.checkpoint import commit
@@ -51,8 +52,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder = Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     rows = Rows(folder / "rows.jsonl")
-    if args.fresh:
-        rows.clear()
     try:
         measure(args, rows)
     finally:
@@ -67,15 +66,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
         UserError: there is no GPU and no --tiny, or no row has such a name.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("--minutes", type=float, default=11.0, help="end after this time")
     add("--output", required=True, help="folder of rows.jsonl and report.md")
     add("--rows", nargs="+", help="only rows that begin so, such as a b")
     add("--tiny", action="store_true", help="a tiny model, on a CPU where there is no GPU")
-    add("--fresh", action="store_true", help="remove earlier rows of the folder")
     add("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     args.device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -116,11 +112,6 @@ class Rows:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"{lead}{json.dumps({'row': name} | values)}\n")
         print(row_line(name, values), flush=True)
-
-    def clear(self) -> None:
-        """Remove all rows."""
-        self.path.unlink(missing_ok=True)
-        self.found = {}
 
     def order(self, names: Iterable[str]) -> list[str]:
         """Return the rows to measure: those not tried, then those without values."""
@@ -293,25 +284,17 @@ def _version(name: str) -> str:
 def markdown(found: dict[str, Values], given: Values) -> str:
     """Return the report: facts, a line for each row with its aims, and the ratios to peers."""
     lines = [f"{name}: {value}  " for name, value in given.items()]
-    lines += ["", "| row | values | aims |", "|---|---|---|"]
+    cells = []
     for row in ROWS:
         values = found.get(row.name, {"skipped": "not measured yet"})
         aims = "; ".join(aim.line(values) for aim in row.aims)
-        lines.append(f"| {row.name} | {shown(values)} | {aims} |")
-    lines += [ratio_line(found, *ratio) for ratio in RATIOS]
-    return "\n".join(lines) + "\n"
-
-
-def ratio_line(found: dict[str, Values], ours: str, peer: str, value: str, least: float) -> str:
-    """Return a row of the table that compares two rows."""
-    title, rates = f"| {ours} / {peer} | ", list[float]()
-    for name in (ours, peer):
-        rates += [found[name][value]] if value in found.get(name, {}) else []
-    if len(rates) < 2:
-        return f"{title}not measured | {value}: at least {least:g} times |"
-    ratio = rates[0] / rates[1]
-    word = "reached" if ratio >= least else "missed"
-    return f"{title}{ratio:.2f} | {value}: at least {least:g} times, {word} |"
+        cells.append((row.name, shown(values), aims))
+    for ours, peer, value, least in RATIOS:
+        rate, other = (found.get(name, {}).get(value) for name in (ours, peer))
+        ratio = rate / other if rate and other else None
+        aim = Aim("ratio", least=least).line({"ratio": ratio})
+        cells.append((f"{ours} / {peer}", f"{value}, {shown({'ratio': ratio})}", aim))
+    return "\n".join([*lines, "", table(["row", "values", "aims"], cells), ""])
 
 
 def row_line(name: str, values: Values) -> str:

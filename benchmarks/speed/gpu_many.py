@@ -1,4 +1,4 @@
-"""Rows of ``gpu.py`` with several processes: side by side on one GPU, or one on each of many."""
+"""The row of ``gpu.py`` with a process on each of several GPUs."""
 
 from __future__ import annotations
 
@@ -10,59 +10,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from multiprocessing import get_context
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from turngraph.benchmarks.speed.gpu_bench import CONVMIX, SQA, Bench, RowError, Training, Values
+from turngraph.benchmarks.speed.gpu_bench import CONVMIX, Bench, RowError, Training, Values
 from turngraph.model.distributed import process_group_ended
 
-AT_ONCE, STEPS = 4, 30
-START = 90
-"""Seconds in which all processes must have started."""
 STRATEGIES: dict[str, dict[str, str]] = {
     "ddp": {},
     "fsdp2": {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"},
 }
-
-
-def at_once(bench: Bench) -> Values:
-    """Measure four trainings of SmolLM2 side by side, as ``turngraph study --at_once 4`` has them.
-
-    Raises:
-        RowError: there is no GPU, whose idle time they would use.
-    """
-    if bench.device.type != "cuda":
-        raise RowError("processes of one CPU only slow each other")
-    context = get_context("spawn")
-    barrier, queue = context.Barrier(AT_ONCE), context.Queue()
-    given = (barrier, queue, bench.seed, bench.folder)
-    processes = [context.Process(target=_beside, args=given, daemon=True) for _ in range(AT_ONCE)]
-    for process in processes:
-        process.start()
-    try:
-        left = max(bench.deadline - time.monotonic(), 1)
-        found = [queue.get(timeout=left) for _ in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    together = sum(values["examples_s"] for values in found)
-    values = {"examples_s": together, "each_s": [values["examples_s"] for values in found]}
-    alone = bench.known.get("e sqa, eager", {}).get("examples_s")
-    return values | ({"ratio": together / alone} if alone else {})
-
-
-def _beside(barrier: Barrier, queue: Any, seed: int, folder: str) -> None:
-    """Train as row e does, from the moment when all others are ready."""
-    bench = Bench(torch.device("cuda"), False, seed, folder)
-    config = bench.config(SQA, "--training.batches_per_step=1", "--training.batch_size=4")
-    training = Training(bench, config, bench.examples(SQA, 16, config))
-    training.steps(4)
-    barrier.wait(START)
-    queue.put(training.measure(STEPS, warm=1))
 
 
 def several(bench: Bench) -> Values:

@@ -18,7 +18,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from turngraph.benchmarks.speed.gpu_bench import (
     CONVMIX,
-    CONVMIX_READER,
     SQA,
     SQA_READER,
     Bench,
@@ -26,8 +25,8 @@ from turngraph.benchmarks.speed.gpu_bench import (
     RowError,
     Training,
     Values,
+    clock,
 )
-from turngraph.benchmarks.speed.measures import clock, matmul_ceiling
 from turngraph.configs.schema import Config
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
@@ -57,10 +56,27 @@ def ceilings(bench: Bench) -> Values:
     return {"matmul_tflops": flops / 1e12, "copy_gb_s": 2 * source.nbytes / seconds / 1e9}
 
 
+def matmul_ceiling(device: torch.device, size: int, repeats: int) -> float:
+    """Return the operations per second of a large bf16 matrix product, the median of its runs."""
+    left, right = (
+        torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2)
+    )  # [size, size]
+    for _ in range(3):
+        left @ right
+    seconds = []
+    for _ in range(repeats):
+        began = clock(device)
+        left @ right
+        seconds.append(clock(device) - began)
+    return 2 * size**3 / statistics.median(seconds)
+
+
 def train_row(*options: str, sizes: Evidences = CONVMIX) -> Callable[[Bench], Values]:
     """Return what measures a training with some options of its config."""
 
     def measure(bench: Bench) -> Values:
+        if bench.tiny and "--model.compile=true" in options:
+            raise RowError("compiling takes too long for a test")
         training = _training(bench, sizes, *options)
         values = training.measure()
         return values | encoder_share(training, values) | waits(training)
@@ -117,12 +133,6 @@ def waits(training: Training) -> Values:
     return {"waits_step": len(found)}
 
 
-def packed(evidence: str, attention: str) -> tuple[str, str, str]:
-    """Return the options of packed rows."""
-    kind = f"--model.evidence={evidence}", f"--model.attn_implementation={attention}"
-    return *kind, "--training.packing=true"
-
-
 def largest_row(*options: str, sizes: Evidences = CONVMIX) -> Callable[[Bench], Values]:
     """Return what measures one batch a step with the most examples that fit."""
 
@@ -157,14 +167,9 @@ def _fitting(bench: Bench, sizes: Evidences, options: Sequence[str]) -> int:
     return max(min(int((0.9 * total - held) / max(each, 1)), MOST_TOGETHER), 1)
 
 
-def profile_row(sizes: Evidences) -> Callable[[Bench], Values]:
-    """Return what profiles some steps of a training."""
-    return lambda bench: profiled(_training(bench, sizes))
-
-
-def profiled(training: Training) -> Values:
+def profiled(bench: Bench, sizes: Evidences) -> Values:
     """Profile two steps: the kernels that take most time, and the time without any."""
-    bench = training.bench
+    training = _training(bench, sizes)
     training.steps(1 if bench.tiny else 2)
     activities = [ProfilerActivity.CPU]
     if bench.device.type == "cuda":
@@ -354,31 +359,3 @@ def estimated(bench: Bench, sizes: Evidences) -> float:
     passage = max(num // max(len(longest.evidence), 1), 1)
     of_step = cost.activations(1, Sizes(num, text, len(longest.target_ids), passage))
     return sum(cost.resident().values()) + cost.fixed + of_step
-
-
-RECOMPUTED = "--model.gradient_checkpointing=true"
-TEXT = "--model.evidence=text"
-graph_one, text_one = train_row(), train_row(TEXT)
-reader_one = train_row(sizes=CONVMIX_READER)
-graph_recomputed, text_recomputed = train_row(RECOMPUTED), train_row(TEXT, RECOMPUTED)
-reader_recomputed = train_row(RECOMPUTED, sizes=CONVMIX_READER)
-graph_packed, text_packed, graph_flex, graph_flash = (
-    largest_row(*packed(*kind))
-    for kind in (
-        *(("graph", "sdpa"), ("text", "sdpa")),
-        *(("graph", "flex_attention"), ("graph", "flash_attention_2")),
-    )
-)
-reader_largest = largest_row(sizes=CONVMIX_READER)
-graph_profile, reader_profile = map(profile_row, (CONVMIX, CONVMIX_READER))
-graph_estimate = estimate_row("b graph, 1 x 4", CONVMIX)
-reader_estimate = estimate_row("b reader, 1 x 4", CONVMIX_READER)
-ours_text, ours_graph, trl_text, gretriever = map(peer_row, ("text", "graph", "trl", "pyg"))
-sqa_eager, sqa_compiled, sqa_graphs = map(sqa, ("eager", "compiled", "graphs"))
-
-
-def graph_compiled(bench: Bench) -> Values:
-    """Measure compiled layers, batch 1 x 4."""
-    if bench.tiny:
-        raise RowError("compiling takes too long for a test")
-    return train_row("--model.compile=true")(bench)

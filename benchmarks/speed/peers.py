@@ -35,11 +35,10 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from turngraph.benchmarks.speed.measures import clock, lm_of
+from turngraph.benchmarks.speed.gpu_bench import clock
 from turngraph.configs.schema import Config, LoraConfig
 from turngraph.data.batches.collate import collate
 from turngraph.data.batches.prefetch import Step, steps
-from turngraph.data.embedding import Embed
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
 from turngraph.model.evidence_model import EvidenceModel
@@ -50,6 +49,12 @@ LORA = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=("q_proj
 VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
 """Attention that skips pairs between packed examples and above the diagonal."""
 GNN_WIDTH, GNN_LAYERS, GNN_HEADS = 1024, 4, 4  # as in PyG's own G-Retriever example
+
+
+def lm_of(model: EvidenceModel) -> Any:
+    """Return the LM of a text or graph model, with or without PEFT's LoRA."""
+    assert model.lm is not None
+    return model.lm
 
 
 class Round(NamedTuple):
@@ -213,9 +218,9 @@ class Pyg:
     """PyG's GRetriever around our base model, with its own prompt, graph token and loss.
 
     Its graph has the passages of E_t as nodes, connected if they mention the same entity, where its
-    data sets have entities. Node features are precomputed by a sentence encoder, as there; for
-    speed, which does not depend on them, they are drawn at random in the width of its example. Text
-    is ours: instruction and evidence as its context, interaction and question as its question.
+    data sets have entities. Node features, which there a sentence encoder has computed before, are
+    drawn at random in the width of its example, as speed does not depend on them. Text is ours:
+    instruction and evidence as its context, interaction and question as its question.
     Three settings are patched, as it has no option for them: its context may exceed 512 tokens (it
     would cut the evidence), base model and tokenizer are passed in (it would load them by name),
     and on CPU it computes in the dtype of all systems (it would use float32).
@@ -224,7 +229,6 @@ class Pyg:
         base: a base model that no other system uses, on its device.
         tokenizer: the base model's tokenizer.
         config: learning rate, dtype and clipping.
-        embed: sentence encoder; None: random node features.
     """
 
     def __init__(
@@ -232,13 +236,11 @@ class Pyg:
         base: PreTrainedModel,
         tokenizer: PreTrainedTokenizerFast,
         config: Config,
-        embed: Embed | None = None,
     ) -> None:
-        self.config, self.tokenizer, self.embed = config, tokenizer, embed
+        self.config, self.tokenizer = config, tokenizer
         self.device = base.device
         llm = _pyg_llm(base, tokenizer, config.model.dtype)
-        width = GNN_WIDTH if embed is None else embed(["width"]).shape[1]
-        gnn = GAT(width, GNN_WIDTH, GNN_LAYERS, GNN_WIDTH, heads=GNN_HEADS)
+        gnn = GAT(GNN_WIDTH, GNN_WIDTH, GNN_LAYERS, GNN_WIDTH, heads=GNN_HEADS)
         self.module = GRetriever(llm=llm, gnn=gnn, use_lora=True)
         trained = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(trained, config.training.learning_rate, fused=True)
@@ -280,17 +282,12 @@ class Pyg:
         pairs = permutations(range(len(entities)), 2)
         edges = [(i, j) for i, j in pairs if entities[i] & entities[j]]
         return Data(
-            x=self._features([item.evidence.text for item in example.evidence]),
+            x=torch.randn(len(example.evidence), GNN_WIDTH),
             edge_index=torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T.contiguous(),
             desc=text(example.prefix_ids) + text(nodes),
             question=text(example.suffix_ids),
             label=text(example.target_ids),
         )
-
-    def _features(self, texts: Sequence[str]) -> torch.Tensor:
-        if self.embed is None:
-            return torch.randn(len(texts), GNN_WIDTH)
-        return torch.from_numpy(self.embed(texts)).float()
 
     @torch.no_grad()
     def num_tokens(self, example: Example) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx2
 import psutil
 
+from turngraph.benchmarks.tables import parser_of
 from turngraph.configs.user_error import UserError
 
 START_SECONDS = 300
@@ -35,11 +36,7 @@ LEVEL_KIB = 1.0
 
 def server_parser(description: str) -> argparse.ArgumentParser:
     """Return a parser of what is served and asked: checkpoint, input, device."""
-    parser = argparse.ArgumentParser(
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = parser_of(description)
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--input", required=True, help="conversations, JSON Lines")
     parser.add_argument("--device")

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -29,7 +29,6 @@ from turngraph.configs.schema import Config, DataConfig
 from turngraph.configs.shipped import find_config
 from turngraph.configs.user_error import UserError
 
-Trainer = Literal["train", "gretriever"]
 HERE = Path(__file__).resolve().parent
 
 
@@ -45,8 +44,6 @@ class Row:
     """Config fields that differ from the study's base config, by dotted name."""
     core: bool = False
     """Run with every seed, before all other rows; other rows run with the first seed alone."""
-    trainer: Trainer = "train"
-    """Program that trains it: ``turngraph train`` or gretriever.py."""
     checkpoint_of: str | None = None
     """Row whose checkpoint answers; this row trains nothing."""
     answer: dict[str, str] = field(default_factory=dict)
@@ -55,7 +52,7 @@ class Row:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9_]+", self.name):
             raise UserError(f"rows.name: {self.name!r} given, must be of a-z, 0-9 and _")
-        if self.checkpoint_of is not None and (self.overrides or self.trainer != "train"):
+        if self.checkpoint_of is not None and self.overrides:
             raise UserError(f"row {self.name}: with checkpoint_of, overrides have no effect")
 
 
@@ -125,7 +122,7 @@ class Study:
     single_answers_only: bool = False
     """Whether questions with a list as gold answer are left out."""
     discordance: float = 0.12
-    """Assumed share of questions that exactly one of two rows hits, until it is measured."""
+    """Assumed share of questions that exactly one of two rows hits, for the power."""
 
     def __post_init__(self) -> None:
         names = [row.name for row in self.rows]

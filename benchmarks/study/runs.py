@@ -42,13 +42,7 @@ from turngraph.training.run_folder import FREE
 logger = logging.getLogger("study")
 _file_hash = cache(file_hash)
 
-TRAINERS = {
-    "train": "turngraph.train",
-    "gretriever": "turngraph.benchmarks.study.gretriever",
-}
-"""Modules that train a row, by its trainer."""
 NOT_IN_HASH = tuple({*FREE, "data.tune"} - {"model.base_model", "data.draw_seed"})
-PEER_WEIGHTS = "gretriever.safetensors"
 STATE, PREDICTIONS, LOG = "run.json", "predictions.jsonl", "log.txt"
 SECONDS_TO_STOP = 120
 """Time to stop before a kill, enough for a step and a checkpoint of a large model."""
@@ -187,7 +181,7 @@ def _training(row: Row, seed: int, config: Config, output: Path, folders: Folder
     identity: Json = {
         "config": changed_fields(config, leave_out=NOT_IN_HASH),
         "train": _file_hash(config.data.train),
-        "trainer": row.trainer,
+        "trainer": "train",  # all runs of before have it in their hash
     }
     folder = _folder(output / "train", row, seed, identity, folders)
     return Run(kind="train", row=row, seed=seed, config=config, folder=folder, identity=identity)
@@ -272,17 +266,10 @@ def _check_config(run: Run) -> None:
 def _check_made_from(run: Run) -> None:
     assert run.trained is not None
     before, last = _made_from(run), run.trained / "run" / "last"
-    now = {}
-    if last.is_dir():
-        of_peer = run.row.trainer == "gretriever"
-        now["checkpoint"] = (
-            file_hash(last / PEER_WEIGHTS) if of_peer else read_checkpoint(last).hash
+    if last.is_dir() and before.get("checkpoint") not in (None, read_checkpoint(last).hash):
+        raise UserError(
+            f"{run.folder}: answers of another checkpoint than the present one: delete the folder"
         )
-    for name, found in now.items():
-        if name in before and before[name] != found:
-            raise UserError(
-                f"{run.folder}: answers of another {name} than the present one: delete the folder"
-            )
 
 
 def _made_from(run: Run) -> Json:
@@ -315,17 +302,14 @@ def command_of(run: Run, size: Size) -> list[str]:
     """Return the command line of a run, which starts or resumes it."""
     launcher = [str(find_config(word)) for word in size.launcher]
     start = [*(launcher or [sys.executable]), "-m"]
-    module = TRAINERS[run.row.trainer]
     if run.kind == "train":
-        more = ["train"] if run.row.trainer == "gretriever" else []
-        return [*start, module, *more, f"--config={run.folder / 'config.yaml'}"]
-    module = module if run.row.trainer == "gretriever" else "turngraph.infer"
+        return [*start, "turngraph.train", f"--config={run.folder / 'config.yaml'}"]
     assert run.trained is not None
     checkpoint = f"--checkpoint={run.trained / 'run' / 'last'}"
     # not in the hash: a user may lower it if a batch does not fit
     size_now = run.config.training.eval_batch_size
     fresh = ["--fresh"] if _made_from(run).get("batch_size", size_now) != size_now else []
-    return [*start, module, "answer", checkpoint, *run.options, *fresh]
+    return [*start, "turngraph.infer", "answer", checkpoint, *run.options, *fresh]
 
 
 def _write_config(run: Run) -> None:
