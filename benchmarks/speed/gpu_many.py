@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
@@ -53,38 +51,33 @@ def launched(bench: Bench, strategy: str, count: int) -> Values:
         RuntimeError: the processes failed; the message has their last line.
         TimeoutError: they took too long.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={count}"]
-    command += [f"--master_port={port}", "-m", __name__]
-    environment = {**os.environ, **STRATEGIES[strategy], "OMP_NUM_THREADS": "1"}
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "values.json"
-        started = subprocess.Popen(
-            [*command, str(output), str(bench.device.type), str(int(bench.tiny)), str(bench.seed)],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            said = started.communicate(timeout=max(bench.deadline - time.monotonic(), 1))[1]
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{strategy}: not done at the row's time limit") from None
-        finally:
-            started.terminate()  # torchrun then ends its processes; a kill would leave them
-            started.wait()
-        if started.returncode or not output.exists():
-            last = said.strip().splitlines()[-1:] or ["no message"]
-            raise RuntimeError(f"{strategy}: {last[0]}")
-        values: Values = json.loads(output.read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc_per_node={count}", "-m", __name__]
+    command += [bench.device.type, str(int(bench.tiny)), str(bench.seed)]
+    started = subprocess.Popen(
+        command,
+        env={**os.environ, **STRATEGIES[strategy], "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        printed, said = started.communicate(timeout=max(bench.deadline - time.monotonic(), 1))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"{strategy}: not done at the row's time limit") from None
+    finally:
+        started.terminate()  # torchrun then ends its processes; a kill would leave them
+        started.wait()
+    if started.returncode:
+        last = said.strip().splitlines()[-1:] or ["no message"]
+        raise RuntimeError(f"{strategy}: {last[0]}")
+    values: Values = json.loads(printed.splitlines()[-1])
     return values
 
 
 def main(argv: Sequence[str]) -> None:
-    """Train some steps in each process of a launch; the first writes its values."""
-    output, kind, tiny, seed = argv
+    """Train some steps in each process of a launch; the first prints its values."""
+    kind, tiny, seed = argv
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -92,7 +85,7 @@ def main(argv: Sequence[str]) -> None:
         bench = Bench(device, tiny == "1", int(seed), tempfile.gettempdir())
         values = trained(bench, world)
         if rank == 0:
-            Path(output).write_text(json.dumps(values), encoding="utf-8")
+            print(json.dumps(values), flush=True)
 
 
 def trained(bench: Bench, world: int) -> Values:

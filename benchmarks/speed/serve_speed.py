@@ -26,13 +26,10 @@ import json
 import math
 import shlex
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 import httpx2
@@ -40,16 +37,18 @@ import psutil
 from transformers import AutoTokenizer
 
 from turngraph.benchmarks.speed.serving import (
+    Server,
     free_address,
     resident,
     server_parser,
-    serving,
+    turngraph_serving,
 )
+from turngraph.benchmarks.tables import table
 from turngraph.configs.models import resolve_model
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json
-from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
+from turngraph.data.jsonlines import read_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.infer import positive
 from turngraph.model.checkpoint import commit
@@ -90,18 +89,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     questions = questions[: args.requests * len(args.clients)]
     found: dict[str, list[Load]] = {}
     print_head(args)
-    with tempfile.TemporaryDirectory() as folder:
-        pool = Path(folder) / "pool.jsonl"
-        write_pool(pool, join_pools(*(c.evidence for c in conversations)))
-        bodies = [{"messages": [{"role": "user", "content": one}]} for one in questions]
-        with turngraph_server(args, pool) as (url, process):
-            if args.beside:
-                prompts = asyncio.run(as_text(url, questions, args))
-            found["turngraph"] = asyncio.run(measure(url, process, bodies, args, "turngraph"))
+    bodies = [{"messages": [{"role": "user", "content": one}]} for one in questions]
+    more = ["--max_waiting", "1000", "--deadline", "3600"]
+    more += ["--max_new_tokens", str(args.max_new_tokens)]
+    with turngraph_serving(args, conversations, (), *more) as (server, _):
         if args.beside:
-            system = args.beside.split()[0]
-            with beside(args) as (url, process):
-                found[system] = asyncio.run(measure(url, process, prompts, args, system))
+            prompts = asyncio.run(as_text(server.url, questions, args))
+        found["turngraph"] = asyncio.run(measure(server, bodies, args, "turngraph"))
+    if args.beside:
+        system, address = args.beside.split()[0], free_address()
+        host, port = address.split(":")
+        command = shlex.split(args.beside.format(host=host, port=port))
+        with Server(command, address, "/health") as server:
+            found[system] = asyncio.run(measure(server, prompts, args, system))
     print_comparison(found)
 
 
@@ -110,7 +110,7 @@ def print_head(args: argparse.Namespace) -> None:
     print(f"commit {commit()}, {args.checkpoint}, {args.requests} requests a load\n")
     heads = ["load", "system", "requests/s", "first p50", "first p95", "last p50", "last p95"]
     heads += ["tokens in", "tokens out", "refused", "unanswered", "GiB"]
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}", flush=True)
+    print(table(heads, ()), flush=True)
 
 
 def print_comparison(found: dict[str, list[Load]]) -> None:
@@ -144,27 +144,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-@contextmanager
-def turngraph_server(args: argparse.Namespace, pool: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Run ``turngraph serve`` until the end of the block."""
-    host, port = free_address()
-    command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]
-    command += ["--evidence", str(pool), "--address", f"{host}:{port}", "--max_waiting", "1000"]
-    command += ["--deadline", "3600", "--max_new_tokens", str(args.max_new_tokens)]
-    command += ["--device", args.device] if args.device else []
-    with serving(command, f"http://{host}:{port}/readyz") as process:
-        yield f"http://{host}:{port}", process
-
-
-@contextmanager
-def beside(args: argparse.Namespace) -> Iterator[tuple[str, psutil.Process]]:
-    """Run the other server until the end of the block."""
-    host, port = free_address()
-    command = shlex.split(args.beside.format(host=host, port=port))
-    with serving(command, f"http://{host}:{port}/health") as process:
-        yield f"http://{host}:{port}", process
-
-
 async def as_text(url: str, questions: Sequence[str], args: argparse.Namespace) -> list[Json]:
     """Return requests to another server with the prompts that Turngraph's LM reads, as text."""
     prompt = Prompt(AutoTokenizer.from_pretrained(resolve_model(args.beside_model)))
@@ -183,18 +162,18 @@ async def as_text(url: str, questions: Sequence[str], args: argparse.Namespace) 
 
 
 async def measure(
-    url: str, process: psutil.Process, bodies: Sequence[Json], args: argparse.Namespace, system: str
+    server: Server, bodies: Sequence[Json], args: argparse.Namespace, system: str
 ) -> list[Load]:
     """Ask with each number of clients, and print each load."""
     give_up = 60 * args.give_up_after
     limits = httpx2.Limits(max_connections=None)
-    async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
+    async with httpx2.AsyncClient(base_url=server.url, timeout=None, limits=limits) as client:
         await ask(client, bodies[0], Load("warm up"))
         loads, endless = [], itertools.cycle(bodies)
         for num in args.clients:
             load = Load(f"{num} {'client' if num == 1 else 'clients'}")
             waiting = for_minutes(endless, args.requests, args.minutes)
-            async with timed(load, process, give_up):
+            async with timed(load, server.process, give_up):
                 await asyncio.gather(*(in_turn(client, waiting, load) for _ in range(num)))
             print_load(load, system)
             loads.append(load)

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -44,6 +44,8 @@ class Row:
     """Config fields that differ from the study's base config, by dotted name."""
     core: bool = False
     """Run with every seed, before all other rows; other rows run with the first seed alone."""
+    trainer: Literal["train", "gretriever"] = "train"
+    """Program that trains it: ``turngraph train`` or gretriever.py."""
     checkpoint_of: str | None = None
     """Row whose checkpoint answers; this row trains nothing."""
     answer: dict[str, str] = field(default_factory=dict)
@@ -52,7 +54,7 @@ class Row:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9_]+", self.name):
             raise UserError(f"rows.name: {self.name!r} given, must be of a-z, 0-9 and _")
-        if self.checkpoint_of is not None and self.overrides:
+        if self.checkpoint_of is not None and (self.overrides or self.trainer != "train"):
             raise UserError(f"row {self.name}: with checkpoint_of, overrides have no effect")
 
 

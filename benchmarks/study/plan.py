@@ -61,7 +61,7 @@ def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
 
 def _kind_of(run: Run) -> tuple[object, ...]:
     training, model = run.config.training, run.config.model
-    how = training.max_steps == 0, training.loop
+    how = training.max_steps == 0, training.loop, run.row.trainer
     return run.kind, *how, model.evidence, model.answers, model.layer > 0
 
 

@@ -42,6 +42,7 @@ from turngraph.training.run_folder import FREE
 logger = logging.getLogger("study")
 _file_hash = cache(file_hash)
 
+PEER_WEIGHTS = "gretriever.safetensors"
 NOT_IN_HASH = tuple({*FREE, "data.tune"} - {"model.base_model", "data.draw_seed"})
 STATE, PREDICTIONS, LOG = "run.json", "predictions.jsonl", "log.txt"
 SECONDS_TO_STOP = 120
@@ -99,7 +100,8 @@ class Run:
     @property
     def uninterruptible(self) -> bool:
         """Whether the run cannot resume after a stop and must start over."""
-        return self.kind == "train" and self.config.training.loop == "trl"
+        of_others = self.config.training.loop == "trl" or self.row.trainer == "gretriever"
+        return self.kind == "train" and of_others
 
 
 def state_of(folder: Path) -> Json:
@@ -181,7 +183,7 @@ def _training(row: Row, seed: int, config: Config, output: Path, folders: Folder
     identity: Json = {
         "config": changed_fields(config, leave_out=NOT_IN_HASH),
         "train": _file_hash(config.data.train),
-        "trainer": "train",  # all runs of before have it in their hash
+        "trainer": row.trainer,
     }
     folder = _folder(output / "train", row, seed, identity, folders)
     return Run(kind="train", row=row, seed=seed, config=config, folder=folder, identity=identity)
@@ -265,8 +267,11 @@ def _check_config(run: Run) -> None:
 
 def _check_made_from(run: Run) -> None:
     assert run.trained is not None
-    before, last = _made_from(run), run.trained / "run" / "last"
-    if last.is_dir() and before.get("checkpoint") not in (None, read_checkpoint(last).hash):
+    before, last = _made_from(run).get("checkpoint"), run.trained / "run" / "last"
+    if before is None or not last.is_dir():
+        return
+    of_peer = run.row.trainer == "gretriever"
+    if before != (file_hash(last / PEER_WEIGHTS) if of_peer else read_checkpoint(last).hash):
         raise UserError(
             f"{run.folder}: answers of another checkpoint than the present one: delete the folder"
         )
@@ -302,14 +307,18 @@ def command_of(run: Run, size: Size) -> list[str]:
     """Return the command line of a run, which starts or resumes it."""
     launcher = [str(find_config(word)) for word in size.launcher]
     start = [*(launcher or [sys.executable]), "-m"]
+    peer = ["turngraph.benchmarks.study.gretriever", run.kind]
+    of_peer = run.row.trainer == "gretriever"
     if run.kind == "train":
-        return [*start, "turngraph.train", f"--config={run.folder / 'config.yaml'}"]
+        module = peer if of_peer else ["turngraph.train"]
+        return [*start, *module, f"--config={run.folder / 'config.yaml'}"]
     assert run.trained is not None
     checkpoint = f"--checkpoint={run.trained / 'run' / 'last'}"
     # not in the hash: a user may lower it if a batch does not fit
     size_now = run.config.training.eval_batch_size
     fresh = ["--fresh"] if _made_from(run).get("batch_size", size_now) != size_now else []
-    return [*start, "turngraph.infer", "answer", checkpoint, *run.options, *fresh]
+    module = peer if of_peer else ["turngraph.infer", "answer"]
+    return [*start, *module, checkpoint, *run.options, *fresh]
 
 
 def _write_config(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The study: its rows, runs that are never repeated, its numbers, its page."""
+"""The study: its rows, runs that are never repeated, its numbers, its page, the peer's row."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 
 from turngraph import infer, train
-from turngraph.benchmarks.study import hits, run_study, runs
+from turngraph.benchmarks.study import gretriever, hits, run_study, runs
 from turngraph.benchmarks.study.config import Size, Study, read_study, row_config
 from turngraph.benchmarks.study.runs import STATE, chosen_runs
 from turngraph.benchmarks.study.runs import study_runs as runs_of
@@ -25,6 +26,7 @@ from turngraph.configs.parse import write_config
 from turngraph.configs.schema import Config
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
+from turngraph.data.scoring.predictions import unfinished
 from turngraph.data.scoring.score import Estimate
 from turngraph.data.sources import convmix
 from turngraph.tests.runs import command, options
@@ -34,6 +36,7 @@ STUDIES = sorted(Path(run_study.__file__).parent.glob("*.yaml"))
 MODULES = {
     "turngraph.train": train.main,
     "turngraph.infer": infer.main,
+    "turngraph.benchmarks.study.gretriever": gretriever.main,
 }
 Calls = list[list[str]]
 
@@ -398,11 +401,17 @@ def test_a_stopped_run_is_gone_on_with(
     assert seen[1] == seen[2]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"overrides": {"model.evidence": "text", "training.loop": "trl"}},
+        {"trainer": "gretriever"},
+    ],
+)
 def test_what_cannot_be_cut_waits_for_time_enough(
-    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls, other: dict[str, Any]
 ) -> None:
-    overrides = {"model.evidence": "text", "training.loop": "trl"}
-    row = {"name": "trl", "label": "TRL", "overrides": overrides}
+    row = {"name": "trl", "label": "TRL", **other}
     sizes = {"smoke": {"train_minutes": 60, "overrides": {"training.max_steps": 2}}}
     changes = {"rows": [row], "sizes": sizes, "baselines": [], "claims": []}
     path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
@@ -457,6 +466,40 @@ def test_as_a_user_runs_it(tiny_folder: str, small_data: Path, tmp_path: Path) -
     ]
     command(*argv, "--rows", "text", "--seeds", "0")
     assert "| text | 1 |" in (output / "study.md").read_text()
+
+
+@pytest.mark.slow
+def test_gretriever_has_a_row_and_its_answers_go_on_where_they_were_stopped(
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
+) -> None:
+    row = {"name": "peer", "label": "PyG", "trainer": "gretriever", "core": True}
+    changes = {"rows": [row], "baselines": [], "claims": []}
+    path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
+    output = tmp_path / "out"
+    run_study.main(
+        ["--config", str(path), "--size", "smoke", "--output", str(output), "--seeds", "0"]
+    )
+    assert "| PyG | 1 |" in (output / "study.md").read_text()
+    [trained] = output.glob("train/*/run")
+    log = (trained / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in log] == [1, 2]
+    weights = load_file(trained / "last" / gretriever.WEIGHTS)
+    assert any("lora_B" in name and weight.any() for name, weight in weights.items())
+
+    [predictions] = output.glob("answers/*/predictions.jsonl")
+    first = predictions.read_text().splitlines()
+    assert len(first) == 6
+    journal = "".join(f"[{number}, {line}]\n" for number, line in enumerate(first[:4]))
+    unfinished(predictions).write_text(journal + "[4, " + first[4][:10])  # killed within a line
+    argv = calls[1][calls[1].index("-m") + 2 :]
+    gretriever.main(argv)
+
+    def answers(lines: list[str]) -> list[tuple[str, str]]:
+        return [(record["question"], record["answer"]) for record in map(json.loads, lines)]
+
+    assert answers(predictions.read_text().splitlines()) == answers(first)
+    with pytest.raises(ValueError, match=r"begun with batch_size \d, now 3 given"):
+        gretriever.main([*argv, "--batch_size=3"])
 
 
 def convmix_files(folder: Path) -> dict[str, Path]:
