@@ -141,7 +141,9 @@ class Bench:
         fixed = [
             "--data.tune=null",
             f"--training.output={self.folder}/run",
+            "--training.start_from=null",
             "--evidence.memory=none",
+            "--evidence.retriever=bm25",  # the words are drawn at random
         ]
         fixed += ["--training.save_every=null", "--training.save_minutes=null"]
         fixed += [f"--training.seed={self.seed}"]
