@@ -1,24 +1,19 @@
-"""Writes a page for each table of the results.
-
-    python -m turngraph.benchmarks.result_pages --output FOLDER
+"""Reads the tables of the results, and makes a page of each, for ``make docs``.
 
 A table is ``benchmarks/results/NAME.csv``; ``tables.yaml`` beside it says what the table is, which
-command made it, at which commit, and what to know when reading it. ``make docs`` has these pages.
+command made it, at which commit, and what to know when reading it.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
+from turngraph.benchmarks.tables import table as markdown
 from turngraph.configs.user_error import UserError
-from turngraph.data.cli import run_cli
-from turngraph.data.outputs import whole_file
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -36,16 +31,6 @@ class Table:
     """What to know when reading the table, and numbers of the same runs that it has no row for."""
     rows: list[list[str]] = field(default_factory=list)
     """The head and the rows; all have as many cells."""
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Write the page of every table into a folder."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
-    args = parser.parse_args(argv)
-    for name, table in read_tables().items():
-        with whole_file(args.output / f"{name}.md") as file:
-            file.write(table_page(name, table))
 
 
 def read_tables(folder: Path = RESULTS) -> dict[str, Table]:
@@ -76,13 +61,11 @@ def read_tables(folder: Path = RESULTS) -> dict[str, Table]:
 
 def table_page(name: str, table: Table) -> str:
     """A table as a page in Markdown."""
-    head, *rows = [f"| {' | '.join(row)} |" for row in table.rows]
-    rule = "|" + "---|" * len(table.rows[0])
     return "\n".join(
         [
             f"# {table.title}",
             "",
-            *(head, rule, *rows),
+            markdown(table.rows[0], table.rows[1:]),
             "",
             *(f"- {note}" for note in table.notes),
             "",
@@ -94,7 +77,3 @@ def table_page(name: str, table: Table) -> str:
             "",
         ]
     )
-
-
-if __name__ == "__main__":
-    run_cli(main)

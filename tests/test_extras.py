@@ -100,7 +100,7 @@ def test_a_missing_library_is_one_line(
 @pytest.mark.slow
 def test_without_memory_graphs_their_libraries_are_not_needed() -> None:
     code = (
-        "import sys\nfor name in ('usearch', 'numkong', 'llguidance', 'matplotlib', 'wandb'):\n"
+        "import sys\nfor name in ('usearch', 'numkong', 'llguidance', 'wandb'):\n"
         "    sys.modules[name] = None\n"
         "import turngraph.train, turngraph.inference.api, turngraph.benchmarks.study.run_study\n"
         "from turngraph import load, MemoryGraph\n"

@@ -108,7 +108,7 @@ LIBRARIES = {
     "__init__": "",
     "__main__": "",
     "benchmarks": "accelerate bitsandbytes bm25s datasets huggingface_hub httpx2 "
-    "matplotlib numpy peft psutil rich safetensors sklearn "
+    "numpy peft psutil rich safetensors sklearn "
     "tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""

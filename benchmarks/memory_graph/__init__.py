@@ -1,1 +1,1 @@
-"""The memory graph's retrieval quality and its speed at a million nodes."""
+"""What the memory graph finds, reads, computes and sees as ended."""

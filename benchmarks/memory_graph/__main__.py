@@ -5,7 +5,6 @@ python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CH
 python -m turngraph.benchmarks.memory_graph endings [--trained] [--output FILE]
 python -m turngraph.benchmarks.memory_graph ending_reader [--trained FILE] [--output FILE]
 python -m turngraph.benchmarks.memory_graph ontology
-python -m turngraph.benchmarks.memory_graph speed [--nodes 100000]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
 """
 
@@ -42,10 +41,6 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import memory_ontology
 
         memory_ontology.main(argv)
-    elif command == "speed":
-        from turngraph.benchmarks.memory_graph import memory_speed
-
-        memory_speed.main(argv)
     elif command == "extraction":
         from turngraph.benchmarks.memory_graph import extraction
 
@@ -53,7 +48,7 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, answers, endings, ending_reader, ontology, speed or extraction"
+        known = "retrieval, answers, endings, ending_reader, ontology or extraction"
         raise UserError(f"{command!r} given, must be {known}")
 
 

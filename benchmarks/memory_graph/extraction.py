@@ -9,12 +9,12 @@ failures of the halves that are named after ``--show``.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from turngraph.benchmarks.tables import parser_of, table
 from turngraph.configs.user_error import UserError
 from turngraph.data import json_fields
 from turngraph.data.json_fields import Location
@@ -24,7 +24,6 @@ from turngraph.data.memory_graph.memory_types import Episode, Triplet
 from turngraph.data.memory_graph.names import alias
 
 Json = dict[str, Any]
-COMMAND = "python -m turngraph.benchmarks.memory_graph extraction"
 _FLAGS = {"from": str, "to": str, "hypothesis": bool, "optional": bool}
 _ARTICLES = frozenset(("a", "an", "the"))
 _AUXILIARIES = frozenset(("be", "have", "do"))
@@ -116,7 +115,10 @@ class Counts:
 
 def main(argv: Sequence[str]) -> None:
     """Measure and print the table and the failures."""
-    args = parse(argv)
+    parser = parser_of(__doc__)
+    parser.add_argument("--input", required=True, help="JSON Lines of texts with gold triplets")
+    parser.add_argument("--show", nargs="+", default=[], help="halves whose failures are printed")
+    args = parser.parse_args(argv)
     counts = measure(read_cases(args.input))
     for half in args.show:
         if half not in counts:
@@ -124,16 +126,6 @@ def main(argv: Sequence[str]) -> None:
     print(markdown(counts))
     for half in args.show:
         print("\n".join(["", f"### Failures, {half}", "", *counts[half].failures]))
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--input", required=True, help="JSON Lines of texts with gold triplets")
-    parser.add_argument("--show", nargs="+", default=[], help="halves whose failures are printed")
-    return parser.parse_args(argv)
 
 
 def read_cases(path: str | Path) -> list[Case]:
@@ -231,8 +223,8 @@ def relation_words(relation: str) -> tuple[str, ...]:
 
 def markdown(counts: dict[str, Counts]) -> str:
     """Return the Markdown table of all halves."""
-    lines = ["| half | texts | gold triplets | read | precision | recall |", "|---" * 6 + "|"]
-    for half, one in counts.items():
-        cells = (half, one.texts, one.gold, one.found, f"{one.precision:.3f}", f"{one.recall:.3f}")
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+    rows = [
+        (half, one.texts, one.gold, one.found, f"{one.precision:.3f}", f"{one.recall:.3f}")
+        for half, one in counts.items()
+    ]
+    return table(["half", "texts", "gold triplets", "read", "precision", "recall"], rows)

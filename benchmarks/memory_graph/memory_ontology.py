@@ -8,14 +8,13 @@ sentences read by the rules, and the same after the dates were shuffled.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from turngraph.benchmarks.memory_graph.life_questions import (
@@ -25,7 +24,6 @@ from turngraph.benchmarks.memory_graph.life_questions import (
     unanswerable,
     whole_units,
 )
-from turngraph.benchmarks.memory_graph.memory_retrieval import parser_of, write_reports
 from turngraph.benchmarks.memory_graph.synthetic_life import (
     SAID,
     SPEAKER,
@@ -34,7 +32,7 @@ from turngraph.benchmarks.memory_graph.synthetic_life import (
     make_life,
     shuffled_dates,
 )
-from turngraph.data.json_fields import Json
+from turngraph.benchmarks.tables import parser_of, table
 from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
@@ -44,38 +42,18 @@ from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 from turngraph.model.checkpoint import commit
 
-COMMAND = ["python", "-m", "turngraph.benchmarks.memory_graph", "ontology"]
 _NUMBER = re.compile(r"[\d.]+")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Measure the parts, print their tables and write the JSON file."""
-    args = parse(argv)
-    report: Json = {"seed": args.seed, "machine": machine()}
-    print(f"commit {report['machine']['commit']}, load {report['machine']['load']}\n")
-    report["life"] = measure_life(args.seed, args.wordings, args.show)
-    if args.output:
-        write_reports(args.output, [*COMMAND, *argv], [report])
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the options of the command line."""
-    parser = parser_of(COMMAND, __doc__)
-    add = parser.add_argument
-    add("--wordings", nargs="+", choices=PARTS, default=list(PARTS))
-    add("--seed", type=int, default=0, help="random seed")
-    add("--show", action="store_true", help="print each wrong answer")
-    add("--output", help="JSON file")
-    return parser.parse_args(argv)
-
-
-def machine() -> Json:
-    """Return commit, processors and load of this machine."""
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    return {"commit": commit(), "cpus": os.cpu_count(), "load": load}
-
-
-# The synthetic life
+    """Ask the questions, and print the tables."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--wordings", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--seed", type=int, default=0, help="random seed")
+    parser.add_argument("--show", action="store_true", help="print each wrong answer")
+    args = parser.parse_args(argv)
+    print(f"commit {commit()}\n")
+    measure_life(args.seed, args.wordings, args.show)
 
 
 @dataclass
@@ -92,43 +70,33 @@ class Tally:
     evidence: int = 0
     silent: int = 0
 
+    def cells(self) -> list[str]:
+        """Return the number of questions, and shares of them."""
+        wrong = self.asked - self.exact - self.silent
+        counts = (self.exact, self.evidence, wrong, self.silent)
+        return [str(self.asked), *(f"{count / self.asked:.3f}" for count in counts)]
 
-def measure_life(seed: int, parts: Sequence[str], show: bool) -> Json:
+
+def measure_life(seed: int, parts: Sequence[str], show: bool) -> None:
     """Ask the questions of the life, filled in two ways and shuffled, and print a table of each."""
     life = make_life(seed)
-    found: Json = {"facts": life.num_facts}
-    with tempfile.TemporaryDirectory() as folder:
-        graphs = {
-            "given triplets": fill_given(Path(folder) / "given.db", life),
-            "text by rules": fill_text(Path(folder) / "text.db", life),
-        }
-        other = fill_given(Path(folder) / "shuffled.db", shuffled_dates(life, seed + 1))
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        given = stack.enter_context(fill_given(folder / "given.db", life))
+        text = stack.enter_context(fill_text(folder / "text.db", life))
+        shuffled = shuffled_dates(life, seed + 1)
+        other = stack.enter_context(fill_given(folder / "shuffled.db", shuffled))
         for part in parts:
-            asked = questions(life, part, seed)
-            for name, graph in graphs.items():
-                lens = Lens(graph.store, load_ontology())
-                tallies = ask_all(lens, asked, show)
-                found[f"{part}, {name}"] = {k: vars(v) for k, v in tallies.items()}
-                print(table(f"{part} wordings, {name}", tallies), flush=True)
-            changed = num_changed(graphs["given triplets"], other, asked)
-            found[f"{part}, shuffled dates"] = changed
-            print(f"shuffled dates: {changed['changed']} of {changed['answered']} answers of "
-                  "operations on dates change\n", flush=True)  # fmt: skip
-            without = unanswerable(part)
-            for name, graph in graphs.items():
-                found[f"{part} unanswerable, {name}"] = silent = num_silent(graph, without, show)
-                print(
-                    f"{part} unanswerable, {name}: {silent} of {len(without)} without an answer\n"
-                )
-        for graph in (*graphs.values(), other):
-            graph.close()
-    return found
-
-
-def total(tallies: dict[str, Tally]) -> Tally:
-    """Return the counts of all operations."""
-    names = ("asked", "exact", "evidence", "silent")
-    return Tally(*(sum(getattr(one, name) for one in tallies.values()) for name in names))
+            asked, without = questions(life, part, seed), unanswerable(part)
+            for way, graph in (("given triplets", given), ("text by rules", text)):
+                tallies = ask_all(Lens(graph.store, load_ontology()), asked, show)
+                heads = ["operation", "asked", "exact", "evidence exact", "wrong", "no answer"]
+                rows = [(operation, *tally.cells()) for operation, tally in tallies.items()]
+                print(f"### {part} wordings, {way}\n\n{table(heads, rows)}\n")
+                silent = num_silent(graph, without, show)
+                print(f"unanswerable: {silent} of {len(without)} without an answer\n", flush=True)
+            answered, changed = num_changed(given, other, asked)
+            print(f"shuffled dates: {changed} of {answered} answers about dates change\n")
 
 
 def fill_given(path: Path, life: Life) -> MemoryGraph:
@@ -156,11 +124,8 @@ def _with_two_annas(graph: MemoryGraph) -> MemoryGraph:
     return graph
 
 
-"""Computes the answer of a question at a time."""
-
-
 def ask_all(lens: Lens, asked: Iterable[Question], show: bool = False) -> dict[str, Tally]:
-    """Return the counts of each operation."""
+    """Return the counts of each operation, and of all."""
     tallies: dict[str, Tally] = defaultdict(Tally)
     for one in asked:
         tally = tallies[one.operation]
@@ -179,7 +144,8 @@ def ask_all(lens: Lens, asked: Iterable[Question], show: bool = False) -> dict[s
         if show and not (right and facts):
             wrong = f"{found.answer} ({found.operation}), gold {one.gold}"
             print(f"  {one.operation}: {one.text} [{one.as_of}]: {wrong if not right else 'facts'}")
-    return dict(tallies)
+    sums = (sum(column) for column in zip(*map(astuple, tallies.values()), strict=True))
+    return {**tallies, "all": Tally(*sums)}
 
 
 def evidence_of(found: Computed) -> frozenset[tuple[str, str | None]]:
@@ -214,48 +180,34 @@ def is_right(question: Question, found: Computed) -> bool:
 _UNDATED = frozenset({"exists", "age", "value"})
 
 
-def num_changed(graph: MemoryGraph, other: MemoryGraph, asked: Iterable[Question]) -> Json:
-    """Return how many answers differ in a graph whose dates were shuffled."""
+def num_changed(
+    graph: MemoryGraph, other: MemoryGraph, asked: Iterable[Question]
+) -> tuple[int, int]:
+    """Return how many get an answer, and how many another one over shuffled dates."""
     lenses = [Lens(one.store, load_ontology()) for one in (graph, other)]
     answered = changed = 0
     for one in asked:
-        if one.operation in _UNDATED:
-            continue
-        answers: list[str | None] = []
-        for lens in lenses:
-            try:
-                answers.append(compute(lens, one.text, one.as_of).answer)
-            except NoPlan:
-                answers.append(None)
-        answered += answers[0] is not None
-        changed += answers[0] is not None and answers[0] != answers[1]
-    return {"answered": answered, "changed": changed}
+        if one.operation not in _UNDATED:
+            here, there = (answer_of(lens, one.text, one.as_of) for lens in lenses)
+            answered += here is not None
+            changed += here not in (None, there)
+    return answered, changed
 
 
 def num_silent(graph: MemoryGraph, asked: Iterable[str], show: bool = False) -> int:
     """Return how many of the unanswerable questions get no answer."""
     lens, silent = Lens(graph.store, load_ontology()), 0
     for text in asked:
-        try:
-            found = compute(lens, text, "2024-01-01")
-        except NoPlan:
-            silent += 1
-        else:
-            if show:
-                print(f"  answered: {text}: {found.answer} ({found.operation})")
+        found = answer_of(lens, text, "2024-01-01")
+        silent += found is None
+        if show and found is not None:
+            print(f"  answered: {text}: {found}")
     return silent
 
 
-def table(title: str, tallies: dict[str, Tally]) -> str:
-    """Return a Markdown table of the operations and of all."""
-    lines = [
-        f"### {title}",
-        "",
-        "| operation | asked | exact | evidence exact | wrong | no answer |",
-    ]
-    lines.append("|---|---|---|---|---|---|")
-    for name, one in [*tallies.items(), ("all", total(tallies))]:
-        shares = (one.exact, one.evidence, one.asked - one.exact - one.silent, one.silent)
-        cells = " | ".join(f"{number / one.asked:.3f}" for number in shares)
-        lines.append(f"| {name} | {one.asked} | {cells} |")
-    return "\n".join(lines) + "\n"
+def answer_of(lens: Lens, text: str, as_of: str) -> str | None:
+    """Return the computed answer; None where there is none."""
+    try:
+        return compute(lens, text, as_of).answer
+    except NoPlan:
+        return None

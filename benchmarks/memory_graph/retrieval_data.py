@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turngraph.configs.user_error import UserError
-from turngraph.data.memory_graph.extract.nouns import MAX_WORDS
-from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
+from turngraph.data.memory_graph.memory_types import Episode
 
 Json = dict[str, Any]
 FILES = {
-    "musique": ("musique_100.json", "musique_100_corpus.json", "musique_100_openie.json"),
+    "musique": ("musique_100.json", "musique_100_corpus.json"),
     "hotpotqa": ("hotpotqa_500.jsonl",),
     "locomo": ("locomo_3.json",),
 }
@@ -43,14 +42,12 @@ class Collection:
         name: name of the benchmark, or of one of its conversations.
         episodes: episodes in order; their origin is their index.
         questions: questions about the episodes.
-        given: extractions that come with the benchmark, by episode; None: none.
         dated: texts of the episodes with the time in front, for flat retrieval; None: no times.
     """
 
     name: str
     episodes: Sequence[Episode]
     questions: Sequence[Question]
-    given: Sequence[Extraction] | None = None
     dated: Sequence[str] | None = None
 
 
@@ -90,10 +87,9 @@ def _passages(passages: Sequence[tuple[str, str]]) -> list[Episode]:
     ]
 
 
-def _musique(items: Sequence[Json], corpus: Sequence[Json], openie: Sequence[Json]) -> Collection:
+def _musique(items: Sequence[Json], corpus: Sequence[Json]) -> Collection:
     passages = [(passage["title"], passage["text"]) for passage in corpus]
     index = {passage: str(i) for i, passage in enumerate(passages)}
-    extracted = {(one["title"], one["text"]): _openie(one) for one in openie}
     questions = [
         Question(
             one["question"],
@@ -105,23 +101,7 @@ def _musique(items: Sequence[Json], corpus: Sequence[Json], openie: Sequence[Jso
         )
         for one in items
     ]
-    given = [extracted[passage] for passage in passages]
-    return Collection("musique", _passages(passages), questions, given)
-
-
-def _openie(passage: Json) -> Extraction:
-    """Return triplets and entities of a passage; a triplet with a long end becomes a thesis."""
-    triplets, theses = [], []
-    for parts in passage["extracted_triples"]:
-        parts = [" ".join(str(part).split()) for part in parts]
-        ends = [parts[0], parts[-1]]
-        if len(parts) == 3 and all(0 < len(end.split()) <= MAX_WORDS for end in ends) and parts[1]:
-            triplets.append(Triplet(*parts))
-        else:
-            short = tuple(end for end in ends if 0 < len(end.split()) <= MAX_WORDS)
-            theses.append(Thesis(" ".join(parts), short))
-    entities = (" ".join(str(one).split()) for one in passage["extracted_entities"])
-    return Extraction(tuple(triplets), tuple(theses), entities=tuple(filter(None, entities)))
+    return Collection("musique", _passages(passages), questions)
 
 
 def _hotpotqa(items: Sequence[Json]) -> Collection:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import bm25s
 import numpy as np
@@ -16,28 +16,15 @@ from tqdm import tqdm
 
 from turngraph.benchmarks.memory_graph.retrieval_data import Collection
 from turngraph.data.embedding import Embed
-from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
-from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.normalise import words
 
-Filling = Literal["rules", "given", "given + rules"]
 RRF = 60
 DEPTH = 10
-MIXTURES = (
-    "flat",
-    "ppr",
-    "BeamSearch",
-    "A*",
-    "WaterCircles",
-    "BeamSearch + WaterCircles",
-    "BeamSearch + WaterCircles + flat",
-)
 GRID = {"num_facts": (0, 3), "episodes": (0.05, 0.2), "damping": (0.5, 0.7)}
 GRID_ADJACENT = {"num_facts": (0, 3), "episodes": (0.2, 1.0), "adjacent": (0.0, 0.3)}
 
@@ -49,12 +36,10 @@ class Ranking:
     Args:
         episodes: origins of the episodes, best first, at most ``DEPTH``.
         milliseconds: duration without embedding the question.
-        closeness: similarity of the closest fact found; 0 if none was found or it is unknown.
     """
 
     episodes: list[list[str]] = field(default_factory=list)
     milliseconds: list[float] = field(default_factory=list)
-    closeness: list[float] = field(default_factory=list)
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -107,88 +92,32 @@ def _order(scores: np.ndarray) -> np.ndarray:
     return np.argsort(-scores, kind="stable")
 
 
-def fill(collection: Collection, filling: Filling, path: str | Path, embed: Embed) -> MemoryGraph:
-    """Fill a new memory graph with a collection, and compute its vectors.
+def fill(collection: Collection, path: Path, embed: Embed) -> MemoryGraph:
+    """Fill a new memory graph with a collection by rules, and compute its vectors.
 
     Args:
         collection: the collection to remember.
-        filling: extraction by rules, as given, or as given with the theses of the rules.
-        path: path of the database, or URL of a tenant.
+        path: path of the database.
         embed: maps texts to unit vectors.
     """
-    rules = RulesExtractor()
-    if filling == "rules":
-        graph = MemoryGraph.open(path, embed, rules)
-        graph.remember_many(collection.episodes, progress=True)
-    else:
-        given = GivenExtractor()
-        graph = MemoryGraph.open(path, embed, given)
-        theirs = collection.given or ()
-        if filling == "given + rules":
-            ours = rules.extract(collection.episodes)
-            pairs = zip(theirs, ours, strict=True)
-            theirs = [replace(one, theses=(*one.theses, *own.theses)) for one, own in pairs]
-        held = zip(collection.episodes, theirs, strict=True)
-        graph.remember_many([given.hold(*pair) for pair in held], progress=True)
+    graph = MemoryGraph.open(path, embed, RulesExtractor())
+    graph.remember_many(collection.episodes, progress=True)
     graph.ask(collection.questions[0].text)  # computes the vectors
     return graph
-
-
-def mixture_ranking(
-    graphs: Sequence[MemoryGraph], collections: Sequence[Collection], mixture: str, embed: Embed
-) -> Ranking:
-    """Rank episodes by the facts of ``ask`` with one mixture, in the order of the facts."""
-    settings = RecallSettings(Traversal(mixture))
-
-    def find(graph: MemoryGraph, question: str) -> tuple[list[int], Sequence[Fact]]:
-        facts = graph.ask(question, settings=settings).facts
-        return [source.episode for fact in facts for source in fact.provenance], facts
-
-    return _ranking(graphs, collections, mixture, find, embed)
 
 
 def episodes_ranking(
     graphs: Sequence[MemoryGraph], collections: Sequence[Collection], ppr: PPR
 ) -> Ranking:
-    """Rank episodes by ``ask_episodes`` with one setting."""
-    settings = RecallSettings(Traversal(ppr=ppr))
-
-    def find(graph: MemoryGraph, question: str) -> tuple[list[int], Sequence[Fact]]:
-        facts = graph.ask_episodes(question, settings=settings).facts
-        return [fact.key // 2 for fact in facts], ()
-
-    return _ranking(graphs, collections, "episodes", find)
-
-
-Find = Callable[[MemoryGraph, str], tuple[list[int], Sequence[Fact]]]
-
-
-def _ranking(
-    graphs: Sequence[MemoryGraph],
-    collections: Sequence[Collection],
-    name: str,
-    find: Find,
-    embed: Embed | None = None,
-) -> Ranking:
-    """Ask every question of its collection's graph."""
-    ranking = Ranking()
-    questions = [(g, q.text) for g, c in zip(graphs, collections, strict=True) for q in c.questions]
-    origins = {id(graph): _origins(graph.store.db) for graph in graphs}
-    for graph, question in tqdm(questions, desc=name, leave=False, delay=2):
-        with ranking.timed():
-            nodes, facts = find(graph, question)
-        origin = origins[id(graph)]
-        ranking.episodes.append([origin[node] for node in dict.fromkeys(nodes)][:DEPTH])
-        if embed is not None and facts:
-            vectors = embed([question, *(fact.text for fact in facts)])
-            ranking.closeness.append(float((vectors[1:] @ vectors[0]).max()))
-        else:
-            ranking.closeness.append(0.0)
+    """Rank episodes by ``ask_episodes`` with one setting; each question is asked of its graph."""
+    ranking, settings = Ranking(), RecallSettings(Traversal(ppr=ppr))
+    for graph, collection in zip(graphs, collections, strict=True):
+        origins = dict(graph.store.db.execute("SELECT node, origin FROM episodes"))
+        for question in tqdm(collection.questions, desc="ask_episodes", leave=False, delay=2):
+            with ranking.timed():
+                facts = graph.ask_episodes(question.text, settings=settings).facts
+            ranking.episodes.append([origins[fact.key // 2] for fact in facts][:DEPTH])
     return ranking
-
-
-def _origins(db: Database) -> dict[int, str]:
-    return dict(db.execute("SELECT node, origin FROM episodes"))
 
 
 def settings_grid(has_sources: bool) -> list[PPR]:

@@ -67,11 +67,6 @@ class Life:
     facts: dict[str, list[Told]] = field(default_factory=dict)
 
     @property
-    def trips(self) -> list[Told]:
-        """Journeys of any kind."""
-        return sorted(self.facts["visit"] + self.facts["flight"], key=lambda one: str(one.since))
-
-    @property
     def num_facts(self) -> int:
         """Number of facts."""
         return sum(map(len, self.facts.values()))

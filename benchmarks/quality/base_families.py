@@ -10,7 +10,6 @@ that are decoded alone, from the whole row at each step; they differ for no fami
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 import warnings
@@ -23,6 +22,8 @@ from tqdm import tqdm
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from turngraph.benchmarks.tables import parser_of
+from turngraph.benchmarks.tables import table as markdown
 from turngraph.model.base_model import embedding_table
 from turngraph.model.base_probe import check_base_model
 from turngraph.model.generation import greedy
@@ -49,30 +50,14 @@ LAYERS = {
     "vocab_size_per_layer_input": 480,
 }
 OTHER_NAMES = {
-    "d_model": 32,
-    "n_embd": 32,
-    "n_layer": 4,
-    "n_head": 2,
-    "num_layers": 4,
-    "decoder_layers": 4,
-    "encoder_layers": 4,
-    "decoder_attention_heads": 2,
-    "encoder_attention_heads": 2,
-    "decoder_ffn_dim": 64,
-    "n_positions": 512,
-    "rotary_dim": 8,
-    "embedding_size": 32,
-    "emb_dim": 32,
-    "state_size": 8,
-    "kv_lora_rank": 16,
-    "q_lora_rank": 16,
-    "num_local_experts": 4,
-    "n_routed_experts": 4,
-    "n_group": 1,
-    "topk_group": 1,
-    "moe_topk": 2,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
+    **dict.fromkeys("d_model n_embd embedding_size emb_dim decoder_ffn_dim".split(), 32),
+    **dict.fromkeys("n_layer n_head num_layers decoder_layers encoder_layers".split(), 4),
+    **dict.fromkeys("num_local_experts n_routed_experts".split(), 4),
+    **dict.fromkeys("decoder_attention_heads encoder_attention_heads moe_topk".split(), 2),
+    **dict.fromkeys("rotary_dim state_size".split(), 8),
+    **dict.fromkeys("kv_lora_rank q_lora_rank".split(), 16),
+    **dict.fromkeys("n_group topk_group eos_token_id".split(), 1),
+    **{"n_positions": 512, "bos_token_id": 0},
 }
 """Sizes by the names of older and of particular families."""
 IMAGES = {
@@ -178,18 +163,17 @@ def table(families: Iterable[str]) -> str:
         warnings.simplefilter("ignore")
         for family in tqdm(list(families), unit="family"):
             found[verdict(family)].append(family)
-    lines = ["| can be used | model types |", "|---|---|"]
-    for reason, named in sorted(found.items(), key=lambda item: (item[0] != "yes", item[0])):
-        names = ", ".join(f"`{name}`" for name in named)
-        lines.append(f"| {reason if reason == 'yes' else f'no: {reason}'} | {names} |")
-    return "\n".join(lines)
+    in_order = sorted(found.items(), key=lambda item: (item[0] != "yes", item[0]))
+    rows = [
+        (reason if reason == "yes" else f"no: {reason}", ", ".join(f"`{name}`" for name in named))
+        for reason, named in in_order
+    ]
+    return markdown(["can be used", "model types"], rows)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("families", nargs="*", help="model types; all causal LMs if none is given")
     chosen = parser.parse_args(sys.argv[1:] if argv is None else argv).families
     print(table(chosen or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)))

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,8 +28,10 @@ from typing import Any
 import psutil
 import torch
 
+from turngraph.benchmarks.quality.records import keep_complete_lines
 from turngraph.benchmarks.speed.gpu_bench import Bench, RowError, Values
-from turngraph.benchmarks.speed.gpu_rows import RATIOS, ROWS, Row
+from turngraph.benchmarks.speed.gpu_rows import RATIOS, ROWS, Aim, Row
+from turngraph.benchmarks.tables import parser_of, table
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.model.checkpoint import commit
@@ -37,12 +39,12 @@ from turngraph.model.checkpoint import commit
 logger = logging.getLogger("gpu")
 LIBRARIES = ("torch", "transformers", "peft", "accelerate", "torch-geometric", "trl")
 START = 300
-"""Seconds in which the process that measures must begin its first row: it imports libraries. Four
-times that with --tiny."""
+"""Seconds in which the process that measures must be ready: it imports libraries. Four times that
+with --tiny."""
 LEAST = 15
 """Seconds that must be left to begin a row."""
 BY_NAME = {row.name: row for row in ROWS}
-Begin = Callable[[list[str], argparse.Namespace, dict[str, Values]], "Worker"]
+Begin = Callable[[argparse.Namespace], "Worker"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -51,8 +53,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder = Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     rows = Rows(folder / "rows.jsonl")
-    if args.fresh:
-        rows.clear()
     try:
         measure(args, rows)
     finally:
@@ -67,15 +67,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
         UserError: there is no GPU and no --tiny, or no row has such a name.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("--minutes", type=float, default=11.0, help="end after this time")
     add("--output", required=True, help="folder of rows.jsonl and report.md")
     add("--rows", nargs="+", help="only rows that begin so, such as a b")
     add("--tiny", action="store_true", help="a tiny model, on a CPU where there is no GPU")
-    add("--fresh", action="store_true", help="remove earlier rows of the folder")
     add("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     args.device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -94,7 +91,7 @@ class Rows:
     """The rows measured so far, in a file that is complete after every one.
 
     Args:
-        path: JSON Lines; a last line that was cut off is ignored.
+        path: JSON Lines; a last line that was cut off is removed.
 
     Attributes:
         found: values by the row's name, the latest of each.
@@ -102,25 +99,17 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self.path, self.found = path, dict[str, Values]()
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-                with suppress(json.JSONDecodeError):
-                    row = json.loads(line)
-                    self.found[row.pop("row")] = row
+        if keep_complete_lines(path):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                row = json.loads(line)
+                self.found[row.pop("row")] = row
 
     def add(self, name: str, values: Values) -> None:
         """Write and print a row."""
         self.found[name] = values
-        was_cut = self.path.exists() and not self.path.read_bytes().endswith(b"\n")
-        lead = "\n" if was_cut else ""  # it ends the line that was cut off
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"{lead}{json.dumps({'row': name} | values)}\n")
+            file.write(json.dumps({"row": name} | values) + "\n")
         print(row_line(name, values), flush=True)
-
-    def clear(self) -> None:
-        """Remove all rows."""
-        self.path.unlink(missing_ok=True)
-        self.found = {}
 
     def order(self, names: Iterable[str]) -> list[str]:
         """Return the rows to measure: those not tried, then those without values."""
@@ -135,40 +124,57 @@ class Rows:
 
 
 class Worker:
-    """A process that measures rows, and sends what it does over a connection.
+    """A process that measures rows.
 
     Args:
-        names: rows, in their order.
         args: options.
-        known: values of earlier rows.
+
+    Raises:
+        UserError: it is not ready in time.
     """
 
-    def __init__(
-        self, names: list[str], args: argparse.Namespace, known: dict[str, Values]
-    ) -> None:
+    def __init__(self, args: argparse.Namespace) -> None:
         context = get_context("spawn")
-        self.events, theirs = context.Pipe(duplex=False)
-        given = (names, args, known, theirs)
-        self._process = context.Process(target=work, args=given, daemon=False)
+        self._rows, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=(args, theirs), daemon=False)
         self._process.start()
         theirs.close()  # so that the end of the process ends the connection
+        try:
+            ready = self._rows.poll(START * (4 if args.tiny else 1)) and self._rows.recv()
+        except EOFError:
+            ready = False
+        if not ready:
+            raise UserError(f"the process that measures is not ready, its code is {self.stop()}")
 
-    def next(self, seconds: float) -> tuple[str, str, Values] | None:
-        """Return the next event; None if there is none in that time.
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process measures nothing any more."""
+        return self._process.exitcode is not None
 
-        Raises:
-            EOFError: the process has ended.
+    def measure(self, name: str, known: dict[str, Values], seconds: float) -> Values:
+        """Return the values of a row, or the error that ended the process.
+
+        Args:
+            name: of the row.
+            known: values of earlier rows.
+            seconds: time limit.
         """
-        if not self.events.poll(max(seconds, 0)):
-            return None
-        event: tuple[str, str, Values] = self.events.recv()
-        return event
+        try:
+            self._rows.send((name, known, seconds))
+            if self._rows.poll(seconds):
+                values: Values = self._rows.recv()
+                return values
+        except (EOFError, OSError):
+            return {"error": f"the process ended with code {self.stop()}"}
+        self.stop()
+        return {"error": f"stopped after {seconds:g} s"}
 
     def stop(self) -> int | None:
         """Kill the process and those that it has started; return its exit code."""
         started: list[psutil.Process] = []
-        with suppress(psutil.NoSuchProcess):
-            started = psutil.Process(self._process.pid).children(recursive=True)
+        if not self.has_ended:
+            with suppress(psutil.NoSuchProcess):
+                started = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
         for process in started:
             with suppress(psutil.NoSuchProcess):
@@ -185,74 +191,34 @@ def measure(args: argparse.Namespace, rows: Rows, begin: Begin = Worker) -> None
         rows: those that are there.
         begin: starts a process that measures.
     """
-    end = time.monotonic() + 60 * args.minutes
-    left = rows.order(args.names)
-    while left and end - time.monotonic() > LEAST:
-        args.seconds = end - time.monotonic()
-        worker, at_hand = begin(left, args, rows.measured), ""
-        limit = time.monotonic() + START * (4 if args.tiny else 1)
-        try:
-            while left:
-                event = worker.next(min(limit, end) - time.monotonic())
-                if event is None:
-                    _note_late(rows, at_hand, end, args.tiny)
-                    break
-                kind, name, values = event
-                at_hand = name
-                if kind == "begin":
-                    limit = time.monotonic() + BY_NAME[name].limit(args.tiny)
-                    continue
-                rows.add(name, values)
-                left.remove(name)
-                at_hand = ""
-        except EOFError:
-            code = worker.stop()
-            if not at_hand:  # it has not even begun a row
-                raise UserError(f"the process that measures ended with code {code}") from None
-            rows.add(at_hand, {"error": f"the process ended with code {code}"})
-        finally:
-            worker.stop()
-        left = [name for name in left if name != at_hand]
-
-
-def _note_late(rows: Rows, name: str, end: float, tiny: bool) -> None:
-    """Note a row that took too long; one that the end of the visit stopped was not tried."""
-    if name and time.monotonic() < end:
-        rows.add(name, {"error": f"stopped after {BY_NAME[name].limit(tiny):g} s"})
-
-
-def work(
-    names: Sequence[str],
-    args: argparse.Namespace,
-    known: dict[str, Values],
-    events: Connection,
-) -> None:
-    """Measure rows one after the other in this process, and send each.
-
-    Args:
-        names: rows, in their order.
-        args: options; ``seconds`` is the time that is left.
-        known: values of earlier rows.
-        events: gets (``begin`` or ``row``, name, values).
-    """
-    end = time.monotonic() + args.seconds
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    end, worker = time.monotonic() + 60 * args.minutes, None
     try:
-        bench = Bench(torch.device(args.device), args.tiny, args.seed, args.output, dict(known))
-        for name in names:
+        for name in rows.order(args.names):
             if end - time.monotonic() < LEAST:
-                return
-            row = BY_NAME[name]
-            events.send(("begin", name, {}))
-            bench.deadline = min(time.monotonic() + 0.8 * row.limit(args.tiny), end)
-            began = time.monotonic()
-            values = values_of(row, bench)
-            values["seconds"] = time.monotonic() - began
-            bench.known[name] = values
-            events.send(("row", name, values))
+                break
+            worker = begin(args) if worker is None or worker.has_ended else worker
+            seconds = min(BY_NAME[name].limit(args.tiny), end - time.monotonic())
+            values = worker.measure(name, rows.measured, max(seconds, 0))
+            if worker.has_ended and time.monotonic() >= end:
+                break  # the end of the visit stopped the row, which counts as not tried
+            rows.add(name, values)
     finally:
-        logging.disable(disabled)
+        if worker is not None:
+            worker.stop()
+
+
+def work(args: argparse.Namespace, rows: Connection) -> None:
+    """Measure in this process the rows that a ``Worker`` asks for, one after the other."""
+    logging.disable(logging.WARNING)
+    bench = Bench(torch.device(args.device), args.tiny, args.seed, args.output)
+    rows.send(True)
+    with suppress(EOFError):
+        while True:
+            name, bench.known, seconds = rows.recv()
+            began = time.monotonic()
+            bench.deadline = began + 0.8 * seconds
+            values = values_of(BY_NAME[name], bench)
+            rows.send(values | {"seconds": time.monotonic() - began})
 
 
 def values_of(row: Row, bench: Bench) -> Values:
@@ -273,45 +239,30 @@ def values_of(row: Row, bench: Bench) -> Values:
 
 def facts(args: argparse.Namespace) -> Values:
     """Return what the numbers depend on: command, commit, versions, device, seed."""
-    cuda = args.device == "cuda"
+    cuda, found = args.device == "cuda", (one for one in distributions() if one.name in LIBRARIES)
     return {
         "command": " ".join(["python -m turngraph.benchmarks.speed.gpu", *sys.argv[1:]]),
         "commit": commit(),
-        "versions": ", ".join(f"{name} {_version(name)}" for name in LIBRARIES),
+        "versions": ", ".join(f"{one.name} {one.version}" for one in found),
         "device": torch.cuda.get_device_name() if cuda else "CPU, tiny model",
         "seed": args.seed,
     }
 
 
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"
-
-
 def markdown(found: dict[str, Values], given: Values) -> str:
     """Return the report: facts, a line for each row with its aims, and the ratios to peers."""
     lines = [f"{name}: {value}  " for name, value in given.items()]
-    lines += ["", "| row | values | aims |", "|---|---|---|"]
+    cells = []
     for row in ROWS:
         values = found.get(row.name, {"skipped": "not measured yet"})
         aims = "; ".join(aim.line(values) for aim in row.aims)
-        lines.append(f"| {row.name} | {shown(values)} | {aims} |")
-    lines += [ratio_line(found, *ratio) for ratio in RATIOS]
-    return "\n".join(lines) + "\n"
-
-
-def ratio_line(found: dict[str, Values], ours: str, peer: str, value: str, least: float) -> str:
-    """Return a row of the table that compares two rows."""
-    title, rates = f"| {ours} / {peer} | ", list[float]()
-    for name in (ours, peer):
-        rates += [found[name][value]] if value in found.get(name, {}) else []
-    if len(rates) < 2:
-        return f"{title}not measured | {value}: at least {least:g} times |"
-    ratio = rates[0] / rates[1]
-    word = "reached" if ratio >= least else "missed"
-    return f"{title}{ratio:.2f} | {value}: at least {least:g} times, {word} |"
+        cells.append((row.name, shown(values), aims))
+    for ours, peer, value, least in RATIOS:
+        rate, other = (found.get(name, {}).get(value) for name in (ours, peer))
+        ratio = rate / other if rate and other else None
+        aim = Aim("ratio", least=least).line({"ratio": ratio})
+        cells.append((f"{ours} / {peer}", f"{value}, {shown({'ratio': ratio})}", aim))
+    return "\n".join([*lines, "", table(["row", "values", "aims"], cells), ""])
 
 
 def row_line(name: str, values: Values) -> str:

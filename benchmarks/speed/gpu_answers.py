@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from turngraph.benchmarks.speed.gpu_bench import CONVMIX, Bench, Values
-from turngraph.benchmarks.speed.measures import clock
+from turngraph.benchmarks.speed.gpu_bench import CONVMIX, Bench, Values, clock
 from turngraph.configs.schema import Config
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.inference.answer_batches import answer_together

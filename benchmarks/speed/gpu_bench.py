@@ -19,7 +19,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from turngraph import train
-from turngraph.benchmarks.speed.measures import clock
 from turngraph.configs.parse import read_config
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config
@@ -47,23 +46,14 @@ from turngraph.training.run import Run
 
 Values = dict[str, Any]
 NUM_WORDS = 1500
-SYLLABLES = (
-    "ba",
-    "ce",
-    "di",
-    "fo",
-    "gu",
-    "ka",
-    "le",
-    "mi",
-    "no",
-    "pu",
-    "ra",
-    "se",
-    "ti",
-    "vo",
-    "zu",
-)
+SYLLABLES = "ba ce di fo gu ka le mi no pu ra se ti vo zu".split()
+
+
+def clock(device: torch.device) -> float:
+    """Return the time in seconds, after the device has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 class RowError(Exception):
@@ -151,7 +141,9 @@ class Bench:
         fixed = [
             "--data.tune=null",
             f"--training.output={self.folder}/run",
+            "--training.start_from=null",
             "--evidence.memory=none",
+            "--evidence.retriever=bm25",  # the words are drawn at random
         ]
         fixed += ["--training.save_every=null", "--training.save_minutes=null"]
         fixed += [f"--training.seed={self.seed}"]

@@ -1,68 +1,24 @@
-"""Rows of ``gpu.py`` with several processes: side by side on one GPU, or one on each of many."""
+"""The row of ``gpu.py`` with a process on each of several GPUs."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from multiprocessing import get_context
-from multiprocessing.synchronize import Barrier
-from pathlib import Path
-from typing import Any
 
 import torch
 
-from turngraph.benchmarks.speed.gpu_bench import CONVMIX, SQA, Bench, RowError, Training, Values
+from turngraph.benchmarks.speed.gpu_bench import CONVMIX, Bench, RowError, Training, Values
 from turngraph.model.distributed import process_group_ended
 
-AT_ONCE, STEPS = 4, 30
-START = 90
-"""Seconds in which all processes must have started."""
 STRATEGIES: dict[str, dict[str, str]] = {
     "ddp": {},
     "fsdp2": {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"},
 }
-
-
-def at_once(bench: Bench) -> Values:
-    """Measure four trainings of SmolLM2 side by side, as ``turngraph study --at_once 4`` has them.
-
-    Raises:
-        RowError: there is no GPU, whose idle time they would use.
-    """
-    if bench.device.type != "cuda":
-        raise RowError("processes of one CPU only slow each other")
-    context = get_context("spawn")
-    barrier, queue = context.Barrier(AT_ONCE), context.Queue()
-    given = (barrier, queue, bench.seed, bench.folder)
-    processes = [context.Process(target=_beside, args=given, daemon=True) for _ in range(AT_ONCE)]
-    for process in processes:
-        process.start()
-    try:
-        left = max(bench.deadline - time.monotonic(), 1)
-        found = [queue.get(timeout=left) for _ in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    together = sum(values["examples_s"] for values in found)
-    values = {"examples_s": together, "each_s": [values["examples_s"] for values in found]}
-    alone = bench.known.get("e sqa, eager", {}).get("examples_s")
-    return values | ({"ratio": together / alone} if alone else {})
-
-
-def _beside(barrier: Barrier, queue: Any, seed: int, folder: str) -> None:
-    """Train as row e does, from the moment when all others are ready."""
-    bench = Bench(torch.device("cuda"), False, seed, folder)
-    config = bench.config(SQA, "--training.batches_per_step=1", "--training.batch_size=4")
-    training = Training(bench, config, bench.examples(SQA, 16, config))
-    training.steps(4)
-    barrier.wait(START)
-    queue.put(training.measure(STEPS, warm=1))
 
 
 def several(bench: Bench) -> Values:
@@ -95,38 +51,33 @@ def launched(bench: Bench, strategy: str, count: int) -> Values:
         RuntimeError: the processes failed; the message has their last line.
         TimeoutError: they took too long.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={count}"]
-    command += [f"--master_port={port}", "-m", __name__]
-    environment = {**os.environ, **STRATEGIES[strategy], "OMP_NUM_THREADS": "1"}
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "values.json"
-        started = subprocess.Popen(
-            [*command, str(output), str(bench.device.type), str(int(bench.tiny)), str(bench.seed)],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            said = started.communicate(timeout=max(bench.deadline - time.monotonic(), 1))[1]
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{strategy}: not done at the row's time limit") from None
-        finally:
-            started.terminate()  # torchrun then ends its processes; a kill would leave them
-            started.wait()
-        if started.returncode or not output.exists():
-            last = said.strip().splitlines()[-1:] or ["no message"]
-            raise RuntimeError(f"{strategy}: {last[0]}")
-        values: Values = json.loads(output.read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc_per_node={count}", "-m", __name__]
+    command += [bench.device.type, str(int(bench.tiny)), str(bench.seed)]
+    started = subprocess.Popen(
+        command,
+        env={**os.environ, **STRATEGIES[strategy], "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        printed, said = started.communicate(timeout=max(bench.deadline - time.monotonic(), 1))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"{strategy}: not done at the row's time limit") from None
+    finally:
+        started.terminate()  # torchrun then ends its processes; a kill would leave them
+        started.wait()
+    if started.returncode:
+        last = said.strip().splitlines()[-1:] or ["no message"]
+        raise RuntimeError(f"{strategy}: {last[0]}")
+    values: Values = json.loads(printed.splitlines()[-1])
     return values
 
 
 def main(argv: Sequence[str]) -> None:
-    """Train some steps in each process of a launch; the first writes its values."""
-    output, kind, tiny, seed = argv
+    """Train some steps in each process of a launch; the first prints its values."""
+    kind, tiny, seed = argv
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -134,7 +85,7 @@ def main(argv: Sequence[str]) -> None:
         bench = Bench(device, tiny == "1", int(seed), tempfile.gettempdir())
         values = trained(bench, world)
         if rank == 0:
-            Path(output).write_text(json.dumps(values), encoding="utf-8")
+            print(json.dumps(values), flush=True)
 
 
 def trained(bench: Bench, world: int) -> Values:

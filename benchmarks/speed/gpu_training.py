@@ -18,7 +18,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from turngraph.benchmarks.speed.gpu_bench import (
     CONVMIX,
-    CONVMIX_READER,
     SQA,
     SQA_READER,
     Bench,
@@ -26,10 +25,11 @@ from turngraph.benchmarks.speed.gpu_bench import (
     RowError,
     Training,
     Values,
+    clock,
 )
-from turngraph.benchmarks.speed.measures import clock, matmul_ceiling
 from turngraph.configs.schema import Config
 from turngraph.data.batches.collate import collate
+from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.examples import Example
 from turngraph.model.base_model import decoder_layers
 from turngraph.model.evidence_model import EvidenceModel, node_ids_of
@@ -50,7 +50,10 @@ SIZES_TRIED = (2, 4, 8, 16, 32)
 def ceilings(bench: Bench) -> Values:
     """Measure a matrix product of random numbers, and a copy: nothing is faster than these."""
     size, gib = (64, 0.001) if bench.tiny else (8192, GIB_COPIED)
-    flops = matmul_ceiling(bench.device, size, 2 if bench.tiny else 20)
+    left, right = (
+        torch.randn(size, size, device=bench.device, dtype=torch.bfloat16) for _ in range(2)
+    )  # [size, size]
+    flops = 2 * size**3 / bench.repeat(lambda: left @ right, 20, warm=3)
     source = torch.randn(int(gib * 2**28), device=bench.device)
     target = torch.empty_like(source)
     seconds = bench.repeat(lambda: target.copy_(source), 20, warm=3)
@@ -61,9 +64,9 @@ def train_row(*options: str, sizes: Evidences = CONVMIX) -> Callable[[Bench], Va
     """Return what measures a training with some options of its config."""
 
     def measure(bench: Bench) -> Values:
-        training = _training(bench, sizes, *options)
-        values = training.measure()
-        return values | encoder_share(training, values) | waits(training)
+        if bench.tiny and "--model.compile=true" in options:
+            raise RowError("compiling takes too long for a test")
+        return _measured(_training(bench, sizes, *options), 10)
 
     return measure
 
@@ -71,6 +74,11 @@ def train_row(*options: str, sizes: Evidences = CONVMIX) -> Callable[[Bench], Va
 def _training(bench: Bench, sizes: Evidences, *options: str) -> Training:
     config = bench.config(sizes, *options)
     return Training(bench, config, bench.examples(sizes, QUESTIONS, config))
+
+
+def _measured(training: Training, most: int) -> Values:
+    values = training.measure(most)
+    return values | encoder_share(training, values) | waits(training)
 
 
 def encoder_share(training: Training, values: Values) -> Values:
@@ -117,12 +125,6 @@ def waits(training: Training) -> Values:
     return {"waits_step": len(found)}
 
 
-def packed(evidence: str, attention: str) -> tuple[str, str, str]:
-    """Return the options of packed rows."""
-    kind = f"--model.evidence={evidence}", f"--model.attn_implementation={attention}"
-    return *kind, "--training.packing=true"
-
-
 def largest_row(*options: str, sizes: Evidences = CONVMIX) -> Callable[[Bench], Values]:
     """Return what measures one batch a step with the most examples that fit."""
 
@@ -133,9 +135,8 @@ def largest_row(*options: str, sizes: Evidences = CONVMIX) -> Callable[[Bench], 
         count = _fitting(bench, sizes, given)
         while True:
             with suppress(torch.OutOfMemoryError):
-                training = _training(bench, sizes, f"--training.batch_size={count}", *given)
-                values = training.measure(6)
-                return values | encoder_share(training, values) | waits(training)
+                size = f"--training.batch_size={count}"
+                return _measured(_training(bench, sizes, size, *given), 6)
             if count == 1:
                 raise RowError("one example does not fit")
             count = max(3 * count // 4, 1)
@@ -157,14 +158,9 @@ def _fitting(bench: Bench, sizes: Evidences, options: Sequence[str]) -> int:
     return max(min(int((0.9 * total - held) / max(each, 1)), MOST_TOGETHER), 1)
 
 
-def profile_row(sizes: Evidences) -> Callable[[Bench], Values]:
-    """Return what profiles some steps of a training."""
-    return lambda bench: profiled(_training(bench, sizes))
-
-
-def profiled(training: Training) -> Values:
+def profiled(bench: Bench, sizes: Evidences) -> Values:
     """Profile two steps: the kernels that take most time, and the time without any."""
-    bench = training.bench
+    training = _training(bench, sizes)
     training.steps(1 if bench.tiny else 2)
     activities = [ProfilerActivity.CPU]
     if bench.device.type == "cuda":
@@ -181,27 +177,33 @@ def profiled(training: Training) -> Values:
 
 
 def peer_row(name: str) -> Callable[[Bench], Values]:
-    """Return what measures a system of ``peers`` at its best batch size."""
+    """Return what measures our loop (graph, text) or a peer (trl, pyg) at its best batch size."""
 
     def measure(bench: Bench) -> Values:
-        config = bench.config(CONVMIX)
-        system, examples = _system(bench, name, config), bench.examples(CONVMIX, QUESTIONS)
+        from turngraph.benchmarks.speed import peers  # PyG's models take seconds
+
+        kind = "graph" if name in ("graph", "pyg") else "text"
+        config = bench.config(CONVMIX, "--training.batches_per_step=1", f"--model.evidence={kind}")
+        config = replace(config, model=replace(config.model, lora=peers.LORA))
+        base, examples = bench.base(config), bench.examples(CONVMIX, QUESTIONS)
+        system: Any
+        if name == "pyg":
+            system = peers.Pyg(base, bench.tokenizer, config)
+        else:
+            system = make_model(config.model, base).to(bench.device)
+            system = peers.Trl(system, config, bench.tokenizer) if name == "trl" else system
         found: list[Values] = []
         for size in (2,) if bench.tiny else SIZES_TRIED:
             if found and time.monotonic() + 6 * found[-1]["seconds_step"] > bench.deadline:
                 break
-            batches = [examples[start : start + size] for start in range(0, 2 * size, size)]
+            training = replace(config.training, batch_size=size)
             try:
-                system.train(batches[:1])
-                seconds, loss = system.train(batches)
+                found.append(
+                    _two_steps(bench, replace(config, training=training), system, examples)
+                )
             except torch.OutOfMemoryError:
-                system.optimizer.zero_grad()
                 bench.free()
                 break
-            num = sum(map(len, batches))
-            tokens = sum(system.num_tokens(e) for batch in batches for e in batch)
-            rates = {"examples_s": num / seconds, "tokens_s": tokens / seconds}
-            found.append(rates | {"batch": size, "seconds_step": seconds / 2, "loss": loss})
         if not found:
             raise RowError(f"a batch of {SIZES_TRIED[0]} does not fit")
         return max(found, key=lambda values: values["examples_s"]) | bench.memory()
@@ -209,18 +211,18 @@ def peer_row(name: str) -> Callable[[Bench], Values]:
     return measure
 
 
-def _system(bench: Bench, name: str, config: Config) -> Any:
-    from turngraph.benchmarks.speed import peers  # PyG's models take seconds
-
-    config = replace(config, model=replace(config.model, lora=peers.LORA))
-    if name == "pyg":
-        return peers.Pyg(bench.base(config), bench.tokenizer, config)
-    evidence: Any = "graph" if name == "graph" else "text"
-    config = replace(config, model=replace(config.model, evidence=evidence))
-    model = make_model(config.model, bench.base(config)).to(bench.device)
-    if name == "trl":
-        return peers.Trl(model, config, bench.tokenizer)
-    return peers.Ours(model, config)
+def _two_steps(bench: Bench, config: Config, system: Any, examples: list[Example]) -> Values:
+    """Return the speed of two steps after one: of our loop over a model, or of a peer."""
+    if isinstance(system, EvidenceModel):
+        return Training(bench, config, examples, system).measure(2, warm=1)
+    schedule = BatchSchedule(examples, config.training)
+    batches = [[examples[index] for index in schedule.step(n)[0]] for n in range(3)]
+    system.train(batches[:1])
+    seconds, loss = system.train(batches[1:])
+    chosen = [example for batch in batches[1:] for example in batch]
+    rates = {"examples_s": len(chosen), "tokens_s": sum(map(system.num_tokens, chosen))}
+    rates = {name: number / seconds for name, number in rates.items()}
+    return rates | {"batch": len(batches[0]), "seconds_step": seconds / 2, "loss": loss}
 
 
 def sqa(how: str) -> Callable[[Bench], Values]:
@@ -354,31 +356,3 @@ def estimated(bench: Bench, sizes: Evidences) -> float:
     passage = max(num // max(len(longest.evidence), 1), 1)
     of_step = cost.activations(1, Sizes(num, text, len(longest.target_ids), passage))
     return sum(cost.resident().values()) + cost.fixed + of_step
-
-
-RECOMPUTED = "--model.gradient_checkpointing=true"
-TEXT = "--model.evidence=text"
-graph_one, text_one = train_row(), train_row(TEXT)
-reader_one = train_row(sizes=CONVMIX_READER)
-graph_recomputed, text_recomputed = train_row(RECOMPUTED), train_row(TEXT, RECOMPUTED)
-reader_recomputed = train_row(RECOMPUTED, sizes=CONVMIX_READER)
-graph_packed, text_packed, graph_flex, graph_flash = (
-    largest_row(*packed(*kind))
-    for kind in (
-        *(("graph", "sdpa"), ("text", "sdpa")),
-        *(("graph", "flex_attention"), ("graph", "flash_attention_2")),
-    )
-)
-reader_largest = largest_row(sizes=CONVMIX_READER)
-graph_profile, reader_profile = map(profile_row, (CONVMIX, CONVMIX_READER))
-graph_estimate = estimate_row("b graph, 1 x 4", CONVMIX)
-reader_estimate = estimate_row("b reader, 1 x 4", CONVMIX_READER)
-ours_text, ours_graph, trl_text, gretriever = map(peer_row, ("text", "graph", "trl", "pyg"))
-sqa_eager, sqa_compiled, sqa_graphs = map(sqa, ("eager", "compiled", "graphs"))
-
-
-def graph_compiled(bench: Bench) -> Values:
-    """Measure compiled layers, batch 1 x 4."""
-    if bench.tiny:
-        raise RowError("compiling takes too long for a test")
-    return train_row("--model.compile=true")(bench)

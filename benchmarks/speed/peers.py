@@ -1,6 +1,6 @@
-"""Defines the systems that ``gpu.py`` measures beside each other: our loop, SFTTrainer, GRetriever.
+"""Defines the systems that ``gpu.py`` measures beside our loop: SFTTrainer, GRetriever.
 
-Each gets the same examples, base model, LoRA, Adam and clipping, and trains on the same batches.
+Each gets the examples, base model, LoRA, Adam and clipping of our loop, and trains on its batches.
 Everything else is the system's own.
 """
 
@@ -19,7 +19,6 @@ from unittest.mock import patch
 
 import torch
 from huggingface_hub import constants
-from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch_geometric.data import Batch as PygBatch
 from torch_geometric.data import Data
@@ -35,10 +34,10 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from turngraph.benchmarks.speed.measures import clock, lm_of
+from turngraph.benchmarks.speed.gpu_bench import clock
 from turngraph.configs.schema import Config, LoraConfig
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
-from turngraph.data.batches.prefetch import Step, steps
 from turngraph.data.embedding import Embed
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
@@ -52,67 +51,17 @@ VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
 GNN_WIDTH, GNN_LAYERS, GNN_HEADS = 1024, 4, 4  # as in PyG's own G-Retriever example
 
 
+def lm_of(model: EvidenceModel) -> Any:
+    """Return the LM of a text or graph model, with or without PEFT's LoRA."""
+    assert model.lm is not None
+    return model.lm
+
+
 class Round(NamedTuple):
     """Seconds of one pass over some batches, and their mean loss."""
 
     seconds: float
     loss: float
-
-
-class Given(NamedTuple):
-    """A schedule for ``prefetch.steps``: batches in a fixed order, one per step."""
-
-    batches: list[list[int]]
-
-    def step(self, index: int) -> list[list[int]]:
-        """Return the batches of one step, as indices of examples."""
-        return [self.batches[index]]
-
-
-class Ours:
-    """Our training step: prefetched batch, loss, backward, clip, Adam.
-
-    Args:
-        model: text or graph model.
-        config: learning rates, clipping and packing.
-    """
-
-    def __init__(self, model: EvidenceModel, config: Config) -> None:
-        self.module, self.config = model, config
-        self.optimizer = make_optimizer(model, config.training)
-
-    def train(self, batches: Sequence[Sequence[Example]]) -> Round:
-        """Take one optimizer step per batch."""
-        indices = iter(range(sum(map(len, batches))))
-        schedule = Given([[next(indices) for _ in batch] for batch in batches])
-        examples = [example for batch in batches for example in batch]
-        packed = self.config.training.packing
-        self.module.train()
-        began = clock(self.module.device)
-        pinned = self.module.device.type == "cuda"
-        taken = steps(examples, schedule, range(len(batches)), packed=packed, pinned=pinned)
-        losses = [self.step(step) for step in taken]
-        return Round(clock(self.module.device) - began, sum(losses) / len(losses))
-
-    def step(self, step: Step) -> float:
-        """Take one step, and return the mean loss of its batch."""
-        (batch,) = step.batches
-        loss = self.module(batch.to(self.module.device)).total / step.answer_tokens
-        loss.backward()
-        _clip_and_step(self.module, self.optimizer, self.config.training.max_grad_norm)
-        return float(loss.detach())
-
-    def num_tokens(self, example: Example) -> int:
-        """Count prompt, evidence and answer; node states count as the tokens they replace."""
-        return example.num_tokens
-
-
-def _clip_and_step(module: nn.Module, optimizer: torch.optim.Optimizer, max_norm: float) -> None:
-    norm = clip_grad_norm_(module.parameters(), max_norm)
-    if not torch.isfinite(norm):
-        raise ValueError(f"gradient norm {float(norm)}")
-    optimizer.step()
-    optimizer.zero_grad()
 
 
 class Trl:
@@ -213,9 +162,9 @@ class Pyg:
     """PyG's GRetriever around our base model, with its own prompt, graph token and loss.
 
     Its graph has the passages of E_t as nodes, connected if they mention the same entity, where its
-    data sets have entities. Node features are precomputed by a sentence encoder, as there; for
-    speed, which does not depend on them, they are drawn at random in the width of its example. Text
-    is ours: instruction and evidence as its context, interaction and question as its question.
+    data sets have entities. Node features are a sentence encoder's, as there; for speed, which does
+    not depend on them, they are drawn at random in the width of its example. Text is ours:
+    instruction and evidence as its context, interaction and question as its question.
     Three settings are patched, as it has no option for them: its context may exceed 512 tokens (it
     would cut the evidence), base model and tokenizer are passed in (it would load them by name),
     and on CPU it computes in the dtype of all systems (it would use float32).
@@ -223,7 +172,7 @@ class Pyg:
     Args:
         base: a base model that no other system uses, on its device.
         tokenizer: the base model's tokenizer.
-        config: learning rate, dtype and clipping.
+        config: learning rates (our encoder's for its GNN and projector), dtype and clipping.
         embed: sentence encoder; None: random node features.
     """
 
@@ -240,35 +189,54 @@ class Pyg:
         width = GNN_WIDTH if embed is None else embed(["width"]).shape[1]
         gnn = GAT(width, GNN_WIDTH, GNN_LAYERS, GNN_WIDTH, heads=GNN_HEADS)
         self.module = GRetriever(llm=llm, gnn=gnn, use_lora=True)
-        trained = [p for p in self.module.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.Adam(trained, config.training.learning_rate, fused=True)
+        named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+        rates = config.training.learning_rate, config.training.encoder_learning_rate
+        groups = [
+            {"params": [p for name, p in named if ("lora_" in name) == lora], "full_lr": rate}
+            for lora, rate in zip((True, False), rates, strict=True)
+        ]
+        groups = [group | {"lr": group["full_lr"]} for group in groups]
+        self.optimizer = torch.optim.Adam(groups, fused=True)
         self.graphs: dict[int, tuple[Example, Data]] = {}
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
         """Take one optimizer step per batch, as in PyG's example."""
-        graphs = [[self.graph(example) for example in batch] for batch in batches]
+        for batch in batches:
+            self.graph_batch(batch)
         self.module.train()
         began = clock(self.device)
-        losses = [self.step(batch) for batch in graphs]
+        losses = [self.step([batch]) for batch in batches]
         return Round(clock(self.device) - began, sum(losses) / len(losses))
 
-    def step(self, graphs: list[Data]) -> float:
-        """Take one step, and return the loss of its batch."""
-        batch = PygBatch.from_data_list(graphs)
-        loss = self.module(
-            batch.question, batch.x, batch.edge_index, batch.batch, batch.label, None, batch.desc
-        )
-        loss.backward()
-        _clip_and_step(self.module, self.optimizer, self.config.training.max_grad_norm)
-        return float(loss.detach())
+    def step(self, batches: Sequence[Sequence[Example]]) -> float:
+        """Take one step over batches weighted by their answer tokens; return its loss."""
+        tokens = [sum(len(example.target_ids) for example in batch) for batch in batches]
+        total = 0.0
+        for batch, count in zip(batches, tokens, strict=True):
+            data = self.graph_batch(batch)
+            loss = self.module(
+                data.question, data.x, data.edge_index, data.batch, data.label, None, data.desc
+            )
+            loss = loss * count / sum(tokens)
+            loss.backward()
+            total += float(loss.detach())
+        most = self.config.training.max_grad_norm
+        norm = clip_grad_norm_(self.module.parameters(), most)
+        if not torch.isfinite(norm):
+            raise UserError(f"gradient norm {float(norm)}, must be finite")
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return total
+
+    def graph_batch(self, examples: Sequence[Example]) -> Any:
+        """Return the graphs of examples as one batch of PyG."""
+        return PygBatch.from_data_list([self.graph(example) for example in examples])
 
     def graph(self, example: Example) -> Data:
         """Return an example as in PyG's data sets, built once."""
         if id(example) not in self.graphs:
-            self.graphs[id(example)] = (
-                example,
-                self._graph(example),
-            )  # kept, so that its id stays unique
+            # the example is kept, so that its id stays its own
+            self.graphs[id(example)] = example, self._graph(example)
         return self.graphs[id(example)][1]
 
     def _graph(self, example: Example) -> Data:
@@ -279,18 +247,15 @@ class Pyg:
         entities = [{e.id for e in item.evidence.entities} for item in example.evidence]
         pairs = permutations(range(len(entities)), 2)
         edges = [(i, j) for i, j in pairs if entities[i] & entities[j]]
+        texts = [item.evidence.text for item in example.evidence]
+        features = None if self.embed is None else torch.from_numpy(self.embed(texts)).float()
         return Data(
-            x=self._features([item.evidence.text for item in example.evidence]),
+            x=torch.randn(len(texts), GNN_WIDTH) if features is None else features,
             edge_index=torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T.contiguous(),
             desc=text(example.prefix_ids) + text(nodes),
             question=text(example.suffix_ids),
             label=text(example.target_ids),
         )
-
-    def _features(self, texts: Sequence[str]) -> torch.Tensor:
-        if self.embed is None:
-            return torch.randn(len(texts), GNN_WIDTH)
-        return torch.from_numpy(self.embed(texts)).float()
 
     @torch.no_grad()
     def num_tokens(self, example: Example) -> int:

@@ -16,27 +16,20 @@ import argparse
 import asyncio
 import itertools
 import statistics
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import httpx2
 
 from turngraph.benchmarks.speed.serve_clients import Person, World
-from turngraph.benchmarks.speed.serving import (
-    free_address,
-    serve_command,
-    server_parser,
-    serving,
-)
+from turngraph.benchmarks.speed.serving import server_parser, turngraph_serving
+from turngraph.benchmarks.tables import table
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json
-from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
+from turngraph.data.jsonlines import read_conversations
 from turngraph.infer import positive
-from turngraph.inference.serve.users import add_user
 from turngraph.model.checkpoint import commit
 
 USERS = ("first", "second")
@@ -45,17 +38,11 @@ USERS = ("first", "second")
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and print a table."""
     args = parse(argv)
+    more = ["--deadline", "600", "--max_batch", "1"]
     conversations = [c for c in read_conversations(args.input) if c.turns]
-    questions = [c.turns[0].question for c in conversations]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_pool(folder / "pool.jsonl", join_pools(*(c.evidence for c in conversations)))
-        tokens = {user: add_user(folder / "tokens", user) for user in USERS}
-        host, port = free_address()
-        command = [*serve_command(args, folder, f"{host}:{port}"), "--max_batch", "1"]
-        with serving(command, f"http://{host}:{port}/readyz"):
-            world = World(f"http://{host}:{port}", tokens, ())
-            asyncio.run(measure(world, questions, args))
+    with turngraph_serving(args, conversations, USERS, *more) as (server, tokens):
+        questions = [c.turns[0].question for c in conversations]
+        asyncio.run(measure(World(server.url, tokens, ()), questions, args))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -77,7 +64,7 @@ async def measure(world: World, questions: Sequence[str], args: argparse.Namespa
     """
     print(f"commit {commit()}, {args.checkpoint}, {args.requests} questions beside each load\n")
     heads = ["the second user", "p50", "worst", "p50 / alone", "worst / alone", "rounds"]
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}", flush=True)
+    print(table(heads, ()), flush=True)
     limits = httpx2.Limits(max_connections=None)
     async with httpx2.AsyncClient(base_url=world.url, timeout=None, limits=limits) as client:
         first, second = (Person(world, user, client) for user in USERS)

@@ -18,15 +18,10 @@ import argparse
 import asyncio
 import logging
 import random
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
 import httpx2
-import psutil
 
 from turngraph.benchmarks.speed.serve_clients import (
     BusyPerson,
@@ -41,19 +36,17 @@ from turngraph.benchmarks.speed.serve_clients import (
     World,
 )
 from turngraph.benchmarks.speed.serving import (
-    free_address,
+    Server,
     growth,
-    serve_command,
     server_parser,
-    wait_until_ready,
+    turngraph_serving,
     watch,
 )
 from turngraph.data.cli import run_cli
-from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
+from turngraph.data.jsonlines import read_conversations
 from turngraph.data.types import Conversation
 from turngraph.infer import positive
 from turngraph.inference.serve.service import MAX_OPEN
-from turngraph.inference.serve.users import add_user
 from turngraph.model.checkpoint import commit
 
 logger = logging.getLogger("benchmarks")
@@ -63,36 +56,6 @@ KINDS: dict[type[BusyPerson], int] = {
 """Clients of each kind."""
 
 
-class Server:
-    """A server that can be killed and started again.
-
-    Args:
-        command: starts it.
-        url: of it.
-        folder: of what it stores.
-    """
-
-    def __init__(self, command: Sequence[str], url: str, folder: Path) -> None:
-        self.command, self.url, self.folder = command, url, folder
-        self.start()
-
-    def start(self) -> None:
-        """Start it, and wait until it is ready."""
-        self._process = subprocess.Popen(self.command)
-        wait_until_ready(f"{self.url}/readyz", self._process)
-        self.process = psutil.Process(self._process.pid)
-
-    def stored(self) -> str:
-        """Return how much it stores."""
-        sizes = [path.stat().st_size for path in self.folder.rglob("*") if path.is_file()]
-        return f"{sum(sizes) / 2**20:.1f} MiB"
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._process.kill()
-        self._process.wait()
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the clients, and print what they have found.
 
@@ -100,9 +63,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         AssertionError: something was lost, mixed up or answered wrongly.
     """
     args = parse(argv)
+    users = ["quiet", *(f"{k.__name__.lower()}{i}" for k, n in KINDS.items() for i in range(n))]
+    more = ["--deadline", "600", "--max_new_tokens", str(args.max_new_tokens)]
     conversations = [c for c in read_conversations(args.input) if c.turns][: args.scripts]
-    with tempfile.TemporaryDirectory() as name, started(args, conversations, Path(name)) as found:
-        server, world = found
+    with turngraph_serving(args, conversations, users, *more) as (server, tokens):
+        world = World(server.url, tokens, ())
         asyncio.run(soak(server, world, conversations, args))
     print(f"commit {commit()}, {args.checkpoint}, {args.minutes:g} minutes, {args.kills} kills")
     print(", ".join(f"{what} {num}" for what, num in sorted(world.counts.items())))
@@ -119,24 +84,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scripts", type=positive, default=16, help="dialogues that are followed")
     parser.add_argument("--max_new_tokens", type=positive, default=8)
     return parser.parse_args(argv)
-
-
-@contextmanager
-def started(
-    args: argparse.Namespace, conversations: Sequence[Conversation], folder: Path
-) -> Iterator[tuple[Server, World]]:
-    """Start the server with a user for each client; it is killed at the end of the block."""
-    write_pool(folder / "pool.jsonl", join_pools(*(c.evidence for c in conversations)))
-    users = ["quiet", *(f"{k.__name__.lower()}{i}" for k, n in KINDS.items() for i in range(n))]
-    tokens = {name: add_user(folder / "tokens", name) for name in users}
-    host, port = free_address()
-    command = serve_command(args, folder, f"{host}:{port}")
-    command += ["--max_new_tokens", str(args.max_new_tokens)]
-    server = Server(command, f"http://{host}:{port}", folder / "users")
-    try:
-        yield server, World(server.url, tokens, ())
-    finally:
-        server.kill()
 
 
 async def soak(

@@ -3,15 +3,11 @@
     python -m turngraph.benchmarks.speed.serve_speed --checkpoint runs/demo/best \
         --input runs/demo/data/test.jsonl [--clients 1 8 32 128]
 
-Starts ``turngraph serve`` twice, once with batches and once with ``--max_batch 1`` (one by one).
-Asks each the same questions by OpenAI's streaming chat API: in a closed loop, where each client
-asks its next question when it has its answer, and in an open loop, where questions arrive at random
-moments (Poisson), at four fifths of the rate that the closed loop has reached. The evidence of all
-questions is one pool. A question is asked again only when there are no more: servers that keep the
-keys and values of all prompts would answer it without reading it. A load is printed when it is at
-its end; ``--give_up_after`` ends it sooner, and counts the questions that had no answer by then.
-The server's memory is read twice a second: ``--requests 10000 --systems batched`` tells whether it
-is level.
+Starts ``turngraph serve``, and asks it questions by OpenAI's streaming chat API, where each client
+asks its next question when it has its answer. The evidence of all questions is one pool. A question
+is asked again only when there are no more: servers that keep the keys and values of all prompts
+would answer it without reading it. A load is printed when it is at its end; ``--give_up_after``
+ends it sooner, and counts the questions that had no answer by then.
 
 ``--beside`` starts another server of the same API, and asks it the same prompts as text, by
 ``/v1/completions``, so that no template is put around them twice. The LM is the same for a
@@ -28,16 +24,12 @@ import asyncio
 import itertools
 import json
 import math
-import random
 import shlex
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 import httpx2
@@ -45,25 +37,23 @@ import psutil
 from transformers import AutoTokenizer
 
 from turngraph.benchmarks.speed.serving import (
+    Server,
     free_address,
-    growth,
     resident,
     server_parser,
-    serving,
-    watch,
+    turngraph_serving,
 )
+from turngraph.benchmarks.tables import table
 from turngraph.configs.models import resolve_model
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json
-from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
+from turngraph.data.jsonlines import read_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.infer import positive
 from turngraph.model.checkpoint import commit
 
 Found = TypeVar("Found")
-SYSTEMS: dict[str, list[str]] = {"batched": [], "one by one": ["--max_batch", "1"]}
-"""Ways to serve, and their options."""
 
 
 @dataclass
@@ -78,7 +68,6 @@ class Load:
         num_refused: questions that were refused with 429.
         num_asked: questions that were sent, refused ones included.
         gib: resident memory of the server at its end, in GiB.
-        samples: answered questions and bytes of resident memory, twice a second.
     """
 
     name: str
@@ -90,7 +79,6 @@ class Load:
     num_refused: int = 0
     num_asked: int = 0
     gib: float = 0.0
-    samples: list[tuple[int, int]] = field(default_factory=list)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -98,23 +86,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse(argv)
     conversations = read_conversations(args.input)
     questions = list(dict.fromkeys(c.turns[0].question for c in conversations if c.turns))
-    num_loads = len(args.clients) + (not args.closed)
-    questions = questions[: args.requests * num_loads]
+    questions = questions[: args.requests * len(args.clients)]
     found: dict[str, list[Load]] = {}
     print_head(args)
-    with tempfile.TemporaryDirectory() as folder:
-        pool = Path(folder) / "pool.jsonl"
-        write_pool(pool, join_pools(*(c.evidence for c in conversations)))
-        bodies = [{"messages": [{"role": "user", "content": one}]} for one in questions]
-        for system in args.systems:
-            with turngraph_server(args, pool, SYSTEMS[system]) as (url, process):
-                if args.beside and system == args.systems[0]:
-                    prompts = asyncio.run(as_text(url, questions, args))
-                found[system] = asyncio.run(measure(url, process, bodies, args, system))
+    bodies = [{"messages": [{"role": "user", "content": one}]} for one in questions]
+    more = ["--max_waiting", "1000", "--deadline", "3600"]
+    more += ["--max_new_tokens", str(args.max_new_tokens)]
+    with turngraph_serving(args, conversations, (), *more) as (server, _):
         if args.beside:
-            system = args.beside.split()[0]
-            with beside(args) as (url, process):
-                found[system] = asyncio.run(measure(url, process, prompts, args, system))
+            prompts = asyncio.run(as_text(server.url, questions, args))
+        found["turngraph"] = asyncio.run(measure(server, bodies, args, "turngraph"))
+    if args.beside:
+        system, address = args.beside.split()[0], free_address()
+        host, port = address.split(":")
+        command = shlex.split(args.beside.format(host=host, port=port))
+        with Server(command, address, "/health") as server:
+            found[system] = asyncio.run(measure(server, prompts, args, system))
     print_comparison(found)
 
 
@@ -123,20 +110,16 @@ def print_head(args: argparse.Namespace) -> None:
     print(f"commit {commit()}, {args.checkpoint}, {args.requests} requests a load\n")
     heads = ["load", "system", "requests/s", "first p50", "first p95", "last p50", "last p95"]
     heads += ["tokens in", "tokens out", "refused", "unanswered", "GiB"]
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}", flush=True)
+    print(table(heads, ()), flush=True)
 
 
 def print_comparison(found: dict[str, list[Load]]) -> None:
-    """Print how each system compares to the first one, and what became of each one's memory."""
+    """Print how each system compares to the first one."""
     first, *others = found
     for other in others:
         pairs = zip(found[first], found[other], strict=True)
         ratios = [f"{a.name} {rate(a) / rate(b):.2f}" for a, b in pairs if rate(b)]
         print(f"\nrequests/s, {first} to {other}: {', '.join(ratios)}")
-    for system, loads in found.items():
-        for load in loads:
-            if (grown := growth(load.samples)) is not None:
-                print(f"\nmemory, {system}, {load.name}, second half: {grown}")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -153,37 +136,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="of a load: what has no answer by then counts as unanswered",
     )
     parser.add_argument("--max_new_tokens", type=positive, default=16)
-    parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
-    parser.add_argument("--closed", action="store_true", help="leave the open loop out")
     parser.add_argument("--beside", help="command of another server, with {host} and {port}")
     parser.add_argument("--beside_model", help="its name of the model")
     args = parser.parse_args(argv)
     if (args.beside is None) != (args.beside_model is None):
         parser.error("--beside and --beside_model go together")
     return args
-
-
-@contextmanager
-def turngraph_server(
-    args: argparse.Namespace, pool: Path, options: Sequence[str]
-) -> Iterator[tuple[str, psutil.Process]]:
-    """Run ``turngraph serve`` until the end of the block."""
-    host, port = free_address()
-    command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]
-    command += ["--evidence", str(pool), "--address", f"{host}:{port}", "--max_waiting", "1000"]
-    command += ["--deadline", "3600", "--max_new_tokens", str(args.max_new_tokens), *options]
-    command += ["--device", args.device] if args.device else []
-    with serving(command, f"http://{host}:{port}/readyz") as process:
-        yield f"http://{host}:{port}", process
-
-
-@contextmanager
-def beside(args: argparse.Namespace) -> Iterator[tuple[str, psutil.Process]]:
-    """Run the other server until the end of the block."""
-    host, port = free_address()
-    command = shlex.split(args.beside.format(host=host, port=port))
-    with serving(command, f"http://{host}:{port}/health") as process:
-        yield f"http://{host}:{port}", process
 
 
 async def as_text(url: str, questions: Sequence[str], args: argparse.Namespace) -> list[Json]:
@@ -204,39 +162,27 @@ async def as_text(url: str, questions: Sequence[str], args: argparse.Namespace) 
 
 
 async def measure(
-    url: str, process: psutil.Process, bodies: Sequence[Json], args: argparse.Namespace, system: str
+    server: Server, bodies: Sequence[Json], args: argparse.Namespace, system: str
 ) -> list[Load]:
-    """Ask in a closed loop with each number of clients, then in an open one; print each load."""
+    """Ask with each number of clients, and print each load."""
     give_up = 60 * args.give_up_after
     limits = httpx2.Limits(max_connections=None)
-    async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
+    async with httpx2.AsyncClient(base_url=server.url, timeout=None, limits=limits) as client:
         await ask(client, bodies[0], Load("warm up"))
         loads, endless = [], itertools.cycle(bodies)
         for num in args.clients:
             load = Load(f"{num} {'client' if num == 1 else 'clients'}")
             waiting = for_minutes(endless, args.requests, args.minutes)
-            async with timed(load, process, give_up):
+            async with timed(load, server.process, give_up):
                 await asyncio.gather(*(in_turn(client, waiting, load) for _ in range(num)))
             print_load(load, system)
             loads.append(load)
-        if args.closed:
-            return loads
-        speed = 0.8 * max(map(rate, loads))
-        load = Load(f"open, {speed:.1f}/s" if speed >= 0.1 else "open")
-        async with timed(load, process, give_up), asyncio.TaskGroup() as tasks:
-            async for body in arrivals(endless, args.requests, speed):
-                tasks.create_task(ask(client, body, load))
-        print_load(load, system)
-        return [*loads, load]
+        return loads
 
 
 @asynccontextmanager
 async def timed(load: Load, process: psutil.Process, give_up: float) -> AsyncIterator[None]:
-    """Time a load, and watch the server's memory, until the end of the block.
-
-    The block is ended after ``give_up`` seconds.
-    """
-    watching = asyncio.create_task(watch(process, lambda: len(load.lasts), load.samples))
+    """Time a load until the end of the block, which is ended after ``give_up`` seconds."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(give_up) as patience:
@@ -244,17 +190,7 @@ async def timed(load: Load, process: psutil.Process, give_up: float) -> AsyncIte
     except TimeoutError:
         if not patience.expired():
             raise
-    finally:
-        watching.cancel()
     load.seconds, load.gib = time.monotonic() - began, resident(process) / 2**30
-
-
-async def arrivals(bodies: Iterator[Found], num: int, speed: float) -> AsyncIterator[Found]:
-    """Yield requests at random moments, so many a second on average."""
-    rng = random.Random(0)
-    for body in itertools.islice(bodies, num):
-        await asyncio.sleep(rng.expovariate(speed))
-        yield body
 
 
 def for_minutes(bodies: Iterator[Found], num: int, minutes: float) -> Iterator[Found]:

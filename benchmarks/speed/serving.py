@@ -5,21 +5,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
-import signal
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
 import psutil
 
+from turngraph.benchmarks.tables import parser_of
 from turngraph.configs.user_error import UserError
+from turngraph.data.jsonlines import join_pools, write_pool
+from turngraph.data.types import Conversation
+from turngraph.inference.serve.users import add_user
 
 START_SECONDS = 300
 """Seconds in which a server has to be ready."""
@@ -34,77 +38,101 @@ LEVEL_KIB = 1.0
 
 
 def server_parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser of what is served and asked: checkpoint, input, device."""
-    parser = argparse.ArgumentParser(
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    """Return a parser of what is served and asked: checkpoint, conversations, device."""
+    parser = parser_of(description)
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--input", required=True, help="conversations, JSON Lines")
     parser.add_argument("--device")
     return parser
 
 
-def free_address() -> tuple[str, int]:
-    """Return this machine's address and a port that is free."""
+def free_address() -> str:
+    """Return this machine's address and a port that is free: host:port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        return "127.0.0.1", int(free.getsockname()[1])
+        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def serve_command(args: argparse.Namespace, folder: Path, address: str) -> list[str]:
-    """Return the command that serves users with tokens, and a pool of evidence.
-
-    Args:
-        args: of ``server_parser``.
-        folder: has ``pool.jsonl`` and ``tokens``; what users store goes below ``users``.
-        address: host and port.
-    """
-    command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]
-    command += ["--evidence", str(folder / "pool.jsonl"), "--address", address]
-    command += ["--tokens", str(folder / "tokens"), "--memory_dir", str(folder / "users")]
-    command += ["--deadline", "600"]
-    return [*command, "--device", args.device] if args.device else command
-
-
-@contextmanager
-def serving(
-    command: Sequence[str], ready: str, stop: int = signal.SIGTERM
-) -> Iterator[psutil.Process]:
-    """Run a server until the end of the block.
+class Server:
+    """A server as a process of its own, ready from the start until the end of a block.
 
     Args:
         command: starts it.
-        ready: URL that answers 200 when it is ready.
-        stop: signal that ends it.
+        address: of it, host:port.
+        ready: path that answers 200 when it is ready.
+        folder: of what it stores; None: it stores nothing.
 
     Raises:
         UserError: it ends, or is not ready in time.
     """
-    with subprocess.Popen(command) as process:
-        try:
-            wait_until_ready(ready, process)
-            yield psutil.Process(process.pid)
-        finally:
-            process.send_signal(stop)
+
+    def __init__(
+        self, command: Sequence[str], address: str, ready: str, folder: Path | None = None
+    ) -> None:
+        self.command, self.url = command, f"http://{address}"
+        self.ready, self.folder = ready, folder
+        self.start()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        self._process = subprocess.Popen(self.command)
+        end = time.monotonic() + START_SECONDS
+        while self._process.poll() is None and time.monotonic() < end:
+            with suppress(httpx2.HTTPError):
+                if httpx2.get(f"{self.url}{self.ready}").status_code == 200:
+                    self.process = psutil.Process(self._process.pid)
+                    return
+            time.sleep(0.2)
+        self._process.kill()
+        raise UserError("the server does not start")
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.wait()
+
+    def stored(self) -> str:
+        """Return how much it stores."""
+        paths = () if self.folder is None else self.folder.rglob("*")
+        return f"{sum(path.stat().st_size for path in paths if path.is_file()) / 2**20:.1f} MiB"
 
 
-def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait for a server.
+@contextmanager
+def turngraph_serving(
+    args: argparse.Namespace, asked: Sequence[Conversation], users: Sequence[str], *more: str
+) -> Iterator[tuple[Server, dict[str, str]]]:
+    """Serve the evidence of conversations as one pool until the end of the block.
+
+    Args:
+        args: of ``server_parser``.
+        asked: the conversations.
+        users: who have tokens, conversations and memories; none: one user without them.
+        more: options of ``turngraph serve``.
+
+    Yields:
+        The server, and the token of each user.
 
     Raises:
-        UserError: it ends, or is not ready in time.
+        UserError: the server does not start.
     """
-    end = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < end:
-        try:
-            if httpx2.get(url).status_code == 200:
-                return
-        except httpx2.HTTPError:
-            pass
-        time.sleep(0.2)
-    raise UserError("the server does not start")
+    with tempfile.TemporaryDirectory() as name:
+        folder, address = Path(name), free_address()
+        write_pool(folder / "pool.jsonl", join_pools(*(one.evidence for one in asked)))
+        tokens = {user: add_user(folder / "tokens", user) for user in users}
+        command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]
+        command += ["--evidence", str(folder / "pool.jsonl"), "--address", address, *more]
+        if users:
+            command += ["--tokens", str(folder / "tokens"), "--memory_dir", str(folder / "users")]
+        command += ["--device", args.device] if args.device else []
+        with Server(command, address, "/readyz", folder / "users") as server:
+            yield server, tokens
 
 
 def resident(process: psutil.Process) -> int:

@@ -29,7 +29,6 @@ from turngraph.configs.schema import Config, DataConfig
 from turngraph.configs.shipped import find_config
 from turngraph.configs.user_error import UserError
 
-Trainer = Literal["train", "gretriever"]
 HERE = Path(__file__).resolve().parent
 
 
@@ -45,7 +44,7 @@ class Row:
     """Config fields that differ from the study's base config, by dotted name."""
     core: bool = False
     """Run with every seed, before all other rows; other rows run with the first seed alone."""
-    trainer: Trainer = "train"
+    trainer: Literal["train", "gretriever"] = "train"
     """Program that trains it: ``turngraph train`` or gretriever.py."""
     checkpoint_of: str | None = None
     """Row whose checkpoint answers; this row trains nothing."""
@@ -125,7 +124,7 @@ class Study:
     single_answers_only: bool = False
     """Whether questions with a list as gold answer are left out."""
     discordance: float = 0.12
-    """Assumed share of questions that exactly one of two rows hits, until it is measured."""
+    """Assumed share of questions that exactly one of two rows hits, for the power."""
 
     def __post_init__(self) -> None:
         names = [row.name for row in self.rows]

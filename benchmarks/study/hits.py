@@ -1,7 +1,7 @@
 """Writes which questions each row of a study answered correctly, and compares rows by them.
 
     python -m turngraph.benchmarks.study.hits docs/study/sqa_cpu/hits.csv \\
-        runs/study/sqa_cpu/hits.csv --than text [--output FOLDER]
+        runs/study/sqa_cpu/hits.csv --than text
 
 A study writes ``hits.csv`` beside its report. The file holds no question and no answer, so that it
 can be shared, and rows are compared question by question without their predictions.
@@ -11,27 +11,23 @@ from __future__ import annotations
 
 import argparse
 import csv
-import shlex
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from turngraph.benchmarks.study.row_scores import (
     Key,
     RowScores,
-    cell,
     minus,
     over_conversations_and_seeds,
     sign_flip_test,
     values_of,
 )
-from turngraph.configs.extras import extra
+from turngraph.benchmarks.tables import cell, table
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import run_cli
 from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.score import Estimate
 
-MODULE = "turngraph.benchmarks.study.hits"
 QUESTION = ("conversation", "turn")
 H_AT_1_AND_5 = {"1": (1.0, 1.0), "5": (0.0, 1.0), "0": (0.0, 0.0)}
 """Entry of a question -> H@1 and H@5: correct, correct among the first five, wrong."""
@@ -43,82 +39,22 @@ Rows = dict[str, dict[str, Hits]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the rows of some files, and their differences to one row, or write them as a page."""
+    """Print the rows of some files, and their differences to one row."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument(
         "files", nargs="+", help="hits.csv; for a seed in several files, the first one counts"
     )
     parser.add_argument("--than", default="text", help="the row that others are compared with")
     parser.add_argument("--rows", nargs="+", help="only these rows")
-    parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="write the table and a figure: study.md"
-    )
     args = parser.parse_args(argv)
     rows = read_hits(args.files)
     for name in (args.than, *(args.rows or ())):
         if name not in rows:
             raise UserError(f"{name!r} is not a row of {', '.join(args.files)}: {', '.join(rows)}")
     chosen = {name: rows[name] for name in args.rows or rows}
-    if args.output is None:
-        for line in table(chosen, rows[args.than], args.than):
-            print(line, flush=True)
-    else:
-        write_page(chosen, rows[args.than], args.than, args.output, argv)
-
-
-def table(rows: Rows, than: Mapping[str, Hits], name: str) -> Iterator[str]:
-    """Yield the lines of a table of rows, with their differences to one row of a given name."""
-    heads = ["row", "seeds", "H@1", "H@5", "compared", f"H@1 minus {name}", "p"]
+    heads = ["row", "seeds", "H@1", "H@5", "compared", f"H@1 minus {args.than}", "p"]
     heads += ["H@5 minus it", "p"]
-    yield f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}"
-    for label, row in rows.items():
-        yield f"| {' | '.join([label, *cells(row, than)])} |"
-
-
-def write_page(
-    rows: Rows,
-    than: Mapping[str, Hits],
-    name: str,
-    folder: Path,
-    argv: Sequence[str] | None,
-) -> None:
-    """Write a page of rows, ``study.md``, with their table and a figure, ``rows.png``.
-
-    Args:
-        rows: to show.
-        than: the row that they are compared with.
-        name: its name.
-        folder: of the page.
-        argv: arguments of the command, which the page names.
-
-    Raises:
-        UserError: matplotlib is not installed, or a file cannot be written.
-    """
-    with extra("bench", "the page's figure needs"):
-        import turngraph.benchmarks.study.figures as draw
-
-    command = shlex.join(["python", "-m", MODULE, *(sys.argv[1:] if argv is None else argv)])
-    found = [[estimate(row, column) for row in rows.values()] for column in (0, 1)]
-    shown = {label(name_, row, than): row for name_, row in rows.items()}
-    text = [
-        "# Rows, question by question\n",
-        "H@1 and H@5 as the paper counts them. Intervals are 95 % bootstrap intervals over "
-        "conversations and, where a row has several, seeds. p is that of a paired test (signs of "
-        "whole conversations flipped, two-sided, not corrected for their number). A row with a "
-        "number in brackets has answered so many questions only: compare its differences.\n",
-        *table(shown, than, name),
-        "\n![H@1 and H@5 of all rows](rows.png)\n",
-        f"Made by `{command}`.\n",
-    ]
-    with whole_file(folder / "study.md") as file:
-        file.write("\n".join(text))
-    draw.save(draw.draw_rows(list(shown), *found), folder / "rows.png")
-
-
-def label(name: str, row: Mapping[str, Hits], than: Mapping[str, Hits]) -> str:
-    """Return a row's name, with its number of questions if the other row has more or fewer."""
-    num, known = (len(next(iter(one.values()))) for one in (row, than))
-    return name if num == known else f"{name} ({num})"
+    print(table(heads, ([name, *cells(row, rows[args.than])] for name, row in chosen.items())))
 
 
 def estimate(row: Mapping[str, Hits], column: int) -> Estimate:

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from turngraph.benchmarks.study.config import Size, Study
-from turngraph.benchmarks.study.row_scores import discordance, load_rows
 from turngraph.benchmarks.study.runs import Run
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.jsonlines import read_conversations
@@ -43,50 +42,27 @@ def smallest_difference(num_questions: int, discordance: float) -> float:
 def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
     """Return the minutes that a run still needs: the median of similar finished runs, less its own.
 
-    Similar runs have the same trainer, kind of evidence and way of answering; if there are none,
-    all trainings, or all answers, are used. Training time is scaled by the number of questions.
-    Without a finished run, the estimate of the size is used. A run that cannot resume needs all its
-    time.
+    Similar runs are trainings, or answers, with the same kind of evidence and way of answering.
+    Without one the estimate of the size is used. A run that cannot resume needs all its time.
     """
     state = run.state
     if state["done"]:
         return 0.0
-    minutes = _expected(run, size, runs)
+    alike = (one.state for one in runs if _kind_of(one) == _kind_of(run))
+    done = [float(one["seconds"]) for one in alike if one["done"]]
+    estimate = size.train_minutes if run.kind == "train" else size.answer_minutes
+    if run.kind == "train" and run.config.training.max_steps == 0:
+        estimate = 0.5
+    minutes = statistics.median(done) / 60 if done else estimate
     if run.uninterruptible:
         return minutes
     return max(minutes - float(state["seconds"]) / 60, min(minutes, 1.0))
 
 
-def _expected(run: Run, size: Size, runs: Sequence[Run]) -> float:
-    states = [(r, r.state) for r in runs if r.kind == run.kind]
-    done = [(r, float(state["seconds"]) / 60) for r, state in states if state["done"]]
-    trains = run.config.training.max_steps != 0
-    if run.kind == "train":
-        if not trains:
-            return 0.5
-        done = [pair for pair in done if pair[0].config.training.max_steps != 0]
-        done = [(r, minutes * _times_longer(run, r)) for r, minutes in done]
-    similar = [m for r, m in done if _kind_of(r) == _kind_of(run)] or [m for _, m in done]
-    estimate = size.train_minutes if run.kind == "train" else size.answer_minutes
-    return statistics.median(similar) if similar else estimate
-
-
-def _times_longer(run: Run, done: Run) -> float:
-    """Return the ratio of two trainings' numbers of questions; 1 if one is unknown."""
-    new, old = _num_questions(run), _num_questions(done)
-    return new / old if new and old else 1.0
-
-
-def _num_questions(run: Run) -> float | None:
-    data, training = run.config.data, run.config.training
-    if data.max_train_questions is None or training.max_steps is not None:
-        return None
-    return data.max_train_questions * training.num_epochs
-
-
-def _kind_of(run: Run) -> tuple[str, str, str, bool]:
-    model = run.config.model
-    return run.row.trainer, model.evidence, model.answers, model.layer > 0
+def _kind_of(run: Run) -> tuple[object, ...]:
+    training, model = run.config.training, run.config.model
+    how = training.max_steps == 0, training.loop, run.row.trainer
+    return run.kind, *how, model.evidence, model.answers, model.layer > 0
 
 
 def print_plan(study: Study, size: Size, runs: Sequence[Run], all_runs: Sequence[Run]) -> None:
@@ -105,18 +81,16 @@ def print_plan(study: Study, size: Size, runs: Sequence[Run], all_runs: Sequence
     console = Console()
     console.print(table)
     console.print(f"{len(runs) - left} of {len(runs)} runs are done; {hours:.1f} hours are left.")
-    console.print(power_text(study, size, all_runs), highlight=False)
+    console.print(power_text(study, size), highlight=False)
 
 
-def power_text(study: Study, size: Size, runs: Sequence[Run]) -> str:
+def power_text(study: Study, size: Size) -> str:
     """Return a sentence on the smallest difference that the study's questions can show."""
     num = num_questions(study, size)
-    measured = discordance(study, load_rows(study, runs))
-    share, how = (study.discordance, "assumed") if measured is None else (measured, "measured")
-    difference = smallest_difference(num, share)
+    difference = smallest_difference(num, study.discordance)
     return (
         f"{num} questions show a paired difference in H@1 of {difference:.3f} or more (80 % power, "
-        f"two-sided 5 %, one seed), where two rows differ on {share:.1%} of them ({how})."
+        f"two-sided 5 %, one seed), where two rows differ on {study.discordance:.1%} of them."
     )
 
 

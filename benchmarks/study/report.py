@@ -1,9 +1,8 @@
-"""Writes the report of a study from the answers so far: tables, tests and figures."""
+"""Writes the report of a study from the answers so far: tables and tests."""
 
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,20 +14,17 @@ from turngraph.benchmarks.study.plan import power_text
 from turngraph.benchmarks.study.row_scores import (
     Key,
     RowScores,
-    cell,
     difference,
     load_rows,
     row_estimate,
 )
 from turngraph.benchmarks.study.runs import Json, Run
-from turngraph.configs.extras import extra
+from turngraph.benchmarks.tables import cell, table
 from turngraph.configs.schema import Config
-from turngraph.configs.user_error import UserError
 from turngraph.data.json_fields import iter_lines
 from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.score import Estimate, group_of
 
-logger = logging.getLogger("study")
 MIN_TURN = 10
 """Fewest questions of a turn; the last turns with fewer form one group."""
 TITLES = {
@@ -44,7 +40,7 @@ Rows = dict[str, RowScores]
 def write_report(
     study: Study, size: Size, runs: Sequence[Run], *, output: Path, command: str
 ) -> None:
-    """Write ``study.md``, its figures, ``study.json`` and ``hits.csv`` into the study's folder.
+    """Write ``study.md``, ``study.json`` and ``hits.csv`` into the study's folder.
 
     Args:
         study: rows, claims and breakdowns.
@@ -58,7 +54,7 @@ def write_report(
         return
     numbers = {name: _numbers(study, row, rows) for name, row in rows.items()}
     made = f"Made by `{command}`.\n"
-    text = "\n".join([*_report(study, size, runs, rows, numbers, output), made])
+    text = "\n".join([*_report(study, size, runs, rows, numbers), made])
     for name, content in (
         ("study.md", text),
         ("study.json", json.dumps(_finite(numbers), indent=1) + "\n"),
@@ -85,7 +81,7 @@ def _numbers(study: Study, row: RowScores, rows: Rows) -> Json:
 
 
 def _report(
-    study: Study, size: Size, runs: Sequence[Run], rows: Rows, numbers: Json, output: Path
+    study: Study, size: Size, runs: Sequence[Run], rows: Rows, numbers: Json
 ) -> Iterator[str]:
     folders = {run.folder: run for run in runs}.values()
     done = sum(run.state["done"] for run in folders)
@@ -96,12 +92,12 @@ def _report(
         "H@1 and H@5 as the paper counts them. Intervals are 95 % bootstrap intervals over "
         "conversations and, where a row has several, seeds. p is that of a paired test (signs of "
         "whole conversations flipped, two-sided, not corrected for their number). "
-        f"{power_text(study, size, runs)}\n"
+        f"{power_text(study, size)}\n"
     )
     yield from _claims(study, rows)
     for title, holds in _SECTIONS.items():
         yield from _table(title, study, {n: r for n, r in rows.items() if holds(r.row)}, numbers)
-    yield from _figures(study, rows, numbers, output)
+    yield from _breakdowns(study, {n: r for n, r in rows.items() if r.row.core})
     yield from _runs(rows)
 
 
@@ -144,35 +140,32 @@ def _setting(config: Config) -> str:
 
 
 def _claims(study: Study, rows: Rows) -> Iterator[str]:
-    known = [c for c in study.claims if c.row in rows and c.than in rows]
-    if not known:
-        return
-    yield "## Claims, the paper's and our own\n"
-    yield "| claim | rows | difference in H@1 | p |\n|---|---|---|---|"
-    for claim in known:
-        found = difference(rows[claim.than], rows[claim.row], "hit_at_1")
-        if found is not None:
-            names = f"{rows[claim.row].row.label} − {rows[claim.than].row.label}"
-            yield f"| {claim.text} | {names} | {cell(found[0], '+')} | {_p(found[1])} |"
-    yield ""
+    lines = []
+    for claim in study.claims:
+        if claim.row in rows and claim.than in rows:
+            found = difference(rows[claim.than], rows[claim.row], "hit_at_1")
+            if found is not None:
+                names = f"{rows[claim.row].row.label} − {rows[claim.than].row.label}"
+                lines.append((claim.text, names, cell(found[0], "+"), _p(found[1])))
+    if lines:
+        heads = ["claim", "rows", "difference in H@1", "p"]
+        yield f"## Claims, the paper's and our own\n\n{table(heads, lines)}\n"
 
 
 def _table(title: str, study: Study, rows: Rows, numbers: Json) -> Iterator[str]:
     if not rows:
         return
     labels = {row.name: row.label for row in study.rows}
-    heads = [f"to {labels[name]}" for name in study.baselines]
-    yield f"## {title}\n"
-    yield f"| row | seeds | H@1 | H@5 | answer in E_t | {' | '.join(heads)} |"
-    yield "|---" * (5 + len(heads)) + "|"
+    heads = ["row", "seeds", "H@1", "H@5", "answer in E_t"]
+    heads += [f"to {labels[name]}" for name in study.baselines]
+    lines = []
     for name, row in rows.items():
         found = numbers[name]
         cells = [row.row.label, str(len(found["seeds"])) if not row.untrained else "–"]
         cells += [cell(found[m]) for m in ("hit_at_1", "hit_at_5")]
         cells.append(f"{found['answer_in_evidence'].mean:.3f}")
-        cells += [_compared(found["minus"].get(name)) for name in study.baselines]
-        yield f"| {' | '.join(cells)} |"
-    yield ""
+        lines.append([*cells, *(_compared(found["minus"].get(one)) for one in study.baselines)])
+    yield f"## {title}\n\n{table(heads, lines)}\n"
 
 
 def _compared(found: Json | None) -> str:
@@ -183,30 +176,18 @@ def _p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _figures(study: Study, rows: Rows, numbers: Json, output: Path) -> Iterator[str]:
-    try:
-        with extra("bench", "the report has no figures, which need"):
-            import turngraph.benchmarks.study.figures as draw
-    except UserError as error:
-        logger.warning("%s", error)
-        return
-
-    labels = [row.row.label for row in rows.values()]
-    first, fifth = ([numbers[n][m] for n in rows] for m in ("hit_at_1", "hit_at_5"))
-    draw.save(draw.draw_rows(labels, first, fifth), output / "rows.png")
-    yield "## Figures\n\n![H@1 and H@5 of all rows](rows.png)\n"
-    core = {name: row for name, row in rows.items() if row.row.core}
-    for by in study.by if core else ():
-        groups = question_groups(study, core, by)
+def _breakdowns(study: Study, rows: Rows) -> Iterator[str]:
+    """Yield a table of H@1 for each grouping of the questions, with a column for each group."""
+    for by in study.by if rows else ():
+        groups = question_groups(study, rows, by)
+        counts = Counter(groups.values())
         names = list(dict.fromkeys(groups.values()))
-        series = [
-            draw.Series(row.row.label, [_of_group(row, groups, name) for name in names])
-            for row in core.values()
+        heads = ["row", *(f"{name} ({counts[name]})" for name in names)]
+        lines = [
+            [row.row.label, *(cell(_of_group(row, groups, name)) for name in names)]
+            for row in rows.values()
         ]
-        counts = [f"{name}\nn = {sum(g == name for g in groups.values())}" for name in names]
-        figure = (draw.draw_lines if by == "turn" else draw.draw_bars)(counts, series)
-        draw.save(figure, output / f"{by}.png")
-        yield f"{TITLES[by]}:\n\n![H@1 of the core rows, by {by}]({by}.png)\n"
+        yield f"## {TITLES[by]}, H@1\n\n{table(heads, lines)}\n"
 
 
 def _of_group(row: RowScores, groups: dict[Key, str], name: str) -> Estimate:
@@ -240,15 +221,14 @@ def _turn_groups(turns: dict[Key, int]) -> dict[Key, str]:
 
 
 def _runs(rows: Rows) -> Iterator[str]:
-    yield "## Runs\n"
-    yield "| run | minutes | residual gates, change of node states | commit | machine |"
-    yield "|---|---|---|---|---|"
+    lines = []
     for run in {run.folder: run for row in rows.values() for run in row.runs}.values():
         state = run.state
         commits = ", ".join(str(c)[:7] + "+" * str(c).endswith("+") for c in state["commits"])
-        cells = (run.name, f"{state['seconds'] / 60:.1f}", _gates(run), commits)
-        yield f"| {' | '.join(cells)} | {state.get('machine', '')} |"
-    yield ""
+        minutes = f"{state['seconds'] / 60:.1f}"
+        lines.append((run.name, minutes, _gates(run), commits, state.get("machine", "")))
+    heads = ["run", "minutes", "residual gates, change of node states", "commit", "machine"]
+    yield f"## Runs\n\n{table(heads, lines)}\n"
 
 
 def _gates(run: Run) -> str:

@@ -6,10 +6,8 @@ intervals resample conversations and seeds; the paired test flips the signs of w
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -25,8 +23,6 @@ from turngraph.data.scoring.score import (
 from turngraph.data.scoring.score_tables import METRICS
 
 NUM_FLIPS = 10_000
-MIN_DISCORDANCE = 100
-"""Fewest common questions of two rows from which their discordance is measured."""
 Key = tuple[str, str]
 
 
@@ -45,12 +41,6 @@ class RowScores:
     by_seed: dict[int, Scores]
     untrained: bool
     runs: tuple[Run, ...]
-
-    @property
-    def generates(self) -> bool:
-        """Whether an LM alone decides its answers, as in the paper."""
-        model = self.runs[-1].config.model
-        return model.answers == "text" and not model.layer
 
     def seeds_with(self, other: RowScores) -> list[tuple[int, int]]:
         """Return the pairs of seeds to compare, own seed first."""
@@ -74,11 +64,6 @@ def load_rows(study: Study, runs: Sequence[Run]) -> dict[str, RowScores]:
             trainings = [r for r in runs if r.folder in {run.trained for run in done}]
             found[row.name] = RowScores(row, by_seed, untrained, (*trainings, *done))
     return found
-
-
-def cell(value: Estimate, sign: str = "") -> str:
-    """Format a mean with its interval for a table; ``sign="+"`` is for differences."""
-    return f"{value.mean:{sign}.3f} [{value.low:{sign}.3f}, {value.high:{sign}.3f}]"
 
 
 def values_of(scores: Scores, metric: str) -> dict[Key, float]:
@@ -165,23 +150,3 @@ def sign_flip_test(values: Sequence[dict[Key, float]], num_flips: int = NUM_FLIP
     signs = rng.integers(0, 2, (num_flips, len(sums)), dtype=np.int8) * 2 - 1
     at_least = np.abs(signs @ sums) >= abs(sums.sum()) - 1e-9
     return float((at_least.sum() + 1) / (num_flips + 1))
-
-
-def discordance(study: Study, rows: dict[str, RowScores]) -> float | None:
-    """Return the share of questions that exactly one of two trained core rows with an LM hits.
-
-    It is the median over pairs of rows and seeds; None if there is one row or too few questions.
-    """
-    core = [r for r in rows.values() if r.row.core and not r.untrained and r.generates]
-    shares = list(_shares(core))
-    return statistics.median(shares) if shares else None
-
-
-def _shares(rows: Iterable[RowScores]) -> Iterable[float]:
-    for a, b in combinations(rows, 2):
-        for of_a, of_b in a.seeds_with(b):
-            left = values_of(a.by_seed[of_a], "hit_at_1")
-            right = values_of(b.by_seed[of_b], "hit_at_1")
-            common = [key for key in left if key in right]
-            if len(common) >= MIN_DISCORDANCE:
-                yield sum(left[key] != right[key] for key in common) / len(common)

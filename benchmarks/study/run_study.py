@@ -38,6 +38,7 @@ from turngraph.benchmarks.study.runs import (
     missing_files,
     study_runs,
 )
+from turngraph.benchmarks.tables import parser_of
 from turngraph.configs.user_error import UserError
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
@@ -72,12 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """Return the options, and the overrides of config fields."""
-    parser = argparse.ArgumentParser(
-        prog="turngraph study",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = parser_of(__doc__)
+    parser.prog = "turngraph study"
     parser.add_argument(
         "--config", required=True, help="a shipped study (convmix, sqa, worldfacts) or a YAML file"
     )

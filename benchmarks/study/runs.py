@@ -42,13 +42,8 @@ from turngraph.training.run_folder import FREE
 logger = logging.getLogger("study")
 _file_hash = cache(file_hash)
 
-TRAINERS = {
-    "train": "turngraph.train",
-    "gretriever": "turngraph.benchmarks.study.gretriever",
-}
-"""Modules that train a row, by its trainer."""
-NOT_IN_HASH = tuple({*FREE, "data.tune"} - {"model.base_model", "data.draw_seed"})
 PEER_WEIGHTS = "gretriever.safetensors"
+NOT_IN_HASH = tuple({*FREE, "data.tune"} - {"model.base_model", "data.draw_seed"})
 STATE, PREDICTIONS, LOG = "run.json", "predictions.jsonl", "log.txt"
 SECONDS_TO_STOP = 120
 """Time to stop before a kill, enough for a step and a checkpoint of a large model."""
@@ -105,7 +100,8 @@ class Run:
     @property
     def uninterruptible(self) -> bool:
         """Whether the run cannot resume after a stop and must start over."""
-        return self.kind == "train" and self.config.training.loop == "trl"
+        of_others = self.config.training.loop == "trl" or self.row.trainer == "gretriever"
+        return self.kind == "train" and of_others
 
 
 def state_of(folder: Path) -> Json:
@@ -271,18 +267,14 @@ def _check_config(run: Run) -> None:
 
 def _check_made_from(run: Run) -> None:
     assert run.trained is not None
-    before, last = _made_from(run), run.trained / "run" / "last"
-    now = {}
-    if last.is_dir():
-        of_peer = run.row.trainer == "gretriever"
-        now["checkpoint"] = (
-            file_hash(last / PEER_WEIGHTS) if of_peer else read_checkpoint(last).hash
+    before, last = _made_from(run).get("checkpoint"), run.trained / "run" / "last"
+    if before is None or not last.is_dir():
+        return
+    of_peer = run.row.trainer == "gretriever"
+    if before != (file_hash(last / PEER_WEIGHTS) if of_peer else read_checkpoint(last).hash):
+        raise UserError(
+            f"{run.folder}: answers of another checkpoint than the present one: delete the folder"
         )
-    for name, found in now.items():
-        if name in before and before[name] != found:
-            raise UserError(
-                f"{run.folder}: answers of another {name} than the present one: delete the folder"
-            )
 
 
 def _made_from(run: Run) -> Json:
@@ -315,17 +307,18 @@ def command_of(run: Run, size: Size) -> list[str]:
     """Return the command line of a run, which starts or resumes it."""
     launcher = [str(find_config(word)) for word in size.launcher]
     start = [*(launcher or [sys.executable]), "-m"]
-    module = TRAINERS[run.row.trainer]
+    peer = ["turngraph.benchmarks.study.gretriever", run.kind]
+    of_peer = run.row.trainer == "gretriever"
     if run.kind == "train":
-        more = ["train"] if run.row.trainer == "gretriever" else []
-        return [*start, module, *more, f"--config={run.folder / 'config.yaml'}"]
-    module = module if run.row.trainer == "gretriever" else "turngraph.infer"
+        module = peer if of_peer else ["turngraph.train"]
+        return [*start, *module, f"--config={run.folder / 'config.yaml'}"]
     assert run.trained is not None
     checkpoint = f"--checkpoint={run.trained / 'run' / 'last'}"
     # not in the hash: a user may lower it if a batch does not fit
     size_now = run.config.training.eval_batch_size
     fresh = ["--fresh"] if _made_from(run).get("batch_size", size_now) != size_now else []
-    return [*start, module, "answer", checkpoint, *run.options, *fresh]
+    module = peer if of_peer else ["turngraph.infer", "answer"]
+    return [*start, *module, checkpoint, *run.options, *fresh]
 
 
 def _write_config(run: Run) -> None:

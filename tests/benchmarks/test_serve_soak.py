@@ -143,10 +143,10 @@ def test_a_user_who_waits_beside_each_load_has_a_row(
 def test_no_kill_loses_a_finished_turn(
     graph_checkpoint: str, tmp_path: Path, tokens: dict[str, str], pool: str
 ) -> None:
-    host, port = free_address()
+    address = free_address()
     server = Forked(
-        f"http://{host}:{port}", "--checkpoint", graph_checkpoint, "--evidence", pool,
-        "--address", f"{host}:{port}", "--tokens", str(tmp_path / "tokens"), "--device", "cpu",
+        f"http://{address}", "--checkpoint", graph_checkpoint, "--evidence", pool,
+        "--address", address, "--tokens", str(tmp_path / "tokens"), "--device", "cpu",
         "--memory_dir", str(tmp_path / "users"), "--max_new_tokens", "4",
     )  # fmt: skip
     world = World(server.url, tokens, (), stall_seconds=0.1)

@@ -1,4 +1,4 @@
-"""The study: its rows, runs that are never repeated, its numbers, its page, the peers' rows."""
+"""The study: its rows, runs that are never repeated, its numbers, its page, the peer's row."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ import yaml
 from safetensors.torch import load_file
 
 from turngraph import infer, train
-from turngraph.benchmarks.study import convmix_study, gretriever, hits, run_study, runs
+from turngraph.benchmarks.study import gretriever, hits, run_study, runs
 from turngraph.benchmarks.study.config import Size, Study, read_study, row_config
-from turngraph.benchmarks.study.row_scores import cell
 from turngraph.benchmarks.study.runs import STATE, chosen_runs
 from turngraph.benchmarks.study.runs import study_runs as runs_of
+from turngraph.benchmarks.tables import cell
 from turngraph.configs.parse import write_config
-from turngraph.configs.schema import Config, DataConfig, TrainingConfig
+from turngraph.configs.schema import Config
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.predictions import unfinished
 from turngraph.data.scoring.score import Estimate
+from turngraph.data.sources import convmix
 from turngraph.tests.runs import command, options
 from turngraph.tests.tiny import tiny_base, tiny_conversation, tiny_tokenizer
 
-STUDIES = sorted(Path(convmix_study.__file__).parent.glob("*.yaml"))
+STUDIES = sorted(Path(run_study.__file__).parent.glob("*.yaml"))
 MODULES = {
     "turngraph.train": train.main,
     "turngraph.infer": infer.main,
@@ -179,8 +180,8 @@ def test_from_rows_to_the_page(
     numbers = json.loads((output / "study.json").read_text())
     assert numbers["graph"]["answer_in_evidence"]["mean"] == pytest.approx(1.0)
     assert set(numbers["shuffled"]["minus"]) == {"text", "graph"}
-    for name in ("rows", "source", "turn", "answer_type"):
-        assert (output / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    turns = page.partition("## By turn, H@1\n\n| row | turn 1+ (6) |\n|---|---|\n")[2]
+    assert turns.startswith(f"| text | {cell(Estimate(**numbers['text']['hit_at_1']))} |\n")
     hits.main([str(output / "hits.csv"), "--rows", "shuffled"])
     own, minus = (numbers["shuffled"][name] for name in ("hit_at_1", "minus"))
     found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
@@ -224,11 +225,6 @@ def test_hits_of_several_files_are_compared(
     found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
     assert [found[i].split()[0] for i in (3, 4, 5, 6)] == ["1.000", "1.000", "7", f"{3 / 7:+.3f}"]
     assert hits.read_hits([str(first)])["a"]["0"]["c0", "0"] == "5"
-    hits.main([str(first), str(second), "--than", "a", "--output", str(tmp_path / "page")])
-    page = (tmp_path / "page" / "study.md").read_text(encoding="utf-8").split("\n")
-    assert f"| b (7) |{'|'.join(found[2:])}" in page
-    assert (tmp_path / "page" / "rows.png").read_bytes()[1:4] == b"PNG"
-    assert f"--output {tmp_path / 'page'}`." in page[-2]
     with pytest.raises(ValueError, match="'c' is not a row of"):
         hits.main([str(first), "--than", "a", "--rows", "c"])
 
@@ -405,11 +401,17 @@ def test_a_stopped_run_is_gone_on_with(
     assert seen[1] == seen[2]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"overrides": {"model.evidence": "text", "training.loop": "trl"}},
+        {"trainer": "gretriever"},
+    ],
+)
 def test_what_cannot_be_cut_waits_for_time_enough(
-    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls, other: dict[str, Any]
 ) -> None:
-    overrides = {"model.evidence": "text", "training.loop": "trl"}
-    row = {"name": "trl", "label": "TRL", "overrides": overrides}
+    row = {"name": "trl", "label": "TRL", **other}
     sizes = {"smoke": {"train_minutes": 60, "overrides": {"training.max_steps": 2}}}
     changes = {"rows": [row], "sizes": sizes, "baselines": [], "claims": []}
     path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
@@ -453,7 +455,8 @@ def test_as_a_user_runs_it(tiny_folder: str, small_data: Path, tmp_path: Path) -
     path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
     argv = [
         "-m",
-        "turngraph.benchmarks.study",
+        "turngraph",
+        "study",
         "--config",
         path,
         "--size",
@@ -466,64 +469,37 @@ def test_as_a_user_runs_it(tiny_folder: str, small_data: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_gretriever_goes_on_where_it_was_stopped(
-    tiny_folder: str, small_data: Path, tmp_path: Path
+def test_gretriever_has_a_row_and_its_answers_go_on_where_they_were_stopped(
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
 ) -> None:
-    changes = {"data__tune": "null", "model__evidence": "text", "training__save_every": 1}
+    row = {"name": "peer", "label": "PyG", "trainer": "gretriever", "core": True}
+    changes = {"rows": [row], "baselines": [], "claims": []}
+    path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
+    output = tmp_path / "out"
+    run_study.main(
+        ["--config", str(path), "--size", "smoke", "--output", str(output), "--seeds", "0"]
+    )
+    assert "| PyG | 1 |" in (output / "study.md").read_text()
+    [trained] = output.glob("train/*/run")
+    log = (trained / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in log] == [1, 2]
+    weights = load_file(trained / "last" / gretriever.WEIGHTS)
+    assert any("lora_B" in name and weight.any() for name, weight in weights.items())
 
-    def run(name: str, *more: str) -> None:
-        given = options(tiny_folder, small_data, tmp_path / name, **changes)
-        config = train.parse_train_options(given)[1]
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(write_config(config))
-        gretriever.main(["train", "--config", str(path), *more])
-
-    run("whole")
-    for _ in range(2):  # each stops after its first step
-        with pytest.raises(SystemExit):
-            run("cut", "--max_minutes=1e-7")
-    run("cut")
-    losses = [
-        [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
-        for name in ("whole", "cut")
-    ]
-    assert [[line["step"] for line in log] for log in losses] == [[1, 2, 3]] * 2
-    # texts are embedded together with others, which changes the last bits
-    of_run = [[line["loss"] for line in log] for log in losses]
-    assert of_run[0] == pytest.approx(of_run[1], rel=1e-5)
-    weights = [load_file(tmp_path / n / "last" / gretriever.WEIGHTS) for n in ("whole", "cut")]
-    for name, weight in weights[0].items():
-        assert weights[1][name].numpy() == pytest.approx(weight.numpy(), abs=1e-4), name
-
-    argv = ["answer", "--checkpoint", str(tmp_path / "whole" / "last")]
-    argv += ["--input", str(small_data / "dev.jsonl"), "--max_new_tokens", "3"]
-    output = tmp_path / "answers.jsonl"
-    gretriever.main([*argv, "--output", str(output), "--batch_size", "2"])
-    first = output.read_text().splitlines()
+    [predictions] = output.glob("answers/*/predictions.jsonl")
+    first = predictions.read_text().splitlines()
     assert len(first) == 6
     journal = "".join(f"[{number}, {line}]\n" for number, line in enumerate(first[:4]))
-    unfinished(output).write_text(journal + "[4, " + first[4][:10])  # killed within a line
-    gretriever.main([*argv, "--output", str(output), "--batch_size", "2"])
+    unfinished(predictions).write_text(journal + "[4, " + first[4][:10])  # killed within a line
+    argv = calls[1][calls[1].index("-m") + 2 :]
+    gretriever.main(argv)
 
     def answers(lines: list[str]) -> list[tuple[str, str]]:
         return [(record["question"], record["answer"]) for record in map(json.loads, lines)]
 
-    assert answers(output.read_text().splitlines()) == answers(first)
-    with pytest.raises(ValueError, match=r"begun with max_new_tokens 3, now 4 given"):
-        gretriever.main([*argv[:-1], "4", "--output", str(output), "--batch_size", "2"])
-
-
-def test_a_folder_that_is_no_checkpoint_of_gretriever_stays(tmp_path: Path) -> None:
-    mine = tmp_path / "last" / "mine.txt"
-    mine.parent.mkdir()
-    mine.write_text("kept")
-    none: Any = None
-    config = Config(DataConfig(train="x"), training=TrainingConfig(output=str(tmp_path)))
-    with pytest.raises(ValueError, match=r"/last: no checkpoint of GRetriever.*move it"):
-        gretriever.resume(none, none, tmp_path, config, "")
-    with pytest.raises(ValueError, match=r"/last: no checkpoint of GRetriever"):
-        gretriever.save(none, none, config, 1, "")
-    assert mine.read_text() == "kept"
+    assert answers(predictions.read_text().splitlines()) == answers(first)
+    with pytest.raises(ValueError, match=r"begun with batch_size \d, now 3 given"):
+        gretriever.main([*argv, "--batch_size=3"])
 
 
 def convmix_files(folder: Path) -> dict[str, Path]:
@@ -558,15 +534,18 @@ def convmix_files(folder: Path) -> dict[str, Path]:
 
 
 def run_convmix(files: dict[str, Path], tmp_path: Path, *rows: str) -> str:
-    """The page that ConvMix's command makes of downloaded files, on a random tiny Mistral."""
+    """The page that the study makes of downloaded files, on a random tiny Mistral."""
     base, tokenizer = tmp_path / "mistral", tiny_tokenizer()
     tiny_base("mistral", vocabulary=len(tokenizer)).save_pretrained(base)
     tokenizer.save_pretrained(base)
-    argv = [text for name, path in files.items() for text in (f"--{name}", str(path))]
-    argv += ["--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
-    argv += ["--size", "smoke", "--model.base_model", str(base), "--model.dtype", "float32"]
+    for part in ("train", "test"):
+        given = [f"--{name}={files[f'{part}_{name}']}" for name in ("questions", "evidence")]
+        convmix.main([*given, "--output", str(tmp_path / "data" / f"{part}.jsonl")])
+    argv = ["--config", "convmix", "--data", str(tmp_path / "data")]
+    argv += ["--output", str(tmp_path / "out"), "--size", "smoke"]
+    argv += ["--model.base_model", str(base), "--model.dtype", "float32"]
     argv += ["--evidence.memory", "none", "--model.lora.r", "4", "--training.max_steps", "2"]
-    convmix_study.main([*argv, "--rows", *rows])
+    run_study.main([*argv, "--rows", *rows])
     return (tmp_path / "out" / "study.md").read_text()
 
 

@@ -1,4 +1,4 @@
-"""A study's report: groups of turns, styles of rows, its command; no figures without matplotlib."""
+"""A study's report: groups of turns, and its command."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from matplotlib import pyplot as plt
 
 from turngraph.benchmarks.study import run_study
-from turngraph.benchmarks.study.figures import Series, draw_bars, draw_lines, style_of
 from turngraph.benchmarks.study.report import question_groups
-from turngraph.data.scoring.score import Estimate
 
 
 @pytest.mark.parametrize(
@@ -39,15 +36,6 @@ def test_the_last_turns_with_few_questions_are_one_group(
     of_study: Any = SimpleNamespace(baselines=["text"])
     found = Counter(question_groups(of_study, rows, "turn").values())
     assert found == {f"turn {name}": count for name, count in expected.items()}
-
-
-def test_many_rows_can_be_drawn_and_told_apart() -> None:
-    rows = [Series(str(number), [Estimate(0.5, 0.4, 0.6)] * 2) for number in range(20)]
-    for draw in (draw_bars, draw_lines):
-        plt.close(draw(["first", "second"], rows))
-    styles = [style_of(number) for number in range(64)]
-    assert len({(colour, marker) for colour, marker, _ in styles}) == 64
-    assert len({(colour, hatch) for colour, _, hatch in styles}) == 64
 
 
 def test_the_command_on_the_page_names_what_was_given() -> None:

@@ -28,6 +28,7 @@ from turngraph.benchmarks.demo import save_untrained
 from turngraph.benchmarks.quality.records import open_records
 from turngraph.benchmarks.quality.unseen.measures import score, table
 from turngraph.benchmarks.quality.unseen.questions import Asked, read_asked
+from turngraph.benchmarks.tables import parser_of
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.configs.shipped import find_checkpoint_folder
 from turngraph.data.cli import run_cli
@@ -89,11 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("--checkpoint", nargs="+", required=True, help="folders; all are compared with the first")
     add("--zero_shot", help="folder: a row of the untrained LM, whose checkpoint is written there")

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from turngraph.benchmarks.quality.unseen.questions import Accepted, Asked
-from turngraph.benchmarks.study.row_scores import cell
+from turngraph.benchmarks.tables import cell
+from turngraph.benchmarks.tables import table as markdown
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools
 from turngraph.data.scoring.confidence import expected_error
@@ -183,7 +184,7 @@ def table(rows: dict[str, Scored]) -> str:
     """
     heads = ["asked about", "checkpoint", "questions", "answer in E_t", *NAMES, "seconds"]
     heads += ["calibration error if perfect", "H@1 minus the first"]
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines: list[list[str]] = []
     first = next(iter(rows.values()))
     groups = list(dict.fromkeys(first.groups))
     everything = np.arange(len(first.groups))
@@ -202,11 +203,10 @@ def table(rows: dict[str, Scored]) -> str:
                 f"{perfect_error(scored.confidence[chosen]):.3f}",
                 "" if scored is first else _difference(scored, first, answerable),
             ]
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(cells)
     bare = [name for name, scored in rows.items() if not scored.calibrated]
-    if bare:
-        lines.append(f"\nNot calibrated, the LM's own probability: {', '.join(bare)}")
-    return "\n".join(lines)
+    note = f"\n\nNot calibrated, the LM's own probability: {', '.join(bare)}" if bare else ""
+    return markdown(heads, lines) + note
 
 
 def _difference(scored: Scored, first: Scored, chosen: np.ndarray) -> str:
