@@ -1002,7 +1002,7 @@ def test_the_command_serves_until_it_is_stopped(
         "ensure_running",
         lambda: (begun.append("readers of documents"), start()),
     )
-    _, port = free_address()
+    port = int(free_address().rpartition(":")[2])
     monkeypatch.setattr(uvicorn.Server, "run", run)
     command = ["serve", "--checkpoint", graph_checkpoint, "--evidence", pool, "--device", "cpu"]
     command += ["--max_new_tokens", "2", "--port", str(port)]
