@@ -35,7 +35,6 @@ import yaml
 from peft import LoraConfig, inject_adapter_in_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 from transformers import AutoTokenizer
 
 from turngraph.benchmarks.embedding_cache import kept_encoder
@@ -440,9 +439,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         lives = [made_life(sentences, rng, embed) for _ in range(options.few or NUM_LIVES)]
         learned = [*(read_diary(diary, embed) for diary in fitted), *lives]
         began = time.monotonic()
-        known = [model.read(one) for one in learned]
-        print(f"{len(known)} read, {time.monotonic() - began:.0f} s", flush=True)
-        fit(model, known, options.seed, options.epochs, options.lr, dev)
+        reads = [model.read(one) for one in learned]
+        print(f"{len(reads)} read, {time.monotonic() - began:.0f} s", flush=True)
+        fit(model, reads, options.seed, options.epochs, options.lr, dev)
         if options.output is not None:
             save_file(model.trained(), options.output)
     beside = None
@@ -466,9 +465,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             both = [
                 row
                 for one in diaries
-                for row in scores(
-                    np.sqrt(beside.judge(one) * model.judge(model.read(one))[1]), one
-                )
+                for row in scores(np.sqrt(beside.judge(one) * model.judge(model.read(one))[1]), one)
             ]
             print(f"  with the encoder: {table(both, 1.0)}")
-        print(f"  classifiers: {table(judged(shipped(), diaries), shipped().threshold)}", flush=True)
+        known = judged(shipped(), diaries)
+        print(f"  classifiers: {table(known, shipped().threshold)}", flush=True)
