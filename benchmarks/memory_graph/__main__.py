@@ -3,8 +3,6 @@
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CHECKPOINT]
 python -m turngraph.benchmarks.memory_graph endings [--trained] [--output FILE]
-python -m turngraph.benchmarks.memory_graph ending_reader [--trained FILE] [--output FILE]
-python -m turngraph.benchmarks.memory_graph ending_lm [--trained FILE] [--output FILE]
 python -m turngraph.benchmarks.memory_graph ontology
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
 """
@@ -34,14 +32,6 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import ending_training
 
         ending_training.main(argv)
-    elif command == "ending_reader":
-        from turngraph.benchmarks.memory_graph import ending_reader
-
-        ending_reader.main(argv)
-    elif command == "ending_lm":
-        from turngraph.benchmarks.memory_graph import ending_lm
-
-        ending_lm.main(argv)
     elif command == "ontology":
         from turngraph.benchmarks.memory_graph import memory_ontology
 
@@ -53,7 +43,7 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, answers, endings, ending_reader, ending_lm, ontology or extraction"
+        known = "retrieval, answers, endings, ontology or extraction"
         raise UserError(f"{command!r} given, must be {known}")
 
 

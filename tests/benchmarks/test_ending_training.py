@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file, save_file
 
-from turngraph.benchmarks.memory_graph import ending_lm
 from turngraph.benchmarks.memory_graph import ending_training as training
-from turngraph.benchmarks.memory_graph.ending_reader import EndingReader, Read, fit
-from turngraph.configs.models import resolve_model, sentence_encoder
 from turngraph.data.memory_graph.recall.endings import ASPECTS, Endings, Said, pair_features
-from turngraph.inference.model_options import EMBEDDER
 
 
 def no_vectors(texts: Sequence[str]) -> np.ndarray:
@@ -124,73 +118,3 @@ def test_diaries_of_the_training_are_well_formed() -> None:
         for end in one["ends"]:
             assert one["entries"][end["entry"] - 1]["text"].count(end["quote"]) == 1
             assert end["entry"] < end["ended_by"] <= len(dates)
-
-
-def yaris_diary() -> training.Marked:
-    """Return a diary in whose last entry a car is sold and a town left."""
-    told = {"Bought a Yaris.": "Sold the Yaris.", "I live in Oslo.": "We left Oslo."}
-    ends = [{"entry": 1, "quote": old, "ended_by": 3} for old in told]
-    texts = [" ".join([*told, "It rained."]), "Nice cake.", " ".join(told.values())]
-    entries = [{"date": f"202{i}-01-01", "text": text} for i, text in enumerate(texts)]
-    diary = {"name": "eva", "speaker": "Eva Moe", "entries": entries, "ends": ends}
-    return training.read_diary(diary, sentence_encoder(EMBEDDER))
-
-
-@pytest.mark.parametrize("apart", [False, True])
-def test_a_reader_of_diaries_learns_what_ended_and_its_file_judges_the_same(
-    tmp_path: Path, apart: bool
-) -> None:
-    marked = yaris_diary()
-    torch.manual_seed(0)
-    reader = EndingReader(resolve_model(EMBEDDER), apart)
-    fit(reader, [marked] * 8, seed=0, epochs=12)
-    rows = training.scores(reader.judge(marked), marked)
-    found = [(likely > 0.5, is_right) for likely, _, is_right in rows[:3]]
-    assert found == [(True, True), (True, True), (False, False)]
-    save_file(reader.trained(), tmp_path / "reader.safetensors")
-    other = EndingReader(resolve_model(EMBEDDER), apart).eval()
-    other.load_state_dict(load_file(tmp_path / "reader.safetensors"), strict=False)
-    np.testing.assert_allclose(other.judge(marked), reader.judge(marked), atol=1e-6)
-
-
-def test_part_of_a_diary_keeps_what_ended_what() -> None:
-    entries = torch.arange(1, 31).repeat_interleave(2)
-    counts = torch.arange(31) > entries[:, None]
-    ends = (torch.arange(31) == entries[:, None] + 3).float()
-    tokens = torch.arange(60.0)[:, None]
-    read = Read(tokens, torch.eye(60), entries, entries, counts, ends, torch.zeros(60, 60, 15))
-    parts = [read.part(Random(seed)) for seed in range(20)]
-    assert min(len(part.entries) for part in parts) < 40
-    for part in parts:
-        was = 1 + (part.means @ part.states)[:, 0].long() // 2  # number in the whole diary
-        by_column = torch.cat([torch.zeros(1, dtype=torch.long), was[::2]])
-        for row, end in part.ends.nonzero().tolist():
-            assert by_column[end] == was[row] + 3
-            assert part.counts[row, end]
-        assert part.ends.sum() == 2 * sum(int(e) + 3 in was for e in was[::2])
-
-
-def test_a_sentence_read_once_more_sees_its_entry_and_later_ones_only() -> None:
-    of_entry = torch.tensor([0, 1, 2, 3, 2, 2, 3])
-    again = torch.tensor([-1, -1, -1, -1, 0, 0, 1])
-    told = ["1000000", "1100000", "1110000", "1111000", "1011100", "1011110", "1001001"]
-    seen = torch.tensor([[int(one) for one in row] for row in told]).bool()
-    assert torch.equal(ending_lm.visible(of_entry, again)[0, 0], seen)
-
-
-@pytest.mark.parametrize("once", [False, True])
-def test_a_language_model_learns_what_ended_and_its_file_judges_the_same(
-    tmp_path: Path, once: bool
-) -> None:
-    marked = yaris_diary()
-    torch.manual_seed(0)
-    reader = ending_lm.EndingLM(2, 4, once=once).eval()
-    ending_lm.fit(reader, [reader.read(marked)] * 8, 0, epochs=20, lr=1e-3, asked=[])
-    for rows in ending_lm.measured(reader, [(marked, reader.read(marked))]):
-        found = [(likely > 0.5, is_right) for likely, _, is_right in rows[:3]]
-        assert found == [(True, True), (True, True), (False, False)]
-    save_file(reader.trained(), tmp_path / "reader.safetensors")
-    other = ending_lm.EndingLM(2, 4, once=once).eval()
-    other.load_state_dict(load_file(tmp_path / "reader.safetensors"), strict=False)
-    judged = [one.judge(one.read(marked))[0] for one in (reader, other)]
-    np.testing.assert_allclose(judged[0], judged[1], atol=1e-3)
