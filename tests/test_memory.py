@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.inputs import read_episodes
@@ -536,3 +537,34 @@ def test_each_file_is_remembered_in_a_graph_of_its_own(
             assert graph.stats().nodes["episodic"] == count
     with pytest.raises(ValueError, match=r"would both be remembered in .*story\.db"):
         main([*argv, "--input", inputs[0], str(folder / "other" / "story.md")])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "Anna"),
+        ("history", "Anna"),
+        ("history",),
+        ("stats",),
+        ("check",),
+        ("backup", "--output", "copy.db"),
+        ("export", "--jsonl", "all.jsonl"),
+        ("export", "--graphml", "all.graphml"),
+        ("export", "--html", "all.html"),
+        ("export", "--trig", "all.trig"),
+        ("ask", "--no_embed", "Who?"),
+        ("sparql", "SELECT * { ?a ?b ?c }"),
+        ("ontology", "coverage"),
+        ("push", "--endpoint", "http://127.0.0.1:9/query"),
+    ],
+    ids=" ".join,
+)
+def test_commands_that_read_leave_an_empty_file_as_it_is(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened for writing, it would become an empty graph."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.db").touch()
+    with pytest.raises(UserError, match="empty; open it for writing once"):
+        main([*command, "--db", "my.db"])
+    assert (tmp_path / "my.db").stat().st_size == 0
