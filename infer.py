@@ -294,7 +294,7 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--retriever",
         choices=get_args(Retriever),
-        help="how passages are retrieved; bm25 needs no sentence encoder (as trained)",
+        help="how passages are retrieved (as trained); bm25 needs no sentence encoder",
     )
     parser.add_argument("--base_model", help="new folder of the base model, if it has moved")
     parser.add_argument(

@@ -123,7 +123,7 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     """Parse the command line of train.py: its own options, and the config.
 
     Raises:
-        UserError: as ``load_config``, or no config is given.
+        UserError: as ``load_config``, no config is given, or an own option is wrong.
     """
     parser = argparse.ArgumentParser(prog="train.py", add_help=False, allow_abbrev=False)
     for name in ("fresh", "resume_anyway", "dry_run"):
@@ -182,8 +182,8 @@ def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
 
 
 def changed_fields(config: Config) -> list[str]:
-    """Return the fields without their default values, as "name: value", and a count of the rest."""
-    default = Config(data=DataConfig(train=""))  # a run needs the name of a file
+    """Return the fields that differ from the default, as "name: value", and a count of the rest."""
+    default = Config(data=DataConfig(train=""))  # train has no default
     changed = {name: values[0] for name, values in differences(config, default).items()}
     lines = [f"{name}: {_written(value)}" for name, value in changed.items()]
     rest = sum(name not in changed for name, _ in _flat(_plain(config)))

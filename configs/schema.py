@@ -101,8 +101,8 @@ class EvidenceConfig:
     graph: Literal["paper", "reader"] = "paper"
     """paper: token chains w_1 -> w_2, as in the paper's figure, and entity edges; reader: chains in
     both directions, edges of tables (from header to cell, within a row, within a column), and a
-    chain of Q_t's tokens, which entities and words link to the evidence. It is encoded, but takes
-    no position in the prompt."""
+    chain of Q_t's tokens, which entities and words link to the evidence. This chain is encoded,
+    but takes no position in the prompt."""
     edges: Literal["all", "no_entity", "none", "shuffled"] = "all"
     """Controls, in training and answering. no_entity: leave out the entity edges; none: leave out
     all edges, of every kind; shuffled: replace the entity edges by as many random ones."""
@@ -256,8 +256,8 @@ class TrainingConfig:
     """Batches in one optimizer step, shared among the processes: a step is the same for any number
     of processes that divides it."""
     max_passages: int | None = None
-    """Most passages of a training question, of the evidence.top_k that were found: the first, and
-    one with the answer; null: all. Change it where trained layers read the passages, which takes
+    """Most passages of a training question: the first of the evidence.top_k that were found, one of
+    them with an answer; null: all. Change it where trained layers read the passages, which takes
     most of the time."""
     packing: bool = False
     """Pack a batch's examples into one row without padding. Change it for speed on GPUs with flash
@@ -289,7 +289,7 @@ class TrainingConfig:
     one); null: new weights. Change it to train a checkpoint further on other data."""
     seed: int = 0
     """Random seed for initial weights, batches and dropout, and for drawing questions unless
-    data.draw_seed is given. Change it to repeat a training by chance alone."""
+    data.draw_seed is given. Change it to see how far results differ by chance."""
     loop: Literal["native", "trl"] = "native"
     """native: the loop in train.py; trl: TRL's SFTTrainer, for evidence: text with LoRA in one
     process; it cannot resume a stopped run. Change it to use what TRL offers."""

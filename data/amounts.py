@@ -26,8 +26,8 @@ _CODE = "|".join(sorted(name.upper() for name in _CURRENCIES if re.fullmatch("[a
 _SPACE = "[ \u00a0\u202f\u2009]"
 _DIGITS = r"\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*"
 _SPACED = r"(?<![\d.,'’])[1-9]\d{0,2}(?: \d{3})+(?!\d)"
-"""Pattern of a number with a space between thousands, which it is beside a currency, or before a
-unit that stands apart: "1 350 kg", but not "10 100m races"."""
+"""Pattern of a number with spaces between thousands. It is one number only beside a currency, or
+before a unit that stands apart: "1 350 kg", but not "10 100m races"."""
 _MONEY_DIGITS = rf"(?:{_SPACED}(?:[.,]\d+)?|{_DIGITS})"
 _UNIT = "mn|mio|bn|tn|kg|km|cm|mm|mg|ml|cl|lbs?|oz|mi|ft|kWh|kW|°C|°F|GB|MB|TB|[mgl]"
 _SIZE = r"(?:[kKmMbB]|[mM]n|[mM]io\.?|bn|tn)"
@@ -38,7 +38,7 @@ AMOUNT = (
     rf"|{_DIGITS}(?:{_UNIT}|[kKM])(?!\w)"
     rf"|[1-9]\d{{0,2}}(?:['’]\d{{3}})+(?:\.\d+)?(?![\w'’]))"
 )
-"""Pattern of a number with its currency or unit, or with apostrophes between thousands, which
+"""Pattern of a number with its currency or unit, or with apostrophes between thousands; a match
 counts as one word."""
 SPACED_AMOUNT = (
     rf"[+-]?(?:(?:(?:[A-Z]{{2}})?{_SIGN})?{_MONEY_DIGITS}{_SPACE}(?:{_UNIT}|{_CODE})(?!\w)"

@@ -33,7 +33,7 @@ MAX_TOKENS = 4096
 GELU_PART = 1 << 14
 """Values of GELU that are computed at once."""
 ERFC = [np.float32(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
-"""Factors of the polynomial in formula 7.1.26, the highest power first."""
+"""Coefficients of the polynomial of ``_gelu``, the highest power first."""
 
 
 def bert_encoder(folder: Path) -> Embed | None:
@@ -203,7 +203,7 @@ def _gelu(values: np.ndarray) -> np.ndarray:
     """Return x Phi(x) of each value x, with an error below 4e-7.
 
     The tail of the normal distribution is formula 7.1.26 of Abramowitz and Stegun (1964), which
-    takes a third of the time of SciPy's erf. Parts of it stay in the processor's cache.
+    takes a third of the time of SciPy's erf. ``GELU_PART`` values fit into the processor's cache.
     """
     activated = np.empty_like(values)
     flat, out = values.reshape(-1), activated.reshape(-1)
@@ -212,7 +212,7 @@ def _gelu(values: np.ndarray) -> np.ndarray:
         size = np.abs(part)
         scaled = size * np.float32(0.5**0.5)
         share = 1 / (1 + np.float32(0.3275911) * scaled)
-        tail = np.full_like(share, ERFC[0])  # of Horner's rule
+        tail = np.full_like(share, ERFC[0])  # by Horner's rule
         for factor in ERFC[1:]:
             tail *= share
             tail += factor

@@ -294,7 +294,7 @@ def _is_amount(text: str) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    number = parse_number(text) or text[1:]  # of a code without its first zero, "042" but not "05"
+    number = parse_number(text) or text[1:]  # a code counts without its zero: "042", but not "05"
     return sum(map(str.isdigit, number)) >= MIN_DIGITS
 
 

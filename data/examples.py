@@ -66,8 +66,8 @@ class Example:
             contains all of them.
         dialogue_start: index in ``prefix_ids`` of the dialogue's first token, which is the first
             node of the question; None: the dialogue follows the evidence.
-        alone: the same question and evidence without the dialogue; None: it has no dialogue, or the
-            builder does not build them.
+        alone: the same question and evidence without the dialogue; None: there is no dialogue, or
+            the builder's ``alone`` is False.
     """
 
     conversation: Conversation
@@ -412,10 +412,10 @@ class ExampleBuilder:
 
 
 def shortened(items: list[Retrieved], answers: Sequence[Answer], most: int) -> list[Retrieved]:
-    """Return the first ``most`` passages of a training question, and keep one with an answer.
+    """Return the first ``most`` passages of a training question, one with an answer among them.
 
-    Without an answer in them, the last of them gives its place to the first other passage that
-    has one, so that few passages train on as many answers as many do.
+    If none of them has an answer, the first later passage that has one replaces the last of them,
+    so that fewer passages cost no answer to train on.
     """
     holds = (any(answer_in_evidence([a], [item.evidence]) for a in answers) for item in items)
     first = next((index for index, held in enumerate(holds) if held), 0)

@@ -51,9 +51,9 @@ MAX_MARKS = 30
 time, and no word has as many."""
 _MANY_MARKS = re.compile(rf"[^\w\s\x00-\x7f]{{{MAX_MARKS + 1},}}")
 MAX_CACHED = 2000
-"""Longest text, in characters, of which many folded forms are cached."""
+"""Longest text, in characters, whose folded form goes into the cache of many texts."""
 MAX_LONG = 10**6
-"""Longest text of which a few are: what reads a long name folds it again and again."""
+"""Longest text that goes into the cache of a few: readers of a long name fold it repeatedly."""
 
 
 def fold(text: str) -> str:

@@ -140,7 +140,7 @@ class Prompt:
         if len(parts) != 3 or bool(parts[2]) != self.question_first or ending not in closed:
             raise UserError(
                 f"chat template of {self.tokenizer.name_or_path}: must keep the content of a "
-                "user's and an assistant's message, and let the assistant's message go on"
+                "user's and an assistant's message, and let the assistant's message be continued"
             )
         return parts[0], parts[1], parts[2], closed.rpartition(ending)[2].strip()
 

@@ -42,8 +42,8 @@ logger = logging.getLogger("infer")
 
 SHORTER = "a smaller evidence.max_nodes or evidence.top_k"
 ALONE_SURE = 0.4
-"""Least confidence of an answer that is read without the dialogue. Without a limit, more wrong
-answers are no longer withheld in questions that follow up."""
+"""Least confidence at which an answer read without the dialogue is chosen. Without this limit,
+fewer wrong answers to questions that follow up are withheld."""
 GRAPH_WEIGHT = 1.0
 """Weight of the graph's log-probability of an answer, relative to the LM's."""
 NO_ENTITY = -100.0
@@ -373,7 +373,7 @@ def answer_batch(
 
 
 def surer(record: Json, alone: Json) -> Json:
-    """Return the record of a question read with its dialogue, or without, ``alone``.
+    """Return the surer of a question's records, read with its dialogue and without (``alone``).
 
     Where earlier turns are about something else, the model is surer of its answer without them:
     that answer is chosen if its confidence (without a calibration, its probability) is larger, and

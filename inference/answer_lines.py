@@ -46,7 +46,7 @@ def answer_lines(
         builder: builds the model's examples.
         questions: the questions to answer.
         options: options of answering.
-        known: existing records, by line.
+        known: existing records, by line; None: there are none.
         confidence: calibration and threshold of answers; None: answers have no confidence.
 
     Raises:

@@ -92,9 +92,9 @@ def show_probability(console: Console, record: Json) -> None:
 
 
 def show_passages(console: Console, record: Json, example: Example, num_passages: int = 3) -> None:
-    """Print passages that the model was given; those that name the answer, or the withheld, first.
+    """Print passages that the model was given; those that name the answer, even withheld, first.
 
-    A passage names it that has its words, even if the answer was found in another one.
+    A passage with the answer's words names the answer, even if it was found in another one.
     The score of a passage that was retrieved for this turn is followed by its share of all such
     scores, which can be compared between turns.
     """

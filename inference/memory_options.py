@@ -88,8 +88,8 @@ class AskOptions:
         ontology: file of an ontology; None: the package's.
         alone: use that ontology without the package's.
         reader: checkpoint that answers questions, and the steps of plans; None: nothing answers.
-        abstain_below: confidence below which its answers are withheld; None: the checkpoint's own
-            threshold.
+        abstain_below: confidence below which the reader's answers are withheld; None: the
+            checkpoint's own threshold.
         models: options of language models: ``model``, ``device`` and those of ``SERVER_OPTIONS``;
             None: not given.
 

@@ -54,8 +54,8 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     """Print rows as a table on a terminal, else as tab-separated lines.
 
     Args:
-        headers: headers of the columns; columns of numbers are right-aligned. Beside tab-separated
-            lines they go to standard error.
+        headers: headers of the columns; columns of numbers are right-aligned. Where the lines are
+            tab-separated, the headers go to standard error.
         rows: one value for each column; None is blank.
     """
     lines = [["" if v is None else clean_line(str(v)) for v in row] for row in rows]
@@ -90,7 +90,7 @@ def print_json(value: object) -> None:
 def print_facts(facts: Sequence[Fact]) -> None:
     """Print facts, one a line: key, kind, text, validity, provenance.
 
-    Scores are left out: where rankings are fused, the facts are not in their order.
+    Scores are left out: where rankings are fused, the facts are not in the order of scores.
     """
     print_rows(["fact", "kind", "text", "holds", "said"], list(map(_fact_row, facts)))
 

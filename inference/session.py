@@ -236,7 +236,7 @@ class Session:
         """Begin a turn that becomes part of the conversation completely or not at all.
 
         Yields:
-            The examples of the builders, and a function that takes the answer's record.
+            The example, and a function that takes the answer's record.
         """
         if not question.strip():
             raise UserError("a question must not be blank")

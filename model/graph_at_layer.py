@@ -87,7 +87,7 @@ def kept_tokens(reading: ReadingLike, probabilities: Tensor, most: int | None) -
     owners, examples = reading.owners, reading.examples
     mass = probabilities.new_zeros(len(owners) + 1)
     mass.index_add_(0, passages[reading.nodes] + 1, probabilities)  # 0: the question's nodes
-    mass = mass.nan_to_num()  # where a loss is not a number, training has to get as far as that
+    mass = mass.nan_to_num()  # NaN: training itself stops at a loss that is not finite
     order = (4 * owners - mass[1:]).argsort(stable=True)
     ranks = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=mass.device))
     last = torch.full_like(passages, len(order))
@@ -106,7 +106,7 @@ def rows_above(reading: ReadingLike, kept: Tensor, most: int | None, padded_left
     Args:
         reading: the batch.
         kept: by ``kept_tokens``, [T].
-        most: as there.
+        most: as in ``kept_tokens``.
         padded_left: padding comes first; else last.
     """
     going, examples = kept | (reading.passages < 0), reading.examples
@@ -131,6 +131,6 @@ def true_places(mask: Tensor, count: int) -> Tensor:
 
     Args:
         mask: [T].
-        count: number of its True; a GPU would have to be waited for ``nonzero``, to count them.
+        count: number of True values; ``nonzero`` would have to wait for a GPU to count them.
     """
     return (~mask).to(torch.uint8).argsort(stable=True)[:count]

@@ -110,7 +110,7 @@ class NodeAnswers(nn.Module):
     Args:
         num_features: D.
         config: number of layers, width, dropout.
-        spans: also score each node as the first and the last one of the answer.
+        spans: also score spans, and which kind of answer there is.
     """
 
     def __init__(self, num_features: int, config: ScorerConfig, spans: bool = False) -> None:
@@ -153,7 +153,7 @@ class NodeAnswers(nn.Module):
     def forward(
         self, features: Tensor, edge_index: Tensor, edge_types: Tensor, candidates: CandidatesLike
     ) -> NodeScores:
-        """Score the candidates, and the nodes if there is a span head.
+        """Score the candidates, and spans if there is a span head.
 
         Args:
             features: of the nodes, from the LM, normalised (``normalised``), [N, D].
@@ -212,7 +212,7 @@ class NodeAnswers(nn.Module):
         """Return the score of each span of up to ``LONGEST_SPAN`` nodes of a passage, [N, longest].
 
         Args:
-            hidden: of the nodes, [N, W].
+            hidden: hidden states of the nodes, [N, W].
             both: score of each node as the first and as the last one, [N, 2].
             segments: segment of each node, [N].
         """
@@ -241,7 +241,7 @@ def _windows(values: Tensor, beyond: float) -> Tensor:
 
     Args:
         values: of the nodes, [N, ...].
-        beyond: what follows the last node's.
+        beyond: value in place of those after the last node.
     """
     padding = [0, 0] * (values.dim() - 1) + [0, LONGEST_SPAN - 1]
     return functional.pad(values, padding, value=beyond).unfold(0, LONGEST_SPAN, 1)
@@ -255,7 +255,7 @@ def _ends_of(spans: Tensor) -> Tensor:
     """
     num, longest = spans.shape
     nodes = torch.arange(num, device=spans.device)[:, None]
-    lasts = nodes + torch.arange(longest, device=spans.device)  # beyond the last node: they have 0
+    lasts = nodes + torch.arange(longest, device=spans.device)  # beyond the last node, values are 0
     ends = spans.new_zeros(num + longest).index_add(0, lasts.flatten(), spans.flatten())
     return torch.stack([spans.sum(1), ends[:num]])
 

@@ -296,7 +296,7 @@ class ReaderDecoder:
     Args:
         layers: of the LM.
         recorder: keys and values of the batch below the graph.
-        above: the batch's rows, padded on the left.
+        rows: the batch's rows above the graph, padded on the left.
     """
 
     layers: ReaderLayers

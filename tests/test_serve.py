@@ -428,7 +428,7 @@ def test_a_page_elsewhere_reaches_nothing(start: Start) -> None:
             assert reply.status_code == 400
             error = reply.json()["error"]
             assert error["type"] == "invalid_request_error"
-            assert "not reached under this name" in error["message"]
+            assert "not reached under this host name" in error["message"]
     for host in ("127.0.0.1", "LOCALHOST:80", "[::1]", "[::1]:8080"):
         assert client.get("/api/conversations", headers={"Host": host}).status_code == 200
     page = client.get("/").headers

@@ -179,7 +179,7 @@ def cost_of(config: ModelConfig, tokens: int = 2048) -> Cost:
     of_graph = config.layer * READ_LAUNCHES + GRAPH_LAUNCHES if config.layer else 0
     if config.layer:
         # states and what is added to them, in float32; queries, keys, values, sums of each layer;
-        # of each span that begins at the node its last node's vector, with gradient, and its scores
+        # of each span that begins at the node: vector of its last node, with gradient, and scores
         per_node = 24 * width + 4 * 12 * config.scorer.width * config.scorer.num_layers
         per_node += 4 * LONGEST_SPAN * (config.scorer.width + 10)
         held = 1 if config.gradient_checkpointing else config.layer

@@ -25,8 +25,8 @@ from turngraph.data.types import Evidence, Query, Retrieved
 
 DECIMALS = 6
 WORD_WEIGHT = 0.8
-"""Weight of BM25+, as a share of its best score, which is added to a passage's cosine: of 0.2, 0.4
-and 0.8, best on MuSiQue and on both halves of LoCoMo (docs/results.md)."""
+"""Weight of a passage's BM25+ score, divided by the best one, beside its cosine: of 0.2, 0.4 and
+0.8, best on MuSiQue and on both halves of LoCoMo (docs/results.md)."""
 SHARED_WEIGHT = 0.2
 """Share of a best passage's score that is added to passages which have a rare name in common with
 it."""

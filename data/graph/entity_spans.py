@@ -120,7 +120,7 @@ in passages that list none of them."""
 
 
 def _mentions(passages: Sequence[Evidence]) -> dict[str, Mention]:
-    """Return the value of ``Mention`` of each folded mention."""
+    """Return the ``Mention`` of each folded name."""
     named: dict[str, dict[str, None]] = {}
     for passage in passages:
         for entity in passage.entities:

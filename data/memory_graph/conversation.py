@@ -359,7 +359,7 @@ class ChatGraph(ConversationGraph):
         graph is asked again with the previous turn in front.
 
         Of 150 questions about LoCoMo's conversations, each after the one before, evidence is among
-        the first ten for .747; theses alone, by ``ask``, have .658 (``memory_graph answers --over
+        the first ten for .747; by ``MemoryGraph.ask``, for .658 (``memory_graph answers --over
         chat --benchmarks locomo --questions 150``).
         """
         recollection = self.graph.ask_both(question)

@@ -214,7 +214,7 @@ class MemoryGraph:
         return _answered(self._recall.ask_episodes(question, as_of, settings), reader)
 
     def marked(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-        """Return facts, those marked that newer statements may have ended; see ``Recall.marked``.
+        """Mark the facts that newer statements may have ended; see ``Recall.marked``.
 
         Raises:
             UserError: there is no embedder.

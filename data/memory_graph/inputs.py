@@ -57,7 +57,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
         raise UserError(f"{path}: " + ("a folder, not a file" if path.is_dir() else "no such file"))
     if path.suffix.lower() in RDF:
         raise UserError(
-            f"{path}: RDF, not a text; `import --rdf` is for RDF that `export --trig` wrote"
+            f"{path}: RDF, not a text; `import --rdf` reads files of `export --trig`, or any Turtle"
         )
     if path.suffix.lower() in DOCUMENTS:
         return _with_origins(path, _passages(path))

@@ -17,8 +17,9 @@ CANDIDATES = 64
 passages) the answer is among the first 12 for 89.1 % with 64, 88.6 % with all, 83.5 % by BM25+."""
 
 NEAR = 0.3
-"""Least cosine to a question of which no passage has a word. all-MiniLM-L6-v2 gives at most 0.28 to
-questions and sentences in another language (28 pairs of seven languages)."""
+"""Cosine that one passage must have for any to be found where none has a word of the question.
+all-MiniLM-L6-v2 gives a question and a sentence in another language at most 0.28 (28 pairs of seven
+languages)."""
 
 
 class Index(Protocol):
@@ -100,7 +101,7 @@ class FusedIndex:
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.
 
-        There are none if no passage has a word of the query, nor is ``NEAR`` to it.
+        There are none if no passage has a word of the query, or a cosine to it of ``NEAR``.
 
         Args:
             query: Q_t, or its turns with their weights.
@@ -131,7 +132,7 @@ def fused_rows(
 
     Returns:
         Rows, ascending, and their scores by reciprocal-rank fusion; none if no passage has a word
-        of the query, nor is ``NEAR`` to it.
+        of the query, or a cosine to it of ``NEAR``.
     """
     matching = np.array([row for row in first if by_words[row] > 0], int)
     if not len(matching) and cosines.max(initial=-1.0) < NEAR:

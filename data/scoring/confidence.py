@@ -25,7 +25,7 @@ def features(record: Json) -> list[float]:
         The log-probability of the answer; the smallest lead of a token over the next likely one,
         in log-probability; 1 if the answer is the label of an entity of the evidence, else 0; the
         probability that the passages hold the answer, by a reader's graph, or 1 if the record does
-        not have it. Scores of passages are none: each retriever has a scale of its own.
+        not have it. Scores of passages are no feature: each retriever has a scale of its own.
     """
     labels = [str(candidate["label"]).casefold() for candidate in record["candidates"][:1]]
     return [

@@ -117,7 +117,7 @@ class Document:
         place: where in the document the next passage is, such as "page 3"; it becomes the passage's
             id. Where ``by_sentence`` is False, it is the heading above that is a date.
         by_sentence: split paragraphs into passages of a few sentences; False: keep them whole, with
-            their lines, each after the nearest heading only that is no date.
+            their lines, each after only the nearest heading that is not a date.
         headings: headings above the next passage, by their level, 1 the highest.
     """
 

@@ -26,7 +26,7 @@ TOGGLES = (
     ":not([aria-haspopup], [data-toggle=dropdown], [data-bs-toggle=dropdown]), "
     ".accordion-header :is(a, button), summary :is(a, button)"
 )
-"""Links and buttons that show a part of their own page, as the questions of an accordion do."""
+"""Selects links and buttons that show a part of their own page, as an accordion's questions."""
 _TARGETS = ("aria-controls", "data-target", "data-bs-target", "href")
 _ITEMS = frozenset({"li", "dt", "dd", "td", "th"})
 _OPENERS = HEADINGS | {"a", "button", "summary"}
@@ -98,7 +98,8 @@ def link_target(node: LexborNode) -> str | None:
 def opened_parts(tree: LexborHTMLParser, unseen: Container[int]) -> dict[int, LexborNode]:
     """Return what opens a part of the page, by the part's ``mem_id``: a summary, or a toggle.
 
-    A heading that has a toggle stands for it. Parts of list items and cells are left out.
+    A heading around a toggle is returned in its place. Parts of list items and cells, and those
+    whose ``mem_id`` is in ``unseen``, are left out.
     """
     opened: dict[int, LexborNode] = {}
     toggles = tree.css(TOGGLES)

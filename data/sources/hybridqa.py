@@ -171,8 +171,8 @@ def _cell(value: Any, location: Location) -> Cell:
 def part_of(table: str) -> str:
     """Return the part of a table, "train", "tune", "dev" or "test": that of its page.
 
-    It depends on the SHA-256 of the page's name behind "turngraph": on the remainder by 1000 of
-    the first four bytes as a number. Results are of train, tune and dev; none is of test.
+    The first four bytes of the SHA-256 of "turngraph" and the page's name, a number modulo 1000,
+    decide the part (``ENDS``). Results are of train, tune and dev; none is of test.
 
     Args:
         table: its id: the page's name with underscores, and the table's number on the page.
@@ -273,7 +273,7 @@ def _answer_id(label: str, places: Sequence[Node], pool: TablePool) -> str | Non
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Convert HybridQA or OTT-QA to conversations in the project's format."""
+    """Convert HybridQA, and OTT-QA if given, to conversations in the project's format."""
     args = _parser().parse_args(argv)
     given = {"hybridqa": args.questions, "ottqa": args.ottqa_questions}
     questions = {name: path for name, path in given.items() if path is not None}

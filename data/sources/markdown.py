@@ -135,7 +135,7 @@ def front_matter(text: str) -> tuple[list[tuple[str, str]], str]:
 
 
 def plain_text(inline: Token) -> Text:
-    """Return the text of lines of Markdown that holds, with the descriptions of images.
+    """Return the text of lines of Markdown, with the descriptions of images, and its links.
 
     What is struck through is left out.
     """

@@ -51,7 +51,7 @@ def read_html(text: str, path: Path, limit: PassageLimit, with_path: bool = True
 
 
 def _title(titles: Iterable[str], path: Path) -> str:
-    """Return the first title of a document; its name if there is none, or it is one day's."""
+    """Return the first title of a document; the file's name if there is none, or it is a date."""
     title = next(filter(None, titles), "")
     return title_of(path) if not title or parse_date(title) else title
 
@@ -71,7 +71,7 @@ def _passages_of_page(
 ) -> list[Evidence]:
     head = tree.css_first("h1")
     if head is not None and " ".join(head.text().split()) == title:
-        for child in [*children(head)]:  # every passage begins with it: it only ends sections
+        for child in [*children(head)]:  # every passage has the title; the empty h1 ends sections
             child.decompose()
     page = read_page(tree.html or "", title, shown(path), limit, with_path)
     counts = {"texts of navigation and other boilerplate": num_left_out, **page.left_out}

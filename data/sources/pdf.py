@@ -53,9 +53,9 @@ MIN_ROWS = 5
 _EDGE = 4.0
 """Points within which texts begin at the same place."""
 _LETTER = 0.45
-"""Mean width of a letter by the size of the letters, of narrow fonts."""
+"""Mean width of a letter of narrow fonts, as a share of the letters' size."""
 _GUTTER = 0.8
-"""Least space between columns by the size of the letters, beside a word that is drawn by itself."""
+"""Least space between columns, as a share of the letters' size, after a word drawn by itself."""
 _LONGEST_WORD = 20
 _BOLD = re.compile(r"bold|black|heavy|demi", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
@@ -76,8 +76,8 @@ def read_pdf(
         raw: content of the file.
         path: its name, for messages, and its title where the file has none.
         limit: counts the passages.
-        with_path: begin every passage with the headings above it. False: the id of what stands
-            below a heading that is a date is that heading.
+        with_path: begin every passage with the headings above it. False: passages below a heading
+            that is a date have this heading as their id.
         longest_sentence: in characters; lines of a longer one are read as one passage each.
 
     Raises:
@@ -347,7 +347,7 @@ def _add_sentences(
     longest: int,
     day: str,
 ) -> None:
-    """Add the sentences of lines; a passage over two pages belongs to the first, or to ``day``."""
+    """Add the sentences of lines as passages, whose id is ``day``, else the page they begin on."""
     by_page = [
         (number, "\n".join(text for _, text in of_page))
         for number, of_page in groupby(lines, key=lambda line: line[0])
@@ -358,7 +358,7 @@ def _add_sentences(
         spans = sentence_spans(paragraph)
         if max((end - start for start, end in spans), default=0) > longest:
             spans = [match.span() for match in re.finditer(r"[^\n]+", paragraph)]
-        else:  # those that begin on one page
+        else:  # together, those that begin on one page
             pages = groupby(spans, key=lambda span: bisect_right(starts, begin + span[0]))
             spans = [
                 (page_spans[0][0], page_spans[-1][1])

@@ -29,13 +29,13 @@ def read_documents(*inputs: str | Path, strict: bool = False) -> list[Evidence]:
     """Read documents and folders as an evidence pool with entities.
 
     Args:
-        inputs: each a document or a folder, which is read as ``_read_folder`` does.
-        strict: raise at the first file of a folder that would be skipped; files of other kinds are
-            still skipped.
+        inputs: each a document, or a folder, which is read with its subfolders.
+        strict: raise at the first document of a folder that cannot be read, which is skipped
+            otherwise; files of other kinds are always skipped.
 
     Raises:
         UserError: an input is missing or of another kind, or no file of a folder can be read.
-        Unreadable: a document cannot be read, or a file of a folder, and ``strict`` is set.
+        Unreadable: an input that is a document cannot be read; with ``strict``, any document.
     """
     pools = [_read(Path(path), strict) for path in inputs]
     passages = find_entities(join_pools(*map(tuple, pools)), extend=True)

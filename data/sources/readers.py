@@ -1,7 +1,7 @@
 """Reads one document: text, Markdown, HTML, CSV, PDF or Word, as passages.
 
-Every passage begins with its document's title: the first heading, else ``<title>``, unless it is a
-date, else the name.
+Every passage begins with its document's title: the first heading, else ``<title>``; of a PDF file,
+the title in its metadata. Without one, or if a heading is a date, the title is the file's name.
 Sentences of a paragraph or list item, and code blocks, become text, and table rows become rows
 with their headers. Short sentences share passages (``document.PASSAGE_BYTES``).
 The ``key: value`` lines at the head of a Markdown file become infobox rows.
@@ -74,8 +74,8 @@ def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     Args:
         path: path of the file.
         by_sentence: False keeps the paragraphs and list items of Markdown whole, each after the
-            heading above it, and leaves the headings of HTML, PDF and Word files out. The id of
-            what stands below a heading that is a date is that heading.
+            heading above it, and leaves the headings of HTML, PDF and Word files out. Passages
+            below a heading that is a date then have this heading as their id.
 
     Raises:
         Unreadable: the file cannot be read, or nothing is in it; the message names it.

@@ -20,7 +20,7 @@ from turngraph.inference.serve.users import Users
 logger = logging.getLogger("serve")
 TOKEN_NEEDED = "a user's token is needed: Authorization: Bearer TOKEN"
 FOREIGN = "pages of other servers may not use this one; with --tokens they need a user's token"
-WRONG_HOST = "the server is not reached under this name; with --tokens every name leads to it"
+WRONG_HOST = "the server is not reached under this host name; with --tokens any name will do"
 CODES = {401: "invalid_api_key", 404: "not_found", 429: "rate_limit_exceeded"}
 """HTTP status of an error -> its code in OpenAI's API."""
 MAX_BODY = 2**20

@@ -101,8 +101,8 @@ def compute(
 ) -> Computed:
     """Answer a question by a plan.
 
-    There is no answer from a value of a class that the range of its property excludes, nor, about
-    now, from a state that a newer statement may have ended: its evidence is for the reader.
+    No answer is computed from a value whose class the range of its property excludes, nor, about
+    now, from a state that a newer statement may have ended: such facts can only be recalled.
 
     Args:
         lens: lens of the record; it is refreshed.
@@ -117,7 +117,7 @@ def compute(
 
     Raises:
         NoPlan: there is no plan, no fact matches, the facts do not decide the answer, or one of
-            them is not sure; the message says which.
+            them is in doubt; the message says which.
         UserError: the server fails, or has another revision (``pushed``).
     """
     with lens.store.reading():

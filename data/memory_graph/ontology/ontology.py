@@ -234,7 +234,7 @@ def as_relation(term: Class | Property, is_alone: bool = True) -> str | None:
 
     Args:
         term: a property or a class of events.
-        is_alone: whether no preposition follows it; if one does, none is preferred.
+        is_alone: whether no preposition follows it; if one does, ``preferred`` is left out.
     """
     labels = (*term.preferred, *term.spelled) if is_alone else term.spelled
     forms = {label: VERB_FORMS.get(label.split()[0], ("", ""))[1] for label in labels}

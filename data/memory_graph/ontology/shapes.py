@@ -92,8 +92,8 @@ def _broken(
 
 
 def contradicts_range(lens: Lens, key: int, moment: int) -> bool:
-    """Return whether a value of a fact has another datatype than its property's range, or has
-    types, by facts that hold at a second, none of which fits the range."""
+    """Return whether a value of a fact contradicts its property's range: by its datatype, or by its
+    types, if facts that hold at the second ``moment`` give it types and none fits the range."""
 
     def is_told(quad: Quad) -> bool:
         if isinstance(quad.graph_name, DefaultGraph):

@@ -24,13 +24,13 @@ def ask_both(
     """Return the facts that a search for facts and a search for episodes rank best together.
 
     Episodes are ranked by reciprocal-rank fusion of two rankings: that of their closest facts,
-    and personalised PageRank. Each episode gives the closest fact that it states, or itself,
-    which a chat's question or answer never does; the other close facts follow. A score is the
+    and personalised PageRank. Each episode gives the closest fact that it states, else itself
+    (but not a chat's question or answer); the other close facts follow. A score is the
     closeness to the question. A fact that may have ended another is moved directly before it
     from up to three places behind (``EndedMarks``).
 
     Args:
-        recall: the arrays of the graph.
+        recall: the graph's ``Recall``, with its arrays.
         question, as_of: as in ``Recall.ask``.
         settings: as in ``Recall.ask`` and ``Recall.ask_episodes``; of the traversals only ``ppr``
             is used.

@@ -31,7 +31,7 @@ STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value 
 """Selects the keys of the facts that given episodes state."""
 ABOUT = f"""SELECT DISTINCT 2 * target FROM edges WHERE type = {HYPER}
     AND source IN (SELECT value FROM json_each(?)) ORDER BY 1 DESC LIMIT ?"""
-"""Selects the keys of so many theses that mention given objects, newest first."""
+"""Selects the keys of the newest theses that mention given objects, up to a number."""
 
 
 def stated_by(db: Database, episodes: Iterable[int]) -> list[int]:
@@ -80,12 +80,12 @@ class EndedMarks:
         return mark_ended(facts, theses, self.matrix, self.probe)
 
     def newer_first(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-        """Mark facts as ``among`` does, and move newer ones close behind the marked before them."""
+        """Mark facts as ``among`` does; move a newer fact close behind a marked one before it."""
         return newer_first(self.among(facts), MAX_PLACES)
 
 
 def stored_marks(store: Store) -> EndedMarks:
-    """Return the marks by the vectors that earlier questions stored; without any, none."""
+    """Return marks by the vectors that earlier questions stored; without any, they mark nothing."""
     matrix = VectorMatrix(store.derived / FACTS, writable=False)
     return EndedMarks(store, matrix, np.array(matrix.manifest["probe"], np.float32))
 
@@ -100,7 +100,7 @@ def mark_ended(
 
     Args:
         facts: facts to mark.
-        theses: theses of the same episodes; the first ``MAX_COMPARED`` are compared.
+        theses: theses of the facts' episodes or subjects; the first ``MAX_COMPARED`` are compared.
         matrix: vectors of the facts.
         probe: vector of ``vectors.PROBE`` by the encoder of ``matrix``.
     """
@@ -162,13 +162,13 @@ def newer_first(facts: Sequence[Fact], max_places: int | None = None) -> tuple[F
 
     Args:
         facts: marked facts.
-        max_places: most places behind the marked fact from which one is moved; None: any.
+        max_places: most places behind the marked fact from which the newer one is moved; None: any.
     """
     places = {fact.key: place for place, fact in enumerate(facts)}
     ordered: dict[int, Fact] = {}
     for place, fact in enumerate(facts):
         chain, last = [fact], len(facts) if max_places is None else place + max_places
-        # each one is newer than the last
+        # the loop ends, as each fact is newer than the one before
         while (newer := chain[-1].may_have_ended) in places and places[newer] <= last:
             chain.append(facts[places[newer]])
         ordered |= {one.key: one for one in reversed(chain) if one.key not in ordered}

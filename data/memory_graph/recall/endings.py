@@ -79,7 +79,7 @@ class Endings:
         pair_bias: bias of a pair, [1].
         old, new: projections of the vectors of the older and of the newer sentence, [R, D].
         old_bias, new_bias: their biases, [R].
-        alone: what each sentence adds by itself, as the older and as the newer one, [2, D].
+        alone: weights of what a sentence adds by itself, as the older and as the newer, [2, D].
         threshold: smallest probability at which a statement is marked.
         probe: vector of ``vectors.PROBE``, [D], by the encoder on which the classifiers were
             trained.

@@ -173,7 +173,7 @@ class QuestionView:
         return {2 * episode for episode in set(whose.tolist()) - set(whose[held].tolist())}
 
     def with_ends(self, facts: Sequence[Fact], theses_only: bool = False) -> list[Fact]:
-        """Return facts with the times at which their parts ended; see ``with_ends``."""
+        """Return facts with the times at which their parts ended; see ``ended_parts.with_ends``."""
         return with_ends(self._db, facts, self._moment.as_of, theses_only)
 
     def out_of_time(self, keys: np.ndarray) -> set[int]:

@@ -49,7 +49,7 @@ def _named_objects(view: View) -> list[int]:
 def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
     """Return the objects of the closest facts, each with the mean share of its facts.
 
-    The share of a fact is its closeness as a part of the closest fact's.
+    The share of a fact is its closeness divided by that of the closest fact.
     """
     if not num_facts:
         return {}

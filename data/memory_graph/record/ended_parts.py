@@ -90,8 +90,8 @@ def with_ends(
 ) -> list[Fact]:
     """Return facts with the times at which their parts ended.
 
-    A thesis of which each triplet has an end has it as ``valid_to``, also if it ends later; a fact
-    of which a part has ended has that time as ``partly_until``.
+    A thesis of which each triplet has an end gets the last of them as ``valid_to``, even one after
+    ``second``; a fact of which a part has ended gets that time as ``partly_until``.
 
     Args:
         db: the record.
@@ -133,7 +133,7 @@ def begin_of(valid_from: str | None, said: str | None, valid_to: str | None) -> 
 
 
 def held_between(db: Database, keys: Iterable[int]) -> dict[int, list[Interval]]:
-    """Return begin and end of each part of the theses without a begin of which some parts ended.
+    """Return begin and end of each part of theses that have no begin and only some ended parts.
 
     Such a thesis holds while any of its parts does: "Bob lived in Cork until 2010, and works at
     Acme." holds until 2010, and again since it was said.

@@ -236,7 +236,7 @@ class Store:
         self.db.execute("PRAGMA shrink_memory")
 
     def close(self) -> None:
-        """Close the database; SQLite's last process to do so merges the -wal."""
+        """Close the database; the last process to do so merges SQLite's -wal file into it."""
         self.db.close()
 
     def __enter__(self) -> Store:

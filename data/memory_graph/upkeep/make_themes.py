@@ -57,7 +57,7 @@ class ThemesMade:
             which have no words and are in no theme.
         themes: numbers of themes of level 1 and of level 2.
         questions: number of questions in use.
-        maker: maker of the questions, "none" without any; after a stopped run an earlier one, too.
+        maker: maker of the questions, "none" without any; after a stopped run, earlier makers, too.
         changed: number of sources whose themes this run made.
         counts: numbers of an LM's replies in this run, by outcome.
         seconds: total time.
@@ -86,7 +86,7 @@ def make_themes(
     Args:
         store: the graph, open for writing.
         embed: sentence encoder; if another one made the existing themes, all themes are made again.
-        lm: language model that makes the missing questions; None: there are none.
+        lm: language model that makes the missing questions; None: no questions are used.
         stop: called between two batches; if it returns true, the run stops with all work saved.
 
     Raises:
