@@ -143,8 +143,9 @@ def load_train_and_tune(
     load = partial(load_examples, data=data, after_task=after_task)
     if data.train is not None and config.training.max_steps != 0:
         num, most = data.max_train_questions, config.training.max_passages
-        in_training, make_it = replace(builder, max_passages=most), partial(make, max_passages=most)
-        examples = load(in_training, data.train, num, seed=seed, make_builder=make_it)
+        training_builder = replace(builder, max_passages=most)
+        make_training = partial(make, max_passages=most)
+        examples = load(training_builder, data.train, num, seed=seed, make_builder=make_training)
     if data.tune is not None:
         num = data.max_tune_questions
         tune = load(builder, data.tune, num, seed=TUNE_SEED, make_builder=make)

@@ -59,7 +59,7 @@ def ranked(
             for one, logprobs in zip(examples, entities, strict=True)
         ]
     num_nodes = [len(example.graph.node_ids) for example in examples]
-    places = scores.spans.float().cpu().split(num_nodes)
+    of_nodes = scores.spans.float().cpu().split(num_nodes)
     proposals, shares = [], scores.shares(batch.candidates.num_candidates).tolist()
     for index, example in enumerate(examples):
         of_entities, of_spans = shares[index]
@@ -67,7 +67,7 @@ def ranked(
             answer_value(entity.label): (entity, float(logprob) + of_entities)
             for entity, logprob in reversed(_sorted(candidate_entities(example), entities[index]))
         }
-        for text, logprob in spans(prompt, example, places[index]):
+        for text, logprob in spans(prompt, example, of_nodes[index]):
             entity, before = by_value.get(answer_value(text), (Entity(text, text), -np.inf))
             by_value[answer_value(text)] = entity, float(np.logaddexp(before, logprob + of_spans))
         if model.writes:

@@ -66,13 +66,13 @@ class EigenIndex:
         passages = [pool[i] for i in self.chunks.tolist()]
         self._words = EvidenceIndex(passages)
         self._names = SharedNames([[entity.label for entity in p.entities] for p in passages])
-        self._own = unit_vectors(embed(texts), "passage") if texts else np.zeros((0, 1))
+        self._vectors = unit_vectors(embed(texts), "passage") if texts else np.zeros((0, 1))
         names = [""] * len(texts) if sources is None else [sources[i] for i in self.chunks.tolist()]
         by_source = [np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)]
         themes: list[Theme] = []
         neighbours = []
         for numbers in by_source:
-            of_source = source_themes(self._own[numbers])
+            of_source = source_themes(self._vectors[numbers])
             if of_source.neighbours is not None:
                 neighbours.append((numbers, of_source.neighbours))
             themes += [_moved(theme, numbers) for theme in of_source.themes]
@@ -91,7 +91,7 @@ class EigenIndex:
         """Return the chunks that a theme of a pool quotes: whole passages, with known vectors."""
         heavy = theme.members[:32].tolist()
         sentences = [Sentence(chunk, 0, len(texts[chunk]), texts[chunk]) for chunk in heavy]
-        quotes = quotations(theme, sentences, self._own[heavy])
+        quotes = quotations(theme, sentences, self._vectors[heavy])
         return [quote.sentence.chunk for quote in quotes]
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
@@ -117,22 +117,22 @@ class EigenIndex:
             return np.zeros(0, np.int64), np.zeros(0)
         turns = [(query, 1.0)] if isinstance(query, str) else query
         vector = query_vector(self.embed, query)
-        by_text = np.round(self._own @ vector, DECIMALS)
+        by_text = np.round(self._vectors @ vector, DECIMALS)
         each = [weight * self._words.scores(_content(text)) for text, weight in turns]
         by_words = np.sum(each, axis=0)
         by_theme = np.zeros(0)
         if len(self._theme_vectors):
             by_theme = np.round(self._theme_vectors @ vector, DECIMALS)
-        own_scores = by_text.copy()
+        by_passage = by_text.copy()
         if by_words.max() > 0:
-            own_scores += WORD_WEIGHT * by_words / by_words.max()
-        own_scores = own_scores + SHARED_WEIGHT * self._names.gains(own_scores)
-        scores = np.concatenate([own_scores, by_theme])
+            by_passage += WORD_WEIGHT * by_words / by_words.max()
+        by_passage = by_passage + SHARED_WEIGHT * self._names.gains(by_passage)
+        scores = np.concatenate([by_passage, by_theme])
         rankings = [_order(values) for values in (by_words, by_text)]
         rankings.append(_order(by_theme) + count)
         fused = fuse(rankings, len(scores))
         starts = fused[: SEARCH.num_starts]
-        raised = _order(own_scores)[: SEARCH.num_starts]  # there may be no edge to such a passage
+        raised = _order(by_passage)[: SEARCH.num_starts]  # there may be no edge to such a passage
         starts = np.concatenate([starts, raised[~np.isin(raised, starts)]])
         hits = best_first(scores, starts.tolist(), self.graph, quoted=self.quoted)
         chunks = [hit.node for hit in hits if hit.node < count]

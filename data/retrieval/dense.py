@@ -9,7 +9,7 @@ import numpy as np
 
 from turngraph.data.embedding import Embed
 from turngraph.data.retrieval.bm25 import SCORE_DECIMALS, EvidenceIndex, Ranker, Stemmer, best
-from turngraph.data.retrieval.reciprocal_ranks import RRF
+from turngraph.data.retrieval.reciprocal_ranks import fused_scores
 from turngraph.data.types import Evidence, Query, Retrieved
 
 CANDIDATES = 64
@@ -139,7 +139,5 @@ def fused_rows(
         return matching, np.zeros(0)
     rankings = (matching, rows[np.argsort(-cosines, kind="stable")])
     fused = np.unique(np.concatenate(rankings))
-    scores = np.zeros(len(fused))
-    for ranking in rankings:
-        scores[np.searchsorted(fused, ranking)] += 1 / (RRF + 1 + np.arange(len(ranking)))
-    return fused, np.round(scores, 12)
+    places = [np.searchsorted(fused, ranking) for ranking in rankings]
+    return fused, fused_scores(places, len(fused))

@@ -19,10 +19,15 @@ def fuse(rankings: Sequence[np.ndarray], num_nodes: int) -> np.ndarray:
         rankings: node numbers each, best first; a node may be missing.
         num_nodes: number of nodes; those in no ranking come last, by number.
     """
+    return np.argsort(-fused_scores(rankings, num_nodes), kind="stable")
+
+
+def fused_scores(rankings: Sequence[np.ndarray], num_nodes: int) -> np.ndarray:
+    """Return the scores of ``fuse``, [num_nodes], rounded so that equal sums tie."""
     scores = np.zeros(num_nodes)
     for ranking in rankings:
         scores[ranking] += 1 / (RRF + 1 + np.arange(len(ranking)))
-    return np.argsort(-np.round(scores, 12), kind="stable")
+    return np.round(scores, 12)
 
 
 def fuse_retrieved(rankings: Sequence[Sequence[Retrieved]], top_k: int) -> list[Retrieved]:

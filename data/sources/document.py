@@ -102,9 +102,10 @@ def shown(path: str | Path) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def title_of(path: Path) -> str:
-    """Return the title of a document that has none of its own: its name without the ending."""
-    return shown(path.stem)
+def title_of(path: Path, titles: Iterable[str] = ()) -> str:
+    """Return a document's first title; its file's name if there is none, or it is a date."""
+    title = next(filter(None, titles), "")
+    return shown(path.stem) if not title or parse_date(title) else title
 
 
 @dataclass

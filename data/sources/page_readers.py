@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from selectolax.lexbor import LexborHTMLParser
 
 from turngraph.data.linearise import cut_lead, linearise_infobox, linearise_sentence
-from turngraph.data.normalise import normalise_value, parse_date
+from turngraph.data.normalise import normalise_value
 from turngraph.data.sources.boilerplate import remove_boilerplate
 from turngraph.data.sources.document import (
     TOO_DEEP,
@@ -42,18 +41,12 @@ def read_html(text: str, path: Path, limit: PassageLimit, with_path: bool = True
     tree = LexborHTMLParser(text)
     heads = (tree.css_first(tag) for tag in ("h1", "title"))
     titles = [" ".join(head.text().split()) for head in heads if head is not None]
-    title = _title(titles, path)
+    title = title_of(path, titles)
     try:
         num_left_out = remove_boilerplate(tree, shown(path))
     except RecursionError:
         raise Unreadable(path, TOO_DEEP) from None
     return _passages_of_page(tree, title, path, limit, with_path, num_left_out)
-
-
-def _title(titles: Iterable[str], path: Path) -> str:
-    """Return the first title of a document; the file's name if there is none, or it is a date."""
-    title = next(filter(None, titles), "")
-    return title_of(path) if not title or parse_date(title) else title
 
 
 def _check_depth(text: str, path: Path) -> None:
@@ -94,7 +87,7 @@ def _with_plain_ids(passage: Evidence) -> Evidence:
 def read_word_file(raw: bytes, path: Path, limit: PassageLimit, with_path: bool) -> list[Evidence]:
     """Read a Word file, converted to HTML; ``with_path`` is as in ``read_page``."""
     tree, title = read_word(raw, path)
-    return _passages_of_page(tree, _title([title], path), path, limit, with_path)
+    return _passages_of_page(tree, title_of(path, [title]), path, limit, with_path)
 
 
 def read_markdown(
@@ -106,7 +99,7 @@ def read_markdown(
     page_blocks = list(blocks(text, path))
     titles = [value for key, value in facts if key.lower() == "title"]
     heads = [block.text[0] for block in page_blocks if block.kind == "heading"]
-    title = _title(titles + heads, path)
+    title = title_of(path, titles + heads)
     document = Document(title, limit, by_sentence=by_sentence)
     for key, value in facts:
         if key.lower() != "title":

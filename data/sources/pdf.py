@@ -48,6 +48,7 @@ MAX_LEVELS = 6
 LARGER = 1.05
 """Least ratio of the size of a heading's letters to that of the text's."""
 MAX_COLUMNS = 6
+"""Most columns of text that a page is divided into."""
 MIN_ROWS = 5
 """Least rows of a page that is divided into columns."""
 _EDGE = 4.0
@@ -57,6 +58,7 @@ _LETTER = 0.45
 _GUTTER = 0.8
 """Least space between columns, as a share of the letters' size, after a word drawn by itself."""
 _LONGEST_WORD = 20
+"""Most characters of a text that counts as a word drawn by itself."""
 _BOLD = re.compile(r"bold|black|heavy|demi", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"[\w-]+")
@@ -93,7 +95,7 @@ def read_pdf(
         if len(reader.pages) > MAX_PAGES:
             raise Unreadable(path, "too large", f"more than {MAX_PAGES} pages")
         pages = _lines_of_pages(reader, path, len(raw))
-        title = _title(reader) or title_of(path)
+        title = title_of(path, [_title(reader)])
         if not any(pages):
             images = any(page.images.keys() for page in reader.pages)
             raise Unreadable(path, "holds images only, no text" if images else "holds no text")

@@ -201,9 +201,9 @@ class ConversationStore:
 
     def memory_of(self, id_: str) -> tuple[str, str] | None:
         """Return the conversation's beginning and key in the memory graph; None: not in it."""
-        kept = "SELECT memory_began, memory_key FROM conversations WHERE memory_began IS NOT NULL"
+        query = "SELECT memory_began, memory_key FROM conversations WHERE memory_began IS NOT NULL"
         with self._open() as db:
-            row = db.execute(f"{kept} AND id = ?", (id_,)).fetchone()
+            row = db.execute(f"{query} AND id = ?", (id_,)).fetchone()
         return None if row is None else (str(row[0]), str(row[1]))
 
     def set_memory(self, id_: str, began: str, key: str) -> None:

@@ -147,10 +147,10 @@ def compute(
         contradicts_range(lens, fact.key, moment_of(as_of)) for item in items for fact in item.facts
     ):
         raise NoPlan("a value is of a class that does not fit its property")
-    if mark is not None and as_of is None and plan.window is None:
-        states = [item.fact for item in items if not all(one.is_event for one in plan.selections)]
-        if any(fact.may_have_ended is not None for fact in mark(states)):
-            raise NoPlan("a newer statement may have ended what would be counted")
+    states = [] if all(one.is_event for one in plan.selections) else [item.fact for item in items]
+    marked = mark(states) if mark is not None and as_of is None and plan.window is None else ()
+    if any(fact.may_have_ended is not None for fact in marked):
+        raise NoPlan("a newer statement may have ended what would be counted")
     words = plan_words(plan, lens.store)
     return Computed(plan.operation, answer, tuple(items), note, queries, revision, words)
 

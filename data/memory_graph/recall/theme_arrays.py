@@ -101,7 +101,7 @@ NONE = arrays_of(
 def read_theme_arrays(db: Database, folder: Path) -> ThemeArrays:
     """Return the arrays of this record; ``NONE`` if none can be read."""
     stored = read_arrays(folder, THEMES)
-    if stored is None or stored[1].keys() < {*COLUMNS, "theme_vectors"}:
+    if stored is None or not stored[1].keys() >= {*COLUMNS, "theme_vectors"}:
         return NONE
     manifest, arrays = stored
     if not shows(db, State.of(manifest)):

@@ -16,10 +16,16 @@ from turngraph.data.eigen.search import SEARCH
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Provenance
 from turngraph.data.memory_graph.recall import theme_search
+from turngraph.data.memory_graph.recall.derived_files import read_arrays, write_arrays
 from turngraph.data.memory_graph.recall.find_themes import facts_of_hits, named_speakers
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection, each_once
-from turngraph.data.memory_graph.recall.theme_arrays import NONE, join_rows, read_theme_arrays
+from turngraph.data.memory_graph.recall.theme_arrays import (
+    NONE,
+    THEMES,
+    join_rows,
+    read_theme_arrays,
+)
 from turngraph.data.memory_graph.recall.theme_search import (
     AskThemes,
     ThemeIndex,
@@ -278,6 +284,17 @@ def test_a_graph_that_is_changed_by_others_is_read_again(graph: MemoryGraph) -> 
     sources = {source for theme in found.themes for source in theme.sources}
     assert "a" not in sources
     assert {p.source for fact in found.facts for p in fact.provenance} <= {"b", "c", "d", "e"}
+
+
+def test_arrays_without_a_column_are_not_read(graph: MemoryGraph) -> None:
+    db, folder = graph.store.db, graph.store.derived
+    stored = read_arrays(folder, THEMES)
+    assert stored is not None
+    assert read_theme_arrays(db, folder) is not NONE
+    manifest, arrays = stored
+    less = {name: np.array(array) for name, array in arrays.items() if name != "starts"}
+    write_arrays(folder, THEMES, manifest, less | {"beginnings": np.zeros(1)})
+    assert read_theme_arrays(db, folder) is NONE
 
 
 def test_rows_of_sources_are_joined(graph: MemoryGraph) -> None:

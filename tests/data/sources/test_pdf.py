@@ -146,9 +146,11 @@ def test_what_is_no_heading(
 
 
 @pytest.mark.parametrize(
-    "title", ["", "Microsoft Word - report.doc", "untitled", "report_final.indd"]
+    "title", ["", "Microsoft Word - report.doc", "untitled", "report_final.indd", "3 May 2021"]
 )
-def test_a_title_that_is_a_file_name_gives_way_to_the_name(tmp_path: Path, title: str) -> None:
+def test_a_title_that_is_a_file_name_or_a_date_gives_way_to_the_name(
+    tmp_path: Path, title: str
+) -> None:
     assert texts(tmp_path, "Lima is old.", title=title) == ["file, Lima is old."]
 
 
