@@ -39,7 +39,7 @@ class Row:
     name: str
     """Name for folders and --rows: lower-case letters, digits and _."""
     label: str
-    """Name in tables and figures."""
+    """Name in tables."""
     overrides: dict[str, Any] = field(default_factory=dict)
     """Config fields that differ from the study's base config, by dotted name."""
     core: bool = False
@@ -120,7 +120,7 @@ class Study:
     claims: tuple[Claim, ...] = ()
     """Claims to test."""
     by: tuple[str, ...] = ("source", "turn", "answer_type")
-    """Breakdowns, one figure each: groupings of ``turngraph score``."""
+    """Breakdowns, one table each: groupings of ``turngraph score``."""
     single_answers_only: bool = False
     """Whether questions with a list as gold answer are left out."""
     discordance: float = 0.12

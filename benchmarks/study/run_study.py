@@ -76,7 +76,9 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser = parser_of(__doc__)
     parser.prog = "turngraph study"
     parser.add_argument(
-        "--config", required=True, help="a shipped study (convmix, sqa, worldfacts) or a YAML file"
+        "--config",
+        required=True,
+        help="a shipped study (convmix, hybridqa, sqa, worldfacts) or a YAML file",
     )
     parser.add_argument("--size", default="cpu", help="a size of the study")
     parser.add_argument("--output", help="folder for all runs and the report")

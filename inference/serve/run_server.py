@@ -46,7 +46,7 @@ def serve(
     """Serve a checkpoint until SIGTERM or Ctrl-C; questions that are being answered are finished.
 
     Args:
-        checkpoint: a folder, or a repository's name on the hub.
+        checkpoint: folder of the checkpoint.
         loading: options of loading the checkpoint.
         options: options of the server.
         tokens: file of the users' tokens; None: one user, on this machine only.
