@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -20,10 +21,12 @@ from turngraph.memory import main
 from turngraph.tests.data.memory_graph.small_graphs import exported, small_graph
 
 
-def test_a_backup_is_the_graph_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_backup_is_the_graph_as_it_was(tmp_path: Path, read_only: bool) -> None:
     with small_graph(tmp_path / "one.db") as graph:
         before = exported(graph, tmp_path)
-        graph.backup(tmp_path / "deep" / "copy.db")
+        with MemoryGraph.open(tmp_path / "one.db", read_only=read_only) as other:
+            other.backup(tmp_path / "deep" / "copy.db")
         graph.remember("Carl lives in Rome.")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["copy.db"]
     assert (tmp_path / "deep" / "copy.db").stat().st_mode & 0o777 == 0o600
@@ -80,15 +83,6 @@ def test_a_backup_that_fails_leaves_nothing(
             graph.backup(tmp_path / "copy.db")
         assert [path.name for path in tmp_path.glob("*copy*")] == []
         assert graph.check() == []
-
-
-def test_a_backup_of_a_reader(tmp_path: Path) -> None:
-    with small_graph(tmp_path / "one.db") as graph:
-        before = exported(graph, tmp_path)
-        with MemoryGraph.open(tmp_path / "one.db", read_only=True) as reader:
-            reader.backup(tmp_path / "copy.db")
-    with MemoryGraph.open(tmp_path / "copy.db") as copy:
-        assert exported(copy, tmp_path) == before
 
 
 def content(path: Path, folder: Path) -> object:
@@ -156,24 +150,6 @@ def test_an_open_graph_is_not_replaced(tmp_path: Path) -> None:
             module.restore(tmp_path / "copy.db", path)
         graph.remember("Carl lives in Oslo.")
     assert content(path, tmp_path) != before
-    assert not list(tmp_path.glob(".*partial*"))
-
-
-def test_a_damaged_backup_replaces_nothing(tmp_path: Path) -> None:
-    path, copy = tmp_path / "my.db", tmp_path / "copy.db"
-    with small_graph(path) as graph:
-        graph.backup(copy)
-    before, whole = content(path, tmp_path), copy.read_bytes()
-    other = sqlite3.connect(tmp_path / "other.db")
-    other.execute("CREATE TABLE mine (a)")
-    other.close()
-    half = whole[: len(whole) // 2]
-    for name, data in (("noise.db", b"noise" * 999), ("half.db", half)):
-        (tmp_path / name).write_bytes(data)
-    for name in ("noise.db", "half.db", "other.db", "missing.db", "my.db"):
-        with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-            module.restore(tmp_path / name, path)
-        assert content(path, tmp_path) == before
     assert not list(tmp_path.glob(".*partial*"))
 
 
@@ -278,27 +254,40 @@ restore({str(tmp_path / "copy.db")!r}, {str(path)!r})
         assert "open in another process" in done.stderr
 
 
-def test_what_is_no_backup_replaces_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "my.db"
-    small_graph(path).close()
-    before = content(path, tmp_path)
-    (tmp_path / "empty.db").touch()
+def test_what_is_no_backup_or_damaged_replaces_nothing(tmp_path: Path) -> None:
+    path, copy = tmp_path / "my.db", tmp_path / "copy.db"
+    with small_graph(path) as graph:
+        graph.backup(copy)
+    before, whole = content(path, tmp_path), copy.read_bytes()
+    half = whole[: len(whole) // 2]
+    for name, data in (("noise.db", b"noise" * 999), ("half.db", half), ("empty.db", b"")):
+        (tmp_path / name).write_bytes(data)
     (tmp_path / "folder.db").mkdir()
     (tmp_path / "link.db").symlink_to("my.db")
     (tmp_path / "hard.db").hardlink_to(path)
     with sqlite3.connect(tmp_path / "bare.db", isolation_level=None) as db:
         db.execute("VACUUM")  # a page without tables
-    for name in ("empty.db", "bare.db", "folder.db", "link.db", "hard.db"):
-        with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-            module.restore(tmp_path / name, path)
-        with pytest.raises(ValueError, match=r"no(t a memory graph|t a backup| file)|itself"):
+    with sqlite3.connect(tmp_path / "other.db") as db:
+        db.execute("CREATE TABLE mine (a)")
+    reasons = {
+        "noise.db": "damaged, or not a memory graph",
+        "half.db": "damaged",
+        "other.db": "not a memory graph",
+        "missing.db": "no such backup",
+        "empty.db": "not a memory graph",
+        "bare.db": "not a memory graph",
+        "folder.db": "a folder, not a backup",
+        **dict.fromkeys(("my.db", "link.db", "hard.db"), "the graph itself, not a backup"),
+    }
+    for name, reason in reasons.items():
+        with pytest.raises(ValueError, match=rf"{re.escape(name)}: {reason}"):
             module.restore(tmp_path / name, path)
         assert content(path, tmp_path) == before
     with pytest.raises(ValueError, match=r"folder\.db: a folder, not a memory graph"):
         module.restore(path, tmp_path / "folder.db")
     with pytest.raises(ValueError, match=r"empty\.db: not a memory graph"):
         module.restore(tmp_path / "empty.db", tmp_path / "new.db")
-    assert not list(tmp_path.glob("new.db*"))
+    assert not [*tmp_path.glob("new.db*"), *tmp_path.glob(".*partial*")]
 
 
 def test_an_opening_waits_for_a_restoration(

@@ -197,8 +197,8 @@ def test_stats_count_everything(tmp_path: Path) -> None:
     assert stats.bytes["memory.db"] > 0
 
 
-def large_graph(path: Path) -> list[str]:
-    """A closed database of some hundred pages, and its texts."""
+def large_graph(path: Path) -> None:
+    """Make a closed database of some hundred pages."""
     texts = [f"Person {n} lives in City {n % 7}. " + "It " + "was said " * 90 for n in range(60)]
     with MemoryGraph.open(path) as graph:
         episodes = (
@@ -206,7 +206,6 @@ def large_graph(path: Path) -> list[str]:
             for n, text in enumerate(texts)
         )
         graph.remember_many(episodes, batch=10)  # so that all tables are all over the file
-    return texts
 
 
 def overwrite(path: Path, begin: int, stop: int) -> None:

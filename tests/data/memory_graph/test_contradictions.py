@@ -17,10 +17,8 @@ from turngraph.data.memory_graph.memory_types import (
     THESIS,
     Episode,
     Extractor,
-    Fact,
     edge_key,
 )
-from turngraph.data.memory_graph.record.facts import load_facts
 from turngraph.data.memory_graph.record.ingest import remember_many
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import end, start
@@ -53,17 +51,13 @@ def episodes(case: Case) -> list[Episode]:
     ]
 
 
-def facts(store: Store) -> list[Fact]:
-    rows = store.db.execute("SELECT id FROM edges WHERE type = ? ORDER BY id", (SIMPLE,))
-    return list(load_facts(store.db, [edge_key(edge) for (edge,) in rows.fetchall()]))
-
-
 def holding(store: Store, as_of: str) -> list[str]:
     """Return the simple facts that hold at the end of a period, without hypotheses."""
     moment = end(as_of) - 1
+    rows = store.db.execute("SELECT id FROM edges WHERE type = ?", (SIMPLE,)).fetchall()
     return sorted(
         " ".join(fact.ends or ())
-        for fact in facts(store)
+        for fact in store.facts(edge_key(edge) for (edge,) in rows)
         if not fact.hypothesis
         and (fact.valid_from is None or start(fact.valid_from) <= moment)
         and (fact.valid_to is None or start(fact.valid_to) > moment)

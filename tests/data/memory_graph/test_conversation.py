@@ -73,6 +73,8 @@ def test_a_turn_recalls_what_an_earlier_one_retrieved_and_answered(prompt: Promp
     assert recalled["Ada has lived in Oslo since 2019."].from_turn == 0
     assert {item.from_turn for item in third.evidence} == {0, 1, 2}
     assert third.graph.num_entity_edges > 0
+    entities = [e for item in recalled.values() for e in item.evidence.entities]
+    assert {entity.id for entity in entities if entity.label == "Ada"} == {"Q-Ada"}
 
 
 def test_a_computed_statement_comes_first_with_its_answer_as_entity(prompt: Prompt) -> None:
@@ -87,17 +89,6 @@ def test_a_computed_statement_comes_first_with_its_answer_as_entity(prompt: Prom
     without = builder_of(prompt).conversation(conversation())[2]
     assert first.evidence.text not in [text for _, text in given(without)]
     assert ("memory", said) in given(without)
-
-
-def test_recalled_entities_have_the_ids_of_the_evidence(prompt: Prompt) -> None:
-    third = builder_of(prompt).conversation(conversation())[2]
-    ids = {
-        entity.label: entity.id
-        for item in third.evidence
-        if item.evidence.source == "memory"
-        for entity in item.evidence.entities
-    }
-    assert ids["Ada"] == "Q-Ada"
 
 
 def same(one: Example, other: Example) -> bool:

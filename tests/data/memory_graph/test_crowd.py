@@ -52,10 +52,18 @@ def check_what_is_left(path: Path) -> None:
     assert not any(b"Guest" in file.read_bytes() for file in files if file.is_file())
 
 
-def test_nobody_fails_where_others_forget(tmp_path: Path) -> None:
+FEW = {"forget": (2, 3), "open": (1, 6), "ask": (1, 3), "check": (1, 3)}
+MANY = {"forget": (2, 60), "open": (4, 170), "ask": (2, 60), "check": (1, 60)}
+
+
+@pytest.mark.parametrize(
+    ("roles", "done"), [(FEW, 18), pytest.param(MANY, 980, marks=pytest.mark.slow)]
+)
+def test_nobody_fails_where_others_forget(
+    tmp_path: Path, roles: dict[str, tuple[int, int]], done: int
+) -> None:
     path = tmp_path / "my.db"
-    lines = play(path, {"forget": (2, 3), "open": (1, 6), "ask": (1, 3), "check": (1, 3)})
-    assert lines == {"done": 18}
+    assert play(path, roles) == {"done": done}
     check_what_is_left(path)
 
 
@@ -66,12 +74,4 @@ def test_torn_derived_files_are_made_anew(tmp_path: Path) -> None:
     assert lines == {"done": 40}
     with MemoryGraph.open(path, Hashing()) as graph:  # the last to foul may have been the last
         graph.ask("Where does Anna live?")
-    check_what_is_left(path)
-
-
-@pytest.mark.slow
-def test_eight_hundred_openings_beside_two_that_forget(tmp_path: Path) -> None:
-    path = tmp_path / "my.db"
-    lines = play(path, {"forget": (2, 60), "open": (4, 170), "ask": (2, 60), "check": (1, 60)})
-    assert lines == {"done": 980}
     check_what_is_left(path)

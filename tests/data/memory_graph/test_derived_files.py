@@ -168,12 +168,13 @@ def test_a_lock_is_waited_for_and_not_without_end(
         assert again
 
 
+def full(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_a_disk_that_is_full_is_no_reason_not_to_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(np, "save", full)
     monkeypatch.setattr(vector_matrix, "write_json", full)
     with MemoryGraph.open(tmp_path / "my.db", Hashing()) as graph:
@@ -190,10 +191,6 @@ def test_vectors_that_cannot_be_erased_are_told(
         graph.remember("Anna lives in Paris.", source="a")
         graph.ask(QUESTION)
     with monkeypatch.context() as patch, MemoryGraph.open(tmp_path / "my.db") as graph:
-
-        def full(*_: object, **__: object) -> None:
-            raise OSError(28, "No space left on device")
-
         patch.setattr(vector_matrix, "write_json", full)
         with pytest.raises(ValueError, match=r"forgotten, but .* cannot be written: No space left"):
             graph.forget(source="a")

@@ -41,23 +41,19 @@ def rows(graph: MemoryGraph, sql: str, *values: object) -> list[tuple]:
 
 
 def test_one_person_under_two_names_becomes_one(graph: MemoryGraph) -> None:
-    anna, annie = node_of(graph, "Anna"), node_of(graph, "Annie")
+    anna, annie, paris = (node_of(graph, name) for name in ("Anna", "Annie", "Paris"))
     assert graph.merge("Anna", "Annie") == anna
     assert {node for name in ("Anna", "annie") for node in graph.store.objects(name)} == {anna}
     assert ("Anna", "works at", "Acme") in triplets(graph)
     assert not any("Annie" in triplet for triplet in triplets(graph))
     assert rows(graph, "SELECT 1 FROM nodes WHERE id = ?", annie) == []
-    assert graph.check() == []
-
-
-def test_equal_edges_become_one_with_the_provenance_of_both(graph: MemoryGraph) -> None:
-    anna, paris = node_of(graph, "Anna"), node_of(graph, "Paris")
-    graph.merge("Anna", "Annie")
+    # equal edges become one with the provenance of both
     sql = "SELECT id, said FROM edges WHERE type = 0 AND source = ? AND target = ?"
     [(edge, said)] = rows(graph, sql, anna, paris)
     [fact] = graph.store.facts([2 * edge + 1])
     assert said == "2020-01-01"
     assert [place.said for place in fact.provenance] == ["2020-01-01", "2020-01-02"]
+    assert graph.check() == []
 
 
 def test_two_people_under_one_name_become_two(graph: MemoryGraph) -> None:
@@ -73,22 +69,20 @@ def test_two_people_under_one_name_become_two(graph: MemoryGraph) -> None:
     assert graph.show(f"#{new}").num_episodes == graph.show(new).num_episodes == 1
 
 
-def test_a_fact_that_others_say_as_well_is_then_said_of_both(graph: MemoryGraph) -> None:
+@pytest.mark.parametrize(
+    ("text", "left", "moved"),
+    [(TEXTS[3], "2020-01-01", "2020-01-04"), (TEXTS[0], "2020-01-04", "2020-01-01")],
+)
+def test_a_fact_that_others_say_as_well_is_then_said_of_both_by_their_own_episodes(
+    graph: MemoryGraph, text: str, left: str, moved: str
+) -> None:
     old, tea = node_of(graph, "Anna"), node_of(graph, "tea")
-    new = graph.split("Anna", "Anna Schmidt", episodes=[node_of(graph, TEXTS[3])])
+    new = graph.split("Anna", "Anna Schmidt", episodes=[node_of(graph, text)])
     sql = "SELECT source, said FROM edges WHERE type = 0 AND target = ? ORDER BY source"
-    assert rows(graph, sql, tea) == [(old, "2020-01-01"), (new, "2020-01-04")]
+    assert rows(graph, sql, tea) == [(old, left), (new, moved)]
     sql = "SELECT source FROM edges WHERE type = 1 AND target = ?"
     mentioned = rows(graph, sql, node_of(graph, "Eve: Anna likes tea."))
     assert {node for (node,) in mentioned} >= {old, new}
-    assert graph.check() == []
-
-
-def test_each_copy_of_a_fact_was_first_said_by_its_own_episodes(graph: MemoryGraph) -> None:
-    old = node_of(graph, "Anna")
-    new = graph.split("Anna", "Anna Schmidt", episodes=[node_of(graph, TEXTS[0])])
-    sql = "SELECT source, said FROM edges WHERE type = 0 AND target = ? ORDER BY source"
-    assert rows(graph, sql, node_of(graph, "tea")) == [(old, "2020-01-04"), (new, "2020-01-01")]
     assert graph.check() == []
 
 

@@ -8,7 +8,6 @@ import re
 import socket
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -115,7 +114,8 @@ def test_a_failed_request_is_retried(status: int) -> None:
     with chat_server(answer) as server:
         [said] = extractor(server).extract([Episode("It rains.")])
     assert said.theses[0].text == "It rains."
-    assert len(server.requests) == 3
+    # after a fault of the network nothing is added
+    assert [len(request["messages"]) for request in server.requests] == [1, 1, 1]
 
 
 def test_the_server_sets_the_pause_before_a_retry() -> None:
@@ -191,15 +191,6 @@ def test_the_model_is_told_what_was_wrong_with_its_reply(kind: str, fault: str) 
     assert second[2]["content"] == f"{fault}. Reply again with one JSON object."
 
 
-def test_after_a_fault_of_the_network_nothing_is_added() -> None:
-    def answer(body: dict[str, Any], number: int) -> Answer:
-        return Answer(status=503) if number == 0 else Answer(EMPTY)
-
-    with chat_server(answer) as server:
-        extractor(server, retries=1).extract([Episode("It rains.")])
-    assert [len(request["messages"]) for request in server.requests] == [1, 1]
-
-
 def test_a_fence_and_thoughts_around_the_json_are_skipped() -> None:
     text = "<think>{hm}</think>\n```json\n" + json.dumps(thesis("It rains.")) + "\n```"
     with chat_server(lambda *_: Answer(text)) as server:
@@ -257,27 +248,17 @@ def test_a_reply_is_read_up_to_a_limit(answer: Answer, reason: str) -> None:
     assert server.headers[0]["Accept-Encoding"] == "identity"
 
 
-def test_no_key_password_or_control_character_reaches_a_message(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TINY_KEY", "sk-secret")
-    said = {"error": {"message": "wrong key sk-secret"}}, {"error": "no \x1b[2J model\x07"}
-    found = []
-    for record in said:
-        with chat_server(lambda *_, r=record: Answer(status=400, body=json.dumps(r))) as server:
-            asked = replace(
-                extractor(server).client.settings,
-                base_url=server.url.replace("://", "://me:pass%40word@"),
-                api_key_variable="TINY_KEY",
-            )
-            with pytest.raises(ValueError, match="status 400") as error:
-                EndpointExtractor(asked).extract([Episode("It rains.")])
-        found.append(str(error.value))
-    for message in found:
-        assert message.startswith("http://127.0.0.1:")
-        assert message.isprintable()
-        assert not any(word in message for word in ("secret", "pass", "word", "me:"))
-    assert "no \ufffd[2J model\ufffd" in found[1]
+def test_no_password_or_control_character_reaches_a_message() -> None:
+    said = json.dumps({"error": "no \x1b[2J model\x07"})
+    with chat_server(lambda *_: Answer(status=400, body=said)) as server:
+        url = server.url.replace("://", "://me:pass%40word@")
+        asked = EndpointExtractor(EndpointSettings(url, "tiny"))
+        with pytest.raises(ValueError, match=r"status 400: no \ufffd\[2J model\ufffd$") as error:
+            asked.extract([Episode("It rains.")])
+    message = str(error.value)
+    assert message.startswith("http://127.0.0.1:")
+    assert message.isprintable()
+    assert not any(word in message for word in ("pass", "word", "me:"))
     for wrong in ("ftp://me:password@host", "http://me:password@ho st:x", "http://a?key=password"):
         with pytest.raises(ValueError, match="base_url") as error:
             EndpointSettings(wrong, "tiny")
@@ -308,6 +289,7 @@ def test_a_refusal_repeats_no_word_of_the_text_or_the_key(
             pytest.raises(ValueError, match=REFUSALS[said]),
         ):
             extractor(server, api_key_variable="TINY_KEY").extract([Episode(HIDDEN)])
+        assert len(server.requests) == 1  # it is not retried
 
 
 def test_usage_that_no_request_can_have_is_estimated(caplog: pytest.LogCaptureFixture) -> None:
@@ -348,22 +330,7 @@ def test_a_dead_server() -> None:
     assert dead.cost()["prompt_tokens"] == 0
 
 
-def test_a_refusal_is_not_retried_and_does_not_quote() -> None:
-    said = json.dumps({"error": {"message": "model tiny does not exist"}})
-    with (
-        chat_server(lambda *_: Answer(status=404, body=said)) as server,
-        pytest.raises(ValueError, match="status 404: model tiny does not exist"),
-    ):
-        extractor(server).extract([Episode("It rains.")])
-    assert len(server.requests) == 1
-    secret = "The key is under the third stone on the left."
-    said = json.dumps({"error": f"cannot read {secret}"})
-    with (
-        chat_server(lambda *_: Answer(status=400, body=said)) as server,
-        pytest.raises(ValueError, match="status 400") as error,
-    ):
-        extractor(server).extract([Episode(secret)])
-    assert "stone" not in str(error.value)
+def test_a_key_that_is_not_set_is_named() -> None:
     with (
         chat_server(lambda *_: Answer(status=401)) as server,
         pytest.raises(ValueError, match="status 401; the environment variable NO_KEY is not"),

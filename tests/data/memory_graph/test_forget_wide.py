@@ -101,14 +101,6 @@ def test_every_way_is_forgotten_or_listed_and_then_gone(tmp_path: Path) -> None:
     assert in_files(path, "Bob likes tea")
 
 
-def test_what_the_plain_call_leaves_is_what_it_lists(tmp_path: Path) -> None:
-    with remembered(tmp_path / "my.db") as graph:
-        listed = {mention.source for mention in graph.other_mentions(NAME)}
-        graph.forget(entity=NAME)
-        sql = "SELECT source FROM episodes WHERE source != 'kept'"
-        assert {source for (source,) in graph.store.db.execute(sql)} == listed
-
-
 def test_short_names_and_common_words_are_not_swept_up(tmp_path: Path) -> None:
     with MemoryGraph.open(tmp_path / "my.db") as graph:
         graph.remember("Al lives in Rome.", source="first")

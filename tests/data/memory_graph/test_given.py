@@ -18,7 +18,6 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
     edge_key,
 )
-from turngraph.data.memory_graph.record.facts import load_facts
 from turngraph.data.memory_graph.record.ingest import remember_many
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.upkeep.forget import forget
@@ -39,7 +38,7 @@ def remember(folder: Path, *lines: dict[str, Any]) -> list[Fact]:
     with Store(folder / "memory.db") as store:
         remember_many(store, extractor, extractor.read(write(folder, *lines)))
         edges = store.db.execute("SELECT id FROM edges WHERE type = ? ORDER BY id", (SIMPLE,))
-        return list(load_facts(store.db, [edge_key(edge) for (edge,) in edges.fetchall()]))
+        return store.facts(edge_key(edge) for (edge,) in edges.fetchall())
 
 
 def read_given(path: Path) -> list[tuple[Episode, Extraction]]:
@@ -160,9 +159,9 @@ def test_a_pattern_without_a_match_is_an_error_that_rolls_back_the_batch(
     tmp_path: Path,
 ) -> None:
     bad = BERLIN | {"replaces": [PARIS, PARIS | {"object": "Oslo"}]}
-    lines = [{"time": "2010", "triplets": [PARIS]}, {"time": "2015", "triplets": [BERLIN, bad]}]
+    rome = BERLIN | {"object": "Rome"}
+    lines = [{"time": "2010", "triplets": [PARIS]}, {"time": "2015", "triplets": [rome, bad]}]
     message = r"given.jsonl, line 2, field triplets\[1\].replaces\[1\]: no fact that holds"
-    lines[1]["triplets"] = [BERLIN | {"object": "Rome"}, bad]
     with pytest.raises(ValueError, match=message):
         remember(tmp_path, *lines)
     assert remember(tmp_path, lines[0]) != []
