@@ -161,7 +161,7 @@ def test_evidence_of_every_kind_is_one_pool(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("item", ["missing.jsonl", "no_such_folder/", Path("a text"), "gone.md"])
 def test_a_path_that_is_not_there_is_no_text(item: Any) -> None:
-    with pytest.raises(ValueError, match=f"^{item}: no such file or folder"):
+    with pytest.raises(ValueError, match=f"^{Path(item)}: no such file or folder"):
         read_evidence([item])
 
 
