@@ -305,6 +305,14 @@ def graph_model(graph_checkpoint: str) -> Any:
     return load(read_checkpoint(graph_checkpoint), LoadOptions(device="cpu"))
 
 
+@pytest.fixture(scope="module")
+def qa(graph_checkpoint: str) -> Any:
+    """That checkpoint, as the Python API loads it."""
+    from turngraph.inference.api import load
+
+    return load(graph_checkpoint, device="cpu")
+
+
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with train.jsonl and tune.jsonl about different countries."""

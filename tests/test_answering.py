@@ -36,11 +36,6 @@ Json = dict[str, Any]
 HISTORIES = ("gold", "predicted")
 
 
-@pytest.fixture
-def checkpoint(graph_checkpoint: str) -> str:
-    return graph_checkpoint
-
-
 def command_in(folder: Path, checkpoint: str) -> list[str]:
     """``infer.py answer`` for 18 questions in batches of two."""
     write_conversations(folder / "in.jsonl", [tiny_conversation(n) for n in range(6)])
@@ -50,8 +45,8 @@ def command_in(folder: Path, checkpoint: str) -> list[str]:
 
 
 @pytest.fixture
-def command(checkpoint: str, tmp_path: Path) -> list[str]:
-    return command_in(tmp_path, checkpoint)
+def command(graph_checkpoint: str, tmp_path: Path) -> list[str]:
+    return command_in(tmp_path, graph_checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -469,16 +464,9 @@ def kill_at_random(command: list[str], folder: Path, num_kills: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("num_kills", "history"),
-    [
-        (3, "predicted"),
-        pytest.param(12, "gold", marks=pytest.mark.slow),
-        pytest.param(12, "predicted", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("history", HISTORIES)
 def test_a_killed_run_goes_on_to_the_same_file(
-    num_kills: int, history: str, command: list[str], tmp_path: Path
+    history: str, command: list[str], tmp_path: Path
 ) -> None:
     write_conversations(tmp_path / "in.jsonl", [tiny_conversation(n, f"c{n}") for n in range(12)])
     command += ["--history", history, "--max_new_tokens", "24"]
@@ -486,7 +474,7 @@ def test_a_killed_run_goes_on_to_the_same_file(
     torch.set_num_threads(1)  # the last bits depend on it, and a fork has one thread
     try:
         whole = one_run(command, tmp_path / "whole.jsonl")
-        kill_at_random(command, tmp_path, num_kills)
+        kill_at_random(command, tmp_path, num_kills=12)
         main(command)
     finally:
         torch.set_num_threads(threads)

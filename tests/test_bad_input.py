@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Callable
@@ -15,15 +14,19 @@ import torch
 from turngraph import infer, train
 from turngraph.configs.schema import Config, EvidenceConfig, ModelConfig, TrainingConfig
 from turngraph.data.cli import run_cli
-from turngraph.data.jsonlines import dump, write_conversations, write_pool
+from turngraph.data.jsonlines import dump, write_conversations
 from turngraph.model.checkpoint import save_checkpoint
 from turngraph.model.make_model import make_model
 from turngraph.tests.processes import Command
+from turngraph.tests.runs import Json, options
 from turngraph.tests.tiny import LORA, save_tiny, stir, tiny_conversation
 
-ROOT = Path(__file__).resolve().parent.parent
-Json = dict[str, Any]
 Refuse = Callable[..., str]
+
+
+def run_options(base: str, tmp_path: Path, **changes: Any) -> list[str]:
+    given = {"data__tune": "null", "training__max_steps": 1} | changes
+    return options(base, tmp_path, tmp_path / "run", **given)
 
 
 @pytest.fixture
@@ -45,16 +48,12 @@ def refuse(capsys: pytest.CaptureFixture[str]) -> Refuse:
 
 
 @pytest.fixture(scope="module")
-def config(tiny_folder: str) -> Config:
-    return Config(
+def checkpoint(tiny_folder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = Config(
         evidence=EvidenceConfig(memory="random", top_k=4, max_nodes=256),
         model=ModelConfig(tiny_folder, lora=LORA, dtype="float32"),
         training=TrainingConfig(max_steps=0),
     )
-
-
-@pytest.fixture(scope="module")
-def checkpoint(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoints") / "checkpoint"
     save_checkpoint(stir(make_model(config.model)), config, {}, folder)
     return folder
@@ -94,21 +93,6 @@ def test_bad_conversations_are_refused_with_file_line_and_field(
     arguments = ("--checkpoint", graph_checkpoint, "--input", path, "--output", output)
     assert refuse(infer.main, "answer", *arguments).startswith(f"{path}{message}")
     assert [entry.name for entry in tmp_path.iterdir()] == ["bad.jsonl"]
-
-
-def run_options(base: str, tmp_path: Path, **changes: Any) -> list[str]:
-    values = {
-        "data.train": tmp_path / "train.jsonl",
-        "evidence.memory": "none",
-        "evidence.top_k": 4,
-        "model.base_model": base,
-        "model.dtype": "float32",
-        "model.lora.r": 4,
-        "training.max_steps": 1,
-        "training.output": tmp_path / "run",
-    }
-    named = {name.replace("__", "."): value for name, value in changes.items()}
-    return [f"--{name}={value}" for name, value in (values | named).items()]
 
 
 @pytest.mark.parametrize("part", ["train", "tune"])
@@ -306,22 +290,6 @@ def test_duplicated_ids_are_handled_and_named(
     assert all(len({item["id"] for item in r["evidence"]}) == 2 for r in records)
     named = " ".join(r.getMessage() for r in caplog.records if r.levelname == "WARNING")
     assert all(repr(id_) in named for id_ in ("same", "7", "e"))
-
-
-def test_a_chat_over_odd_evidence(
-    checkpoint: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    write_pool(tmp_path / "pool.jsonl", tiny_conversation(0).evidence)
-    with open(tmp_path / "pool.jsonl", "a", encoding="utf-8") as file:
-        file.write('{"text": "[bold]not markup[/bold] [/] 👍"}\n')
-    monkeypatch.setattr("sys.stdin", io.StringIO("What is bold markup 👍 [/red]?\n"))
-    infer.main(
-        ["chat", "--checkpoint", str(checkpoint), "--evidence", str(tmp_path / "pool.jsonl")]
-    )
-    assert "[bold]not markup[/bold] [/]" in capsys.readouterr().out
 
 
 def test_the_input_is_never_written_over(refuse: Refuse, checkpoint: Path, tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from turngraph.inference.chat import TerminalChat
 from turngraph.inference.chat import chat as run_chat
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.display import AnswerStream
-from turngraph.inference.evidence import read_evidence
 from turngraph.inference.session import Session
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
@@ -103,22 +102,6 @@ def test_with_neither_it_says_what_answers_come_from(
     assert rest.count("No evidence was given.") == 2
 
 
-def test_pools_are_files_and_folders(tmp_path: Path) -> None:
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "peru.md").write_text(
-        "# Peru\n\nThe llamas of Peru are many since 1987.\n", encoding="utf-8"
-    )
-    pool = read_evidence([str(pool_file(tmp_path)), str(folder)])
-    assert len(pool) == len(CONVERSATION.evidence) + 1
-    assert len({passage.id for passage in pool}) == len(pool)
-    assert "llamas" in pool[-1].text
-    alone, inside = read_evidence([folder / "peru.md"]), read_evidence([folder])
-    assert [passage.entities for passage in alone] == [passage.entities for passage in inside]
-    with pytest.raises(ValueError, match="no such file or folder"):
-        read_evidence([str(tmp_path / "missing.jsonl")])
-
-
 def test_words_come_while_the_answer_is_written(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,11 +121,11 @@ def test_words_come_while_the_answer_is_written(
 
 
 def test_nothing_steers_the_terminal(session: Session) -> None:
-    evil = "\x1b[31mred\x07 \x9b2J [bold]Peru[/bold]"
+    evil = "\x1b[31mred\x07 \x9b2J [bold]Peru[/bold] [/]"
     pool = (*CONVERSATION.evidence, Evidence("evil", f"Peru {evil}", "text"))
     session.conversation = replace(session.conversation, evidence=pool)
     said = Screen(session)(f"{evil} Peru?", "/evidence evil", "/evidence", "/why", f"/{evil}")
-    assert "[bold]Peru[/bold]" in said
+    assert "[bold]Peru[/bold] [/]" in said
     assert "␛[31mred␇" in said
     assert not any((ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 for c in said)
 
@@ -398,8 +381,7 @@ def test_as_a_script_runs_it(graph_checkpoint: str, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr.decode("utf-8")
 
 
-def test_new_begins_another_conversation_over_the_same_evidence(graph_model: Loaded) -> None:
-    session = Session(*graph_model, CONVERSATION.evidence, max_new_tokens=8)
+def test_new_begins_another_conversation_over_the_same_evidence(session: Session) -> None:
     screen = Screen(session)
     screen(QUESTIONS[0], QUESTIONS[1])
     first, indexes = session.turns[0], dict(session.builder.retrieval.indexes)

@@ -84,11 +84,6 @@ def test_an_unknown_option_names_the_nearest(
     assert line in capsys.readouterr().err
 
 
-def test_a_wrong_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    done = turngraph("answer", "--checkpoint", "gone", "--input", "x", "--output", "y")
-    assert (done.returncode, done.stderr) == (2, "error: gone: no such folder\n")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -152,14 +147,3 @@ def test_a_name_finds_the_shipped_file_and_a_file_of_that_name_comes_first(
     assert words[1].endswith("configs/sqa/text.yaml")
     assert words[2].endswith("configs/convmix/text.yaml")
     assert words[4] == "sqa/text"
-
-
-def test_a_traceback_is_asked_for_and_the_study_has_its_help(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TURNGRAPH_TRACEBACK", "")
-    main(["--traceback", "configs"])
-    assert os.environ["TURNGRAPH_TRACEBACK"] == "1"
-    with pytest.raises(SystemExit, match="0"):
-        main(["study", "--help"])
-    assert "--plan" in capsys.readouterr().out

@@ -366,29 +366,19 @@ def test_a_folder_with_a_model_is_taken(tmp_path: Path, monkeypatch: pytest.Monk
     assert resolve_model("llm") == "llm"
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve_model("~/llm") == str(tmp_path / "llm")
+    of_package = "HuggingFaceTB/SmolLM2-135M-Instruct"
+    model_folder(tmp_path / of_package)
+    assert resolve_model(of_package) == of_package
 
 
-def test_a_folder_goes_before_a_package_of_the_same_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "HuggingFaceTB/SmolLM2-135M-Instruct"
-    model_folder(tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    assert resolve_model(name) == name
-
-
-def test_packages_that_carry_a_model_are_found() -> None:
+def test_packages_that_carry_a_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     smollm2 = Path(resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct"))
+    monkeypatch.setattr("turngraph.configs.models._convert", None)  # a second one would call it
+    assert resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct") == str(smollm2)
     assert (smollm2 / "model.safetensors").is_file()
     assert (smollm2 / "tokenizer.json").is_file()
     minilm = Path(resolve_model("sentence-transformers/all-MiniLM-L6-v2"))
     assert (minilm / "modules.json").is_file()
-
-
-def test_a_conversion_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct")
-    monkeypatch.setattr("turngraph.configs.models._convert", None)  # a second one would call it
-    assert resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct") == first
 
 
 def test_a_conversion_appears_whole_or_not_at_all(

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import turngraph
 from turngraph import infer
@@ -23,7 +21,7 @@ from turngraph.data.examples import ExampleBuilder
 from turngraph.data.jsonlines import write_conversations, write_pool
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Conversation, Evidence
-from turngraph.inference.chat import TerminalChat
+from turngraph.tests.chatting import Screen
 from turngraph.tests.data.golden import embed
 from turngraph.tests.test_memory_reader import fact, recalled
 from turngraph.tests.tiny import tiny_conversation, tiny_tokenizer
@@ -48,9 +46,7 @@ def ids(record: dict[str, Any]) -> list[str]:
     return [passage["id"].removeprefix("pool.jsonl#") for passage in record["evidence"]]
 
 
-def test_answers_are_those_from_a_pool(
-    graph_checkpoint: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_are_those_from_a_pool(graph_checkpoint: str, folder: Path) -> None:
     alone = turngraph.load(graph_checkpoint, device="cpu")
     of_pool = list(alone.answer([CONVERSATION]))
     qa = turngraph.load(graph_checkpoint, device="cpu", corpus=folder)
@@ -60,11 +56,10 @@ def test_answers_are_those_from_a_pool(
     of_corpus = list(qa.answer([BARE]))
     assert [ids(r) for r in of_corpus] == [ids(r) for r in of_pool]
     assert [r["answer"] for r in of_corpus] == [r["answer"] for r in of_pool]
-    chat = TerminalChat(qa.chat(), Console(file=StringIO()), True, 3)
-    printed: list[str] = []
-    monkeypatch.setattr(chat, "say", printed.append)
-    chat.greet(0, None)
-    assert printed[0] == f"{len(CONVERSATION.evidence)} passages of {folder}."
+    screen = Screen(qa.chat(), interactive=True, width=1000)
+    screen.chat.greet(0, None)
+    first, *_ = screen.file.getvalue().splitlines()
+    assert first == f"{len(CONVERSATION.evidence)} passages of {folder}."
     session = qa.chat(["Quito is the capital of Ecuador."])
     session.ask("What is the capital of Ecuador?")
     found = {item.evidence.id for item in session.last().example.evidence}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from turngraph.__main__ import run
+from turngraph.__main__ import COMMANDS, run
 from turngraph.configs.parse import load_config
 from turngraph.configs.shipped import find_config
 from turngraph.data.jsonlines import write_conversations, write_pool
@@ -21,19 +21,6 @@ from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import tiny_conversation
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = (
-    "answer",
-    "score",
-    "chat",
-    "serve",
-    "export",
-    "pool",
-    "corpus",
-    "memory",
-    "study",
-    "configs",
-    "train",
-)
 
 
 def blocks(page: Path, language: str) -> list[str]:

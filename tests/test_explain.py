@@ -22,7 +22,7 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import node_starts
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.explain_page import write_explain_page
-from turngraph.data.scoring.explanation import ExplainedTurn, Explanation, shares
+from turngraph.data.scoring.explanation import ExplainedTurn, Explanation
 from turngraph.data.types import Conversation, Evidence
 from turngraph.inference.explain import (
     dropped_passages,
@@ -188,12 +188,6 @@ def test_history_fills_the_prompts_of_later_turns() -> None:
 def test_only_the_turns_that_were_answered_are_explained() -> None:
     found = of_conversation(stir(tiny_model()), answers={1: "2 million"})
     assert [turn["id"] for turn in found["turns"]] == ["1"]
-
-
-def test_shares() -> None:
-    assert shares([1, 3]) == [0.25, 0.75]
-    assert shares([0, 0]) == [0, 0]
-    assert shares([]) == []
 
 
 def pages(checkpoint: str, folder: Path, conversations: list[Conversation], *more: str) -> set[str]:

@@ -324,10 +324,3 @@ def test_a_process_that_reads_has_limits_and_tells_what_it_did_not_read(
     failed = receiver.recv()
     assert "b.md" in failed.message
     assert not failed.is_ours
-
-    def fill(_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(limited_reading, "read_evidence", fill)
-    limited_reading._read(sender, [tmp_path / "a.md"], 1 << 30, 60)
-    assert receiver.recv().message.endswith("reading takes more than 1024 MiB of memory")

@@ -133,11 +133,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub]]:
     server.server_close()
 
 
-@pytest.fixture(scope="module")
-def qa(graph_checkpoint: str) -> QA:
-    return turngraph.load(graph_checkpoint, device="cpu")
-
-
 def test_pushed_and_loaded_again_it_is_the_same_checkpoint(hub: type[Hub], qa: QA) -> None:
     address = qa.push_to_hub("me/qa", token="hf_x")
     assert address.endswith(COMMIT)

@@ -18,7 +18,6 @@ from turngraph.configs.schema import (
 )
 from turngraph.data.jsonlines import write_pool
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.inference.session import Session
 from turngraph.model.checkpoint import save_checkpoint
 from turngraph.model.make_model import make_model
 from turngraph.tests.runs import command, losses, options
@@ -42,13 +41,17 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> st
 def test_a_later_chat_knows_what_was_said_in_an_earlier_one(
     checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    db = tmp_path / "my.db"
+    """What is remembered stands beside the passages of a pool."""
+    db, pool = tmp_path / "my.db", tmp_path / "pool.jsonl"
+    write_pool(pool, tiny_conversation(0).evidence)
     chat = ("chat", "--checkpoint", checkpoint, "--memory", str(db), "--max_new_tokens", "4")
+    chat += ("--evidence", str(pool), "--passages", "9")
     monkeypatch.setattr("sys.stdin", io.StringIO("I moved to Lima in 2019. What is Lima like?\n"))
     infer.main(chat)
     assert "[memory" not in capsys.readouterr().out
     second = command("infer.py", *chat, text="Who moved to Lima?\n")
     assert "[memory, " in second
+    assert "[kb, " in second
     assert "remembered] user: I moved to Lima in 2019." in " ".join(second.split())
     with MemoryGraph.open(db) as graph:
         assert graph.stats().nodes["episodic"] == 4  # a question and an answer of each chat
@@ -57,29 +60,6 @@ def test_a_later_chat_knows_what_was_said_in_an_earlier_one(
     assert all(source.startswith("chat 20") for source in sources)
     assert len(sources) in (1, 2)  # one where both chats begin in the same second
     assert len(stated) == 1  # the second chat states nothing
-
-
-def test_memory_stands_beside_other_evidence(
-    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    pool, seen = tmp_path / "pool.jsonl", []
-    write_pool(pool, tiny_conversation(0).evidence)
-    ask = Session.ask
-
-    def spy(*arguments: Any) -> Any:
-        turn = ask(*arguments)
-        seen.append({item.evidence.source for item in turn.example.evidence})
-        return turn
-
-    monkeypatch.setattr(Session, "ask", spy)
-    questions = "I was in Peru in 2019. What is its capital?\nIs it raining in Peru?\n"
-    monkeypatch.setattr("sys.stdin", io.StringIO(questions))
-    options = ["--evidence", str(pool), "--memory", str(tmp_path / "my.db")]
-    infer.main(["chat", "--checkpoint", checkpoint, *options])
-    assert "memory" not in seen[0]
-    assert {"memory", "kb"} <= seen[1]
-    with MemoryGraph.open(tmp_path / "my.db") as graph:
-        assert graph.stats().nodes["episodic"] == 4
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.scoring.confidence import FEATURES, Calibration, Confidence
 from turngraph.inference import memory_reader
-from turngraph.inference.api import QA, load
+from turngraph.inference.api import QA
 from turngraph.inference.memory_reader import MemoryReader, place_of
 from turngraph.inference.session import Session
 from turngraph.memory import main
@@ -26,11 +26,6 @@ from turngraph.tests.chatting import Loaded
 
 QUESTION = "Where does Anna live?"
 TEXTS = ("Anna lives in Gdynia.", "Bert keeps bees in Lima.", "Anna likes tea.")
-
-
-@pytest.fixture(scope="module")
-def qa(graph_checkpoint: str) -> QA:
-    return load(graph_checkpoint, device="cpu")
 
 
 @pytest.fixture

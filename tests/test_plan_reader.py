@@ -13,7 +13,6 @@ from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import (
     ClueRecall,
     Digest,
-    PlanSettings,
     Progress,
     Ready,
     Searched,
@@ -25,7 +24,7 @@ from turngraph.inference import plan_reader
 from turngraph.inference.answer_batches import answer_batch
 from turngraph.inference.plan_reader import PlanReader
 from turngraph.tests.chatting import Loaded
-from turngraph.tests.data.memory_graph.plan_model import QUESTION, small_graph
+from turngraph.tests.data.memory_graph.plan_model import QUESTION
 
 BORN = Fact(2, "thesis", "Anna was born in Norway.", entities=((1, "Anna"), (3, "Norway")))
 LEADS = Fact(4, "thesis", "Olav leads Norway.", entities=((5, "Olav"), (3, "Norway")))
@@ -61,7 +60,10 @@ def test_a_step_is_the_next_turn_of_its_plan(
     step = searched(
         ClueRecall(Clue("q"), (LEADS, BORN)), ClueRecall(Clue("r"), (LEADS, ASIDE)), done=(done,)
     )
-    [digest] = PlanReader(model, builder, max_new_tokens=8)([step])
+    remembering = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
+    reader = PlanReader(model, remembering, max_new_tokens=8)
+    assert reader.builder.memory_graph is None
+    [digest] = reader([step])
     turns = (
         Turn("1", "Where was Anna born", evidence=tuple(evidence_of([EARLIER]))),
         Turn("2", "Who leads Norway", evidence=tuple(evidence_of([LEADS, BORN, ASIDE]))),
@@ -104,15 +106,3 @@ def test_the_steps_of_a_wave_are_read_together_and_those_without_facts_not(
     ]
     assert PlanReader(model, builder)([searched()]) == [Digest()]
     assert len(read) == 1
-
-
-def test_a_whole_plan_is_read_by_the_model(graph_model: Loaded) -> None:
-    model, builder = graph_model
-    remembering = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
-    reader = PlanReader(model, remembering, max_new_tokens=4)
-    assert reader.builder.memory_graph is None
-    with small_graph() as graph:
-        found = graph.ask_planned(QUESTION, settings=PlanSettings(max_steps=2), read=reader)
-    assert found.plan.calls == 0
-    assert found.facts
-    assert len(found.plan.subs[0].steps) <= 2

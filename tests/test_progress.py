@@ -7,15 +7,12 @@ import logging
 import re
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 import turngraph.configs.progress as progress_module
 from turngraph.configs.progress import progress, track
 from turngraph.data.cli import AboveBars
-
-PRODUCT = {"configs", "data", "model", "training", "inference", "train.py", "infer.py", "memory.py"}
 
 
 class Terminal(io.StringIO):
@@ -106,13 +103,6 @@ def test_libraries_draw_no_bars_into_a_log(monkeypatch: pytest.MonkeyPatch) -> N
         with progress_module.library_bars():
             assert library.is_progress_bar_enabled() == on_terminal
         assert library.is_progress_bar_enabled()
-
-
-def test_no_module_draws_bars_of_its_own() -> None:
-    package = Path(progress_module.__file__).parent.parent
-    product = [p for p in package.rglob("*.py") if p.relative_to(package).parts[0] in PRODUCT]
-    found = [p.name for p in product if "import tqdm" in p.read_text(encoding="utf-8")]
-    assert found == ["progress.py"]
 
 
 def test_a_log_line_does_not_break_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.streams import Streaming, failure
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
-from turngraph.tests.test_serve import Start, ask, fail, pool, qa, start  # noqa: F401
+from turngraph.tests.test_serve import Start, ask, fail, pool, start  # noqa: F401
 from turngraph.tests.tiny import END_ID, tiny_examples, tiny_model
 from turngraph.tests.waiting import wait_until
 

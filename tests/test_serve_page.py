@@ -34,7 +34,6 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking",
 ]  # fmt: skip
-ANSWERED = "article:last-child .meta button"
 Start = Callable[..., str]
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from turngraph.benchmarks.speed.serving import free_address
 from turngraph.data.memory_graph.record.place import of_tenant
 from turngraph.inference.api import QA
 from turngraph.inference.serve.conversation_store import Conflict
@@ -19,7 +19,7 @@ from turngraph.inference.session import Session
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS
 from turngraph.tests.postgres_server import Server
 from turngraph.tests.processes import Command
-from turngraph.tests.test_serve import Start, ask, pool, qa, start  # noqa: F401
+from turngraph.tests.test_serve import Start, ask, pool, start  # noqa: F401
 from turngraph.tests.test_serve_faults import forget_and_look
 from turngraph.tests.waiting import wait_until
 
@@ -120,11 +120,11 @@ def test_clients_go_on_at_another_server_when_one_is_killed(
     pool: str,
     postgres: Server,
 ) -> None:
-    ports = [_free_port() for _ in range(2)]
+    addresses = [free_address() for _ in range(2)]
     command = ["-m", "turngraph", "serve", "--checkpoint", graph_checkpoint, "--device", "cpu"]
     command += ["--max_new_tokens", "4", "--evidence", pool, "--memory", postgres.program_url()]
-    servers = [Command(*command, "--address", f"127.0.0.1:{port}") for port in ports]
-    bases = [f"http://127.0.0.1:{port}" for port in ports]
+    servers = [Command(*command, "--address", address) for address in addresses]
+    bases = [f"http://{address}" for address in addresses]
     for base in bases:
         wait_until(lambda: _is_ready(base))  # noqa: B023
     answered: dict[str, list[str]] = {}
@@ -166,12 +166,6 @@ def test_clients_go_on_at_another_server_when_one_is_killed(
             assert set(asked) <= set(kept)
     servers[1].send_signal(15)
     servers[1].communicate()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _is_ready(base: str) -> bool:

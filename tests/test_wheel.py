@@ -173,13 +173,6 @@ def test_a_study_is_a_command_of_a_clone(turngraph: Installed) -> None:
         turngraph("study", "--plan")
 
 
-def test_shipped_configs_are_listed(turngraph: Installed) -> None:
-    listed = turngraph("configs")
-    names = {p.relative_to(ROOT / "configs").as_posix() for p in ROOT.glob("configs/sqa/*.yaml")}
-    assert names
-    assert all(name.removesuffix(".yaml") in listed for name in names)
-
-
 @pytest.mark.usefixtures("printed")
 def test_trains_and_never_records_the_commit_of_a_user(turngraph: Installed) -> None:
     path = turngraph.project / "run" / "best" / "manifest.json"
@@ -200,10 +193,3 @@ def test_answers(turngraph: Installed) -> None:
 def test_chats_with_a_memory(turngraph: Installed, printed: dict[str, str]) -> None:
     assert printed["chat"].strip()
     assert (turngraph.project / "chat.db").is_file()
-
-
-def test_remembers_and_is_asked(turngraph: Installed) -> None:
-    (turngraph.project / "text.txt").write_text(TEXT, encoding="utf-8")
-    turngraph("memory", "remember", "--db", "my.db", "--input", "text.txt")
-    printed = turngraph("memory", "ask", "--db", "my.db", "--no_embed", "Where does Anna live?")
-    assert "Anna lives in Lima" in printed
