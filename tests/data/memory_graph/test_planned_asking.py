@@ -239,13 +239,6 @@ def test_a_reference_to_no_step_drops_the_step(graph: MemoryGraph) -> None:
     assert planned.plan.subs[0].dropped == 1
 
 
-def test_a_plan_without_steps_asks_the_question(graph: MemoryGraph) -> None:
-    planned = graph.ask_planned("Where was Anna born?", planner=Script(["Anna [9]"]))
-    assert planned.plan.subs[0].steps[0].texts == ("Anna",)
-    assert planned.plan.subs[0].dropped == 1
-    assert planned.facts
-
-
 def test_other_errors_of_a_planner_are_not_swallowed(graph: MemoryGraph) -> None:
     class Broken(Script):
         def revise(self, progress: Sequence[Progress]) -> list[Revision]:
@@ -268,20 +261,17 @@ def test_clues_beyond_the_limit_are_ignored_and_none_is_a_fruitless_step(
     assert [clue.query for clue in second.clues] == ["Anna"]
 
 
-def test_a_reader_answers_in_place_of_the_planner(graph: MemoryGraph) -> None:
-    def read(steps: Sequence[Searched]) -> list[Digest]:
-        return [Digest(("Chile",)) for _ in steps]
-
-    planned = graph.ask_planned(QUESTION, read=read)
-    assert planned.plan.subs[0].steps[1].texts == ("Who leads Chile",)
-
-
-def test_a_fruitless_step_is_revised_by_the_rules(graph: MemoryGraph) -> None:
-    def read(steps: Sequence[Searched]) -> list[Digest]:
-        return [Digest() for _ in steps]
-
-    second = graph.ask_planned(QUESTION, read=read).plan.subs[0].steps[1]
-    assert (second.step.text, second.step.why) == ("Who leads", "revised")
+@pytest.mark.parametrize(
+    ("answers", "text", "why"),
+    [(("Chile",), "Who leads Chile", "planned"), ((), "Who leads", "revised")],
+)
+def test_a_reader_answers_in_place_of_the_planner(
+    graph: MemoryGraph, answers: tuple[str, ...], text: str, why: str
+) -> None:
+    """The rules revise a step without an answer."""
+    planned = graph.ask_planned(QUESTION, read=lambda steps: [Digest(answers) for _ in steps])
+    second = planned.plan.subs[0].steps[1]
+    assert (second.texts, second.step.why) == ((text,), why)
 
 
 @pytest.mark.parametrize("question", ["", " \n"])
@@ -322,8 +312,6 @@ def test_many_references_are_filled_without_trying_all_answers() -> None:
 KILLED = """
 import os, signal, sys
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.recall.recall import RecallSettings
-from turngraph.data.memory_graph.recall.traverse_settings import Traversal, WaterCircles
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 with MemoryGraph.open(sys.argv[1], word_vectors) as graph:
     graph.ask_planned(sys.argv[2], on_step=lambda *_: os.kill(os.getpid(), signal.SIGKILL))

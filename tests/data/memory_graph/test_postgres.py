@@ -176,19 +176,20 @@ def test_a_graph_goes_to_postgresql_and_back(
 # Tenants
 
 
+def role_of(admin: Connection, tenant: str) -> str:
+    sql = "SELECT v.role || '_' || t.id FROM turngraph.versions v, turngraph.tenants t"
+    [role] = admin.execute(f"{sql} WHERE t.name = %s", (tenant,)).fetchone()
+    return role
+
+
 def raw(server: Server, tenant: str) -> Connection:
     """Return a connection of a tenant's own role, which can log in, without our code."""
     import psycopg
 
     with psycopg.connect(server.url, autocommit=True) as admin:
-        role = admin.execute(
-            "SELECT v.role || '_' || t.id FROM turngraph.versions v, turngraph.tenants t"
-            " WHERE t.name = %s",
-            (tenant,),
-        ).fetchone()
-        assert role is not None
-        admin.execute(f"ALTER ROLE {role[0]} LOGIN")
-    url = server.url.replace("postgres@", f"{role[0]}@")
+        role = role_of(admin, tenant)
+        admin.execute(f"ALTER ROLE {role} LOGIN")
+    url = server.url.replace("postgres@", f"{role}@")
     return psycopg.connect(url, autocommit=True, options="-c search_path=turngraph")
 
 
@@ -285,10 +286,7 @@ def test_a_tenant_is_deleted_beside_its_writers_and_not_with_what_others_gave_it
 
     deletion = threading.Thread(target=drop)
     with psycopg.connect(postgres.url, autocommit=True) as admin:
-        role = admin.execute(
-            "SELECT v.role || '_' || t.id FROM turngraph.versions v, turngraph.tenants t"
-            " WHERE t.name = 'beside'"
-        ).fetchone()[0]
+        role = role_of(admin, "beside")
         admin.execute(f"CREATE TABLE report (); GRANT SELECT ON report TO {role}")
         with pytest.raises(ValueError, match=f"{role}.*DROP OWNED BY"):
             drop()

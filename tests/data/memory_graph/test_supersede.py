@@ -17,7 +17,7 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
     Update,
 )
-from turngraph.data.memory_graph.record import open_facts
+from turngraph.data.memory_graph.times import now
 from turngraph.inference.memory_printing import remembered_line
 from turngraph.tests.data.memory_graph.scripted import Scripted, nothing, same_relation
 
@@ -63,16 +63,13 @@ def test_the_boundary_is_where_the_new_fact_begins_by_its_text(graph: MemoryGrap
     assert held(graph) == [("Paris", None, "2019"), ("Rome", "2019", None)]
 
 
-def test_without_any_time_the_boundary_is_now(
-    graph: MemoryGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "turngraph.data.memory_graph.record.ingest.now", lambda: "2026-01-02T03:04:05"
-    )
+def test_without_any_time_the_boundary_is_now(graph: MemoryGraph) -> None:
     graph.remember("Anna likes Paris")
+    before = now()
     graph.remember("Anna likes Rome")
-    now = "2026-01-02T03:04:05"
-    assert held(graph) == [("Paris", None, now), ("Rome", now, None)]
+    [(_, _, boundary), _] = held(graph)
+    assert held(graph) == [("Paris", None, boundary), ("Rome", boundary, None)]
+    assert before <= boundary <= now()
 
 
 @pytest.mark.parametrize("batch", [1, 200])
@@ -181,25 +178,16 @@ def test_the_facts_around_both_ends_are_laid_beside_a_new_one(graph: MemoryGraph
     ]  # fmt: skip
 
 
-def test_an_old_fact_of_a_hub_is_still_in_sight(
-    graph: MemoryGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in (("MAX_KNOWN", 3), ("LOOK_BACK", 5)):
-        for query in ("_SAME", "_AT_END", "_THESES"):
-            text = getattr(open_facts, query).replace(
-                f"LIMIT {getattr(open_facts, name)}", f"LIMIT {value}"
-            )
-            monkeypatch.setattr(open_facts, query, text)
-        monkeypatch.setattr(open_facts, name, value)
+def test_an_old_fact_of_a_hub_is_still_in_sight(graph: MemoryGraph) -> None:
     graph.extractor.judge = nothing
     graph.remember("Anna inhabits Paris")
     graph.remember("Anna likes Rome")
-    graph.remember_many([Episode(f"Anna knows P{i}") for i in range(20)])
+    graph.remember_many([Episode(f"Anna knows P{i}") for i in range(200)])
     facts = asked_about(graph, "Anna likes Oslo")
     assert facts[0] == "Anna likes Rome"
-    assert facts[1:4] == ["Anna knows P19", "Anna knows P18", "Anna knows P17"]
-    assert "Anna inhabits Paris" in facts[4:]
-    assert len(facts) < 8
+    assert facts[1:41] == [f"Anna knows P{i}" for i in range(199, 159, -1)]
+    assert "Anna inhabits Paris" in facts[41:]
+    assert len(facts) < 45
     # and the thesis that said what a new triplet replaces is found through it
     graph.extractor.judge = same_relation
     graph.remember("Anna inhabits Bonn", "2030")

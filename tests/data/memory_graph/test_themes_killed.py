@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,42 +51,36 @@ def shown(path: Path) -> tuple[Content, list[Any]]:
         return content(graph), questions(graph)
 
 
-def kill_themes(folder: Path, places: list[int], *arguments: str, again: bool = False) -> None:
-    """Kill runs over one database, each going on where the last one died; then let one end.
+TWENTY = random.Random(0).choices(range(6), k=20)
 
-    Args:
-        folder: of the databases.
-        places: number of the write before which each run dies.
-        arguments: of the runs.
-        again: the rules have made themes before, which the runs replace.
-    """
-    for name in ("killed.db", "whole.db"):
-        with with_talks(folder / name, "abc", 16) as graph:
+
+@pytest.mark.parametrize(
+    ("places", "by", "again"),
+    [
+        ([4], (), False),
+        ([5], ("lm",), True),
+        pytest.param(TWENTY, (), False, marks=pytest.mark.slow),
+        pytest.param(TWENTY, ("lm",), False, marks=pytest.mark.slow),
+        pytest.param(TWENTY, ("lm",), True, marks=pytest.mark.slow),
+    ],
+)
+def test_killed_themes_go_on(
+    tmp_path: Path, places: list[int], by: tuple[str, ...], again: bool
+) -> None:
+    """Each run goes on where the last one died; ``again``: the rules have made themes before."""
+    killed_db, whole = tmp_path / "killed.db", tmp_path / "whole.db"
+    for path in (killed_db, whole):
+        with with_talks(path, "abc", 16) as graph:
             if again:
                 assert graph.make_themes().themes[1]
     for place in places:
-        killed(folder / "killed.db", place, *arguments)
-        with opened(folder / "killed.db") as graph:
+        killed(killed_db, place, *by)
+        with opened(killed_db) as graph:
             assert graph.check() == []
-    for name in ("killed.db", "whole.db"):
-        with opened(folder / name) as graph:
-            graph.make_themes(Script().lm() if arguments else None)
-    assert shown(folder / "killed.db") == shown(folder / "whole.db")
-
-
-def test_killed_themes_go_on(tmp_path: Path) -> None:
-    kill_themes(tmp_path, [4])
-
-
-def test_themes_killed_while_they_are_made_again_go_on(tmp_path: Path) -> None:
-    kill_themes(tmp_path, [5], "lm", again=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("by", "again"), [((), False), (("lm",), False), (("lm",), True)])
-def test_themes_killed_twenty_times_go_on(tmp_path: Path, by: tuple[str, ...], again: bool) -> None:
-    draw = random.Random(0)
-    kill_themes(tmp_path, [draw.randrange(6) for _ in range(20)], *by, again=again)
+    for path in (killed_db, whole):
+        with opened(path) as graph:
+            graph.make_themes(Script().lm() if by else None)
+    assert shown(killed_db) == shown(whole)
 
 
 def bytes_of(path: Path) -> bytes:
@@ -109,18 +104,21 @@ def with_a_secret(path: Path) -> None:
         graph.ask_themes("What did Anna say?")
 
 
-def forget_killed(folder: Path, places: list[int]) -> None:
-    """Kill ``forget`` at each place; the next opening leaves a graph that never knew it."""
-    with_a_secret(folder / "first.db")
-    assert bytes_of(folder / "first.db").count(SECRET.encode()) > 32
-    with opened(folder / "never.db") as never:
+@pytest.mark.parametrize(
+    "places", [[2], pytest.param(range(8), marks=pytest.mark.slow)], ids=["once", "anywhere"]
+)
+def test_a_killed_forget_is_finished(tmp_path: Path, places: Sequence[int]) -> None:
+    """The next opening leaves a graph that never knew it."""
+    with_a_secret(tmp_path / "first.db")
+    assert bytes_of(tmp_path / "first.db").count(SECRET.encode()) > 32
+    with opened(tmp_path / "never.db") as never:
         never.remember_many(talk("a", 16))
         never.make_themes()
         wanted = content(never), [row for row in questions(never) if row[2]]
     for place in places:
-        path = folder / f"{place}.db"
-        shutil.copytree(f"{folder}/first.db.derived", f"{path}.derived")
-        shutil.copy(folder / "first.db", path)
+        path = tmp_path / f"{place}.db"
+        shutil.copytree(f"{tmp_path}/first.db.derived", f"{path}.derived")
+        shutil.copy(tmp_path / "first.db", path)
         ended = killed(path, place, "forget", "b")
         with opened(path) as graph:
             known = graph.store.db.execute("SELECT 1 FROM episodes WHERE source = 'b'").fetchone()
@@ -132,12 +130,3 @@ def forget_killed(folder: Path, places: list[int]) -> None:
             assert graph.check() == []
             graph.make_themes()
             assert (content(graph), [row for row in questions(graph) if row[2]]) == wanted
-
-
-def test_a_killed_forget_is_finished(tmp_path: Path) -> None:
-    forget_killed(tmp_path, [2])
-
-
-@pytest.mark.slow
-def test_a_forget_that_is_killed_anywhere_is_finished(tmp_path: Path) -> None:
-    forget_killed(tmp_path, list(range(8)))

@@ -102,12 +102,6 @@ def test_periods_hold_the_moments_that_they_begin(moment: datetime, length: int)
     assert start(iso) <= (moment - datetime(1970, 1, 1)).total_seconds() < end(iso)
 
 
-def test_texts_of_times_are_in_their_order() -> None:
-    times = ["0999", "2019", "2019-05", "2019-05-03", "2019-05-03T00:01", "2019-06", "2020"]
-    assert sorted(times) == times
-    assert sorted(times, key=start) == times
-
-
 def test_now_is_a_time_in_utc() -> None:
     before = int(datetime.now(UTC).timestamp())
     time = now()

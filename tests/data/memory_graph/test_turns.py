@@ -148,7 +148,7 @@ def test_a_number_that_nothing_can_have_is_named(
     assert f"'{number}' given, nothing has such a number" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--jsonl", "--html", "--graphml"])
+@pytest.mark.parametrize("option", ["--jsonl", "--html", "--graphml", "--trig"])
 def test_an_export_never_takes_the_place_of_the_graph(tmp_path: Path, option: str) -> None:
     path = tmp_path / "my.db"
     with MemoryGraph.open(path) as opened:

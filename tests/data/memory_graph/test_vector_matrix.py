@@ -234,18 +234,7 @@ def test_a_region_that_the_index_overlooks_is_found(tmp_path: Path, monkeypatch)
     assert matrix.nearest(query, 20)[0].tolist() == expected
 
 
-def test_an_index_of_another_size_is_not_used(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "MAX_EXACT", 10)
-    vectors = unit(np.random.default_rng(10), 30)
-    filled(tmp_path, list(range(30)), vectors, 15).save(State(1), [1.0], index=True)
-    [index] = tmp_path.glob("index-*")
-    index.write_bytes(b"\0" * 20)
-    matrix = VectorMatrix(tmp_path)
-    assert matrix.neighbours.num_rows == 0
-    assert matrix.nearest(vectors[3].astype(np.float16), 1)[0].tolist() == [3]
-
-
-def test_an_index_with_a_changed_byte_is_not_used(
+def test_an_index_of_another_size_or_with_a_changed_byte_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A neighbour outside of the file would end the process."""
@@ -257,9 +246,13 @@ def test_an_index_with_a_changed_byte_is_not_used(
     path, width = matrix.neighbours.path, matrix.width
     assert path is not None
     whole, begin = path.read_bytes(), 8 + 201 * width
-    for at in (begin, (begin + len(whole)) // 2, len(whole) - 1):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :])
-        assert VectorMatrix(tmp_path).neighbours.num_rows == 0
+    places = (begin, (begin + len(whole)) // 2, len(whole) - 1)
+    changed = [whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :] for at in places]
+    for damaged in (b"\0" * 20, *changed):
+        path.write_bytes(damaged)
+        matrix = VectorMatrix(tmp_path)
+        assert matrix.neighbours.num_rows == 0
+        assert matrix.nearest(vectors[3].astype(np.float16), 1)[0].tolist() == [3]
     path.write_bytes(whole[:8] + bytes(width) + whole[8 + width :])  # as an erased row is
     assert VectorMatrix(tmp_path).neighbours.num_rows == 201
 
