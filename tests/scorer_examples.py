@@ -10,7 +10,7 @@ import torch
 
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig
 from turngraph.data.batches.collate import collate
-from turngraph.data.examples import Example
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.prompt import Prompt
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
@@ -25,10 +25,15 @@ def examples(count: int = 6, **evidence: object) -> list[Example]:
     return found[:count]
 
 
-def read_examples(count: int = 6, **evidence: Any) -> list[Example]:
+def reader_builder(**evidence: Any) -> ExampleBuilder:
+    """Builds examples for a reader: the question first, and mentions in the graph."""
     builder = tiny_builder(**EVIDENCE | evidence)
     prompt = Prompt(builder.prompt.tokenizer, question_first=True)
-    builder = replace(builder, prompt=prompt, mentions=True)
+    return replace(builder, prompt=prompt, mentions=True)
+
+
+def read_examples(count: int = 6, **evidence: Any) -> list[Example]:
+    builder = reader_builder(**evidence)
     numbers = range(-(-count // 3))
     return [e for n in numbers for e in builder.conversation(tiny_conversation(n))][:count]
 

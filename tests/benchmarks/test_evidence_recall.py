@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,19 +14,9 @@ from turngraph.benchmarks.quality import evidence_recall
 from turngraph.benchmarks.quality.evidence_recall import config_of, hits_of
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.jsonlines import write_conversations
-from turngraph.data.normalise import words
 from turngraph.data.prompt import Prompt
+from turngraph.tests.data.eigen.planted import by_words
 from turngraph.tests.tiny import tiny_conversation, tiny_tokenizer
-
-
-def embed(texts: Sequence[str]) -> np.ndarray:
-    """Embed texts by their hashed words, as unit vectors."""
-    vectors = np.full((len(texts), 64), 1e-3)
-    for vector, text in zip(vectors, texts, strict=True):
-        for word in words(text):
-            vector[hashlib.sha256(word.encode()).digest()[0] % 64] += 1
-    unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return unit
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.4])
@@ -36,7 +25,7 @@ def test_prompts_are_those_of_the_product(name: str, weight: float) -> None:
     conversation, args = tiny_conversation(2), Namespace(max_nodes=60)
     prompt = Prompt(tiny_tokenizer())
     product, deeper = (
-        ExampleBuilder(prompt, config_of(name, weight, top_k, args), embed) for top_k in (5, 8)
+        ExampleBuilder(prompt, config_of(name, weight, top_k, args), by_words) for top_k in (5, 8)
     )
     found = [hits_of(deeper, conversation, turn, [1], 5)[-1] for turn in range(3)]
     examples = product.conversation(conversation)
@@ -55,7 +44,7 @@ def test_the_command_prints_every_table_and_keeps_vectors(
 
     def counted(texts: Sequence[str]) -> np.ndarray:
         computed.extend(texts)
-        return embed(texts)
+        return by_words(texts)
 
     monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "kept"))
     monkeypatch.setattr(embedding_cache, "sentence_encoder", lambda *_: counted)

@@ -112,7 +112,7 @@ def test_it_goes_on_where_it_was_stopped(
     faithfulness.main([*words, "--num_questions", "2"])
     assert "k = 3, 2 questions" in capsys.readouterr().out
     assert records.read_bytes() == whole
-    with pytest.raises(ValueError, match="measured with seed=0, now 1"):
+    with pytest.raises(ValueError, match="measured with seed=0, now 1: take another file"):
         faithfulness.main([*words, "--seed", "1"])
     with pytest.raises(ValueError, match="measured with base_model=None, now"):
         faithfulness.main([*words, "--base_model", tiny_folder])

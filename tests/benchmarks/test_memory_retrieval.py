@@ -29,7 +29,7 @@ def collection(**extra: object) -> Collection:
     return Collection("made up", episodes, QUESTIONS, **extra)
 
 
-def unpacked(folder: Path, musique: bool = True) -> Path:
+def unpacked(folder: Path) -> Path:
     """Files of MuSiQue and LoCoMo in their formats, with a passage or two, in a folder of it."""
     folder = folder / "all" / "files"
     folder.mkdir(parents=True)

@@ -37,14 +37,3 @@ def test_a_line_that_was_cut_off_goes_and_the_others_are_never_written_again(
         file.write("{")
     assert keep_complete_lines(path) == 2
     assert path.read_text() == HEAD + '{"nats": 1}\n'
-
-
-def test_other_settings_need_another_file(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    with open_records(path, SETTINGS):
-        pass
-    with (
-        pytest.raises(ValueError, match="measured with seed=0, now 1: take another file"),
-        open_records(path, {"seed": 1}),
-    ):
-        pass

@@ -143,6 +143,12 @@ def write_study(folder: Path, base_model: str, data: Path, **changes: Any) -> Pa
     return path
 
 
+def argv_of(folder: Path, base_model: str, data: Path, **changes: Any) -> list[str]:
+    """The options of such a study, which writes into the folder ``out``."""
+    path = write_study(folder / "s", base_model, data, **changes)
+    return ["--config", str(path), "--size", "smoke", "--output", str(folder / "out")]
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Run the study's commands in this process and record them."""
@@ -162,8 +168,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 def test_from_rows_to_the_page(
     tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls, capsys: Any
 ) -> None:
-    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
-    argv = ["--config", str(path), "--size", "smoke", "--output", str(output)]
+    argv, output = argv_of(tmp_path, tiny_folder, small_data), tmp_path / "out"
     run_study.main([*argv, "--plan"])
     assert "0 of 11 runs are done" in capsys.readouterr().out
     run_study.main(argv)
@@ -176,7 +181,7 @@ def test_from_rows_to_the_page(
         "| the graph is better |",
     ):
         assert words in page
-    assert f"--config {path} --size smoke --output {output}`" in page
+    assert f"{' '.join(argv)}`" in page
     numbers = json.loads((output / "study.json").read_text())
     assert numbers["graph"]["answer_in_evidence"]["mean"] == pytest.approx(1.0)
     assert set(numbers["shuffled"]["minus"]) == {"text", "graph"}
@@ -305,7 +310,6 @@ def test_core_rows_come_first_seed_after_seed(
 def test_a_failed_run_stops_only_what_needs_it(
     tiny_folder: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
     seen: list[str] = []
 
     def call(command: list[str], log: Path, stop: object) -> int:
@@ -313,11 +317,12 @@ def test_a_failed_run_stops_only_what_needs_it(
         return 1
 
     monkeypatch.setattr(runs, "call", call)
-    argv = ["--config", str(path), "--size", "smoke", "--output", str(output), "--seeds", "0"]
+    argv = [*argv_of(tmp_path, tiny_folder, small_data), "--seeds", "0"]
     with pytest.raises(ValueError, match=r"3 runs failed: train text, seed 0: see .*log.txt"):
         run_study.main(argv)
     assert seen == ["text", "graph", "untrained"]
-    assert json.loads(next(output.glob(f"train/text-*/{STATE}")).read_text())["failed"]
+    state = next((tmp_path / "out").glob(f"train/text-*/{STATE}"))
+    assert json.loads(state.read_text())["failed"]
 
 
 def test_runs_side_by_side_begin_once_what_they_need_is_done(
@@ -334,9 +339,8 @@ def test_runs_side_by_side_begin_once_what_they_need_is_done(
 
     monkeypatch.setattr(runs, "call", call)
     monkeypatch.setattr(run_study, "write_report", lambda *_, **__: None)  # there are no answers
-    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
-    argv = ["--config", str(path), "--size", "smoke", "--output", str(output), "--seeds", "0"]
-    argv += ["--rows", "text", "graph", "--at_once"]
+    argv = argv_of(tmp_path, tiny_folder, small_data)
+    argv += ["--seeds", "0", "--rows", "text", "graph", "--at_once"]
     with pytest.raises(ValueError, match="--at_once: 0 given, must be at least 1"):
         run_study.main([*argv, "0"])
     run_study.main([*argv, "2"])
@@ -370,18 +374,14 @@ def test_answers_begin_anew_in_batches_that_fit(
 def test_a_breakdown_that_there_is_not_is_named(
     tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
 ) -> None:
-    path = write_study(tmp_path / "s", tiny_folder, small_data, by=["sources"])
     with pytest.raises(ValueError, match=r"field by: 'sources', must be of source, held_by"):
-        run_study.main(
-            ["--config", str(path), "--size", "smoke", "--output", str(tmp_path / "out")]
-        )
+        run_study.main(argv_of(tmp_path, tiny_folder, small_data, by=["sources"]))
     assert calls == []
 
 
 def test_a_stopped_run_is_gone_on_with(
     tiny_folder: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
     codes = iter([0, EXIT_GO_ON, 0])
     seen: Calls = []
 
@@ -391,8 +391,7 @@ def test_a_stopped_run_is_gone_on_with(
 
     monkeypatch.setattr(runs, "call", call)
     monkeypatch.setattr(run_study, "write_report", lambda *_, **__: None)  # there are no answers
-    argv = ["--config", str(path), "--size", "smoke", "--output", str(output)]
-    argv += ["--seeds", "0", "--rows", "text"]
+    argv = [*argv_of(tmp_path, tiny_folder, small_data), "--seeds", "0", "--rows", "text"]
     with pytest.raises(SystemExit) as stopped:
         run_study.main(argv)
     assert stopped.value.code == EXIT_GO_ON
@@ -414,8 +413,7 @@ def test_what_cannot_be_cut_waits_for_time_enough(
     row = {"name": "trl", "label": "TRL", **other}
     sizes = {"smoke": {"train_minutes": 60, "overrides": {"training.max_steps": 2}}}
     changes = {"rows": [row], "sizes": sizes, "baselines": [], "claims": []}
-    path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
-    argv = ["--config", str(path), "--size", "smoke", "--output", str(tmp_path / "out")]
+    argv = argv_of(tmp_path, tiny_folder, small_data, **changes)
     with pytest.raises(ValueError, match="train trl, seed 0: needs --max_minutes 60 or more"):
         run_study.main([*argv, "--max_minutes", "59"])
     with pytest.raises(SystemExit):
@@ -443,29 +441,16 @@ def test_mistakes_are_named_before_anything_runs(
     changes: list[str],
     message: str,
 ) -> None:
-    path = write_study(tmp_path / "s", tiny_folder, small_data)
-    given = ["--config", str(path), "--output", str(tmp_path / "out"), "--size", "smoke", *changes]
     with pytest.raises(ValueError, match=message):
-        run_study.main(given)
+        run_study.main([*argv_of(tmp_path, tiny_folder, small_data), *changes])
     assert calls == []
 
 
 @pytest.mark.slow
 def test_as_a_user_runs_it(tiny_folder: str, small_data: Path, tmp_path: Path) -> None:
-    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
-    argv = [
-        "-m",
-        "turngraph",
-        "study",
-        "--config",
-        path,
-        "--size",
-        "smoke",
-        "--output",
-        output,
-    ]
-    command(*argv, "--rows", "text", "--seeds", "0")
-    assert "| text | 1 |" in (output / "study.md").read_text()
+    argv = argv_of(tmp_path, tiny_folder, small_data)
+    command("-m", "turngraph", "study", *argv, "--rows", "text", "--seeds", "0")
+    assert "| text | 1 |" in (tmp_path / "out" / "study.md").read_text()
 
 
 @pytest.mark.slow
@@ -474,11 +459,8 @@ def test_gretriever_has_a_row_and_its_answers_go_on_where_they_were_stopped(
 ) -> None:
     row = {"name": "peer", "label": "PyG", "trainer": "gretriever", "core": True}
     changes = {"rows": [row], "baselines": [], "claims": []}
-    path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
     output = tmp_path / "out"
-    run_study.main(
-        ["--config", str(path), "--size", "smoke", "--output", str(output), "--seeds", "0"]
-    )
+    run_study.main([*argv_of(tmp_path, tiny_folder, small_data, **changes), "--seeds", "0"])
     assert "| PyG | 1 |" in (output / "study.md").read_text()
     [trained] = output.glob("train/*/run")
     log = (trained / "log.jsonl").read_text().splitlines()

@@ -44,7 +44,7 @@ from turngraph.data.example_cache import (
     unpack,
 )
 from turngraph.data.examples import Example, ExampleBuilder
-from turngraph.data.graph.chain_graph import ChainGraph
+from turngraph.data.graph.chain_graph import ChainGraph, Mentions
 from turngraph.data.jsonlines import read_conversations, write_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
@@ -170,10 +170,8 @@ def same(one: Sequence[Example], other: Sequence[Example]) -> bool:
 
 
 def same_value(one: Any, other: Any) -> bool:
-    if isinstance(one, ChainGraph):
-        return all(
-            same_value(getattr(one, f.name), getattr(other, f.name)) for f in fields(ChainGraph)
-        )
+    if isinstance(one, ChainGraph | Mentions):
+        return all(same_value(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same_value(one[k], other[k]) for k in one)
     if isinstance(one, list):
@@ -195,13 +193,14 @@ def only_file(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("memory", "max_nodes"), [("none", None), ("rerank", 250), ("random", None)]
+    ("memory", "max_nodes", "mentions"),
+    [("none", None, False), ("rerank", 250, True), ("random", None, False)],
 )
 def test_a_cached_example_is_the_built_one(
-    builder: ExampleBuilder, data: Path, memory: Any, max_nodes: int | None
+    builder: ExampleBuilder, data: Path, memory: Any, max_nodes: int | None, mentions: bool
 ) -> None:
     config = replace(builder.config, memory=memory, max_nodes=max_nodes)
-    builder = replace(builder, config=config, embed=golden.embed)
+    builder = replace(builder, config=config, embed=golden.embed, mentions=mentions)
     expected = built(builder, data)
     counts, builder.counts = builder.counts, type(builder.counts)()
     miss = load(builder, data)
@@ -212,6 +211,7 @@ def test_a_cached_example_is_the_built_one(
     assert same(hit, expected)
     assert builder.counts == counts
     assert len(expected) > 80
+    assert all((example.graph.mentions is not None) == mentions for example in hit)
     if memory != "none":
         assert any(item.from_turn < e.turn for e in hit for item in e.evidence)
         assert {tuple(map(bool, (e.evidence, e.conversation.evidence))) for e in hit} >= {
@@ -282,20 +282,19 @@ def test_a_task_does_not_depend_on_those_before(builder: ExampleBuilder, data: P
     assert same_value(after, alone)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (make_no_builder, r"^tokenizer of 'none': not found$"),
+        (partial(os._exit, 9), r"data\.num_workers: 1 given; a worker was killed"),
+    ],
+)
 def test_an_error_in_a_worker_is_the_users_error(
-    builder: ExampleBuilder, data: Path, folder: Path
+    builder: ExampleBuilder, data: Path, folder: Path, make: Any, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=r"^tokenizer of 'none': not found$"):
-        load(builder, data, data=DataConfig(num_workers=1), make_builder=make_no_builder)
+    with pytest.raises(ValueError, match=message):
+        load(builder, data, data=DataConfig(num_workers=1), make_builder=make)
     assert not folder.exists()
-
-
-def test_a_worker_that_is_killed_is_an_error_that_names_the_setting(
-    builder: ExampleBuilder, data: Path
-) -> None:
-    killed = partial(os._exit, 9)
-    with pytest.raises(ValueError, match=r"data\.num_workers: 1 given; a worker was killed"):
-        load(builder, data, data=DataConfig(num_workers=1), make_builder=killed)
 
 
 def test_the_log_is_the_same_but_says_hit_or_miss(
@@ -349,6 +348,7 @@ def test_all_that_shapes_examples_is_in_the_key(
         replace(builder, config=replace(config, memory="random")),
         replace(builder, config=replace(config, stemmer="english")),
         replace(builder, cut="entity"),
+        replace(builder, mentions=True),
         *(replace(builder, prompt=Prompt(t)) for t in changed_tokenizers(smollm2_tokenizer)),
     ):
         keys.append(cache_key(changed, data, chosen))

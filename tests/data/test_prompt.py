@@ -94,18 +94,13 @@ def test_the_parts_are_the_tokens_of_the_whole_text(prompt: Prompt) -> None:
     assert tokenizer.decode(whole[len(ours) :]).strip() == ""
 
 
-def test_target_continues_answer_and_ends_the_turn(prompt: Prompt) -> None:
-    ids = prompt.target_ids("Lima, Perú 日本")
+@pytest.mark.parametrize("answer", ["Lima, Perú 日本", ""])
+def test_target_continues_answer_and_ends_the_turn(prompt: Prompt, answer: str) -> None:
+    ids = prompt.target_ids(answer)
     assert ids[-1] == prompt.end_id == prompt.tokenizer.eos_token_id
-    assert prompt.tokenizer.decode(ids[:-1]).strip() == "Lima, Perú 日本"
-    assert prompt.answer_text(ids) == "Lima, Perú 日本"
+    assert prompt.tokenizer.decode(ids[:-1]).strip() == answer
+    assert prompt.answer_text(ids) == answer
     assert prompt.end_id not in ids[:-1]
-
-
-def test_an_empty_answer_still_ends_the_turn(prompt: Prompt) -> None:
-    ids = prompt.target_ids("")
-    assert ids[-1] == prompt.end_id
-    assert prompt.answer_text(ids) == ""
 
 
 @pytest.mark.parametrize(

@@ -65,32 +65,30 @@ def test_flex_attention_cannot_be_trained_on_a_cpu() -> None:
         lm(collate(tiny_examples(1), "right", with_target=True))
 
 
-@pytest.mark.parametrize("name", ["flex_attention", "eager"])
+@pytest.mark.parametrize(
+    ("trained_with", "missing", "expected"),
+    [("eager", "", "eager"), ("flex_attention", "", "sdpa"), ("flex_attention", "sdpa", "eager")],
+)
 def test_a_checkpoint_is_answered_where_its_attention_is_missing(
-    name: Any, tiny_folder: str, tmp_path: Path
+    trained_with: Any,
+    missing: str,
+    expected: str,
+    tiny_folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = folder_config(tiny_folder, attn_implementation=name)
-    save_checkpoint(stir(make_model(config.model)), config, {}, tmp_path / "best")
-    loaded = load_checkpoint(tmp_path / "best")
-    expected = "eager" if name == "eager" else "sdpa"
-    assert loaded.lm.config._attn_implementation == expected
-
-
-def test_a_checkpoint_of_flex_attention_is_answered_where_there_is_no_sdpa(
-    tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = folder_config(tiny_folder, attn_implementation="flex_attention")
+    config = folder_config(tiny_folder, attn_implementation=trained_with)
     save_checkpoint(stir(make_model(config.model)), config, {}, tmp_path / "best")
     known = type(tiny_base()).set_attn_implementation
 
-    def without_sdpa(model: Any, name: str) -> None:
-        if name == "sdpa":
-            raise ValueError("LlamaForCausalLM does not support sdpa")
+    def without_missing(model: Any, name: str) -> None:
+        if name == missing:
+            raise ValueError(f"LlamaForCausalLM does not support {name}")
         known(model, name)
 
-    monkeypatch.setattr(type(tiny_base()), "set_attn_implementation", without_sdpa)
+    monkeypatch.setattr(type(tiny_base()), "set_attn_implementation", without_missing)
     loaded = load_checkpoint(tmp_path / "best")
-    assert loaded.lm.config._attn_implementation == "eager"
+    assert loaded.lm.config._attn_implementation == expected
 
 
 @pytest.mark.parametrize("has_it", [True, False])

@@ -182,9 +182,13 @@ def test_the_base_model_may_have_moved(saved: tuple[EvidenceModel, Path], tmp_pa
     assert torch.equal(logits(again), logits(lm))
 
 
-@pytest.mark.parametrize("name", ["graph_encoder.safetensors", "adapter/adapter_model.safetensors"])
+@pytest.mark.parametrize(
+    "name",
+    ["graph_encoder.safetensors", "adapter/adapter_model.safetensors", "config.yaml",
+     "metrics.json", "adapter/adapter_config.json"],
+)  # fmt: skip
 @pytest.mark.parametrize("harm", ["truncated", "changed", "missing"])
-def test_harmed_weights_are_refused_by_name(
+def test_a_harmed_file_is_refused_by_name(
     name: str, harm: str, saved: tuple[EvidenceModel, Path]
 ) -> None:
     path = saved[1] / name
@@ -195,15 +199,7 @@ def test_harmed_weights_are_refused_by_name(
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     else:
         path.unlink()
-    with pytest.raises(ValueError, match=rf"best/{name}: .*(missing|SHA-256)"):
-        load_checkpoint(saved[1])
-
-
-@pytest.mark.parametrize("name", ["config.yaml", "metrics.json", "adapter/adapter_config.json"])
-def test_every_file_is_under_the_hash(name: str, saved: tuple[EvidenceModel, Path]) -> None:
-    path = saved[1] / name
-    path.write_bytes(path.read_bytes() + b"\n")
-    with pytest.raises(ValueError, match=rf"best/{name}: changed"):
+    with pytest.raises(ValueError, match=rf"best/{name}: (missing|changed .*SHA-256)"):
         load_checkpoint(saved[1])
 
 

@@ -24,7 +24,6 @@ from turngraph.configs.schema import (
 )
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
-from turngraph.data.prompt import Prompt
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.base_model import decoder_layers
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint, trained_weights
@@ -38,7 +37,7 @@ from turngraph.model.distributed import (
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.make_model import make_model
 from turngraph.tests.processes import Command
-from turngraph.tests.scorer_examples import EVIDENCE, read_examples
+from turngraph.tests.scorer_examples import read_examples, reader_builder
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,
@@ -119,9 +118,7 @@ def examples(kind: str, count: int) -> list[Example]:
     if KINDS[kind].get("layer", 0) == 0:
         return tiny_examples(count)
     whole = tiny_conversation(0)
-    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
-    builder = replace(tiny_builder(**EVIDENCE), prompt=prompt, mentions=True)
-    pools = ((), whole.evidence[:1])
+    builder, pools = reader_builder(), ((), whole.evidence[:1])
     few = [builder.conversation(replace(whole, evidence=pool), [0])[0] for pool in pools]
     few = [replace(few[0], conversation=replace(whole, id="none")), few[1]]
     return [*few, *read_examples(count)][:count]

@@ -1,17 +1,13 @@
-"""The evidence graph's encoder against its equations, PyTorch Geometric and its promises."""
+"""The evidence graph's encoder against its equations and its promises."""
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from torch_geometric.nn import GATv2Conv
 
 from turngraph.configs.schema import EncoderConfig
 from turngraph.model.gatv2 import GATv2Layer
@@ -68,53 +64,6 @@ def test_whole_encoder_by_hand(gate: float | None) -> None:
         middle = embedded + 0.3 * first
         expected = middle + 0.3 * by_hand(model.layers[1], middle, EDGES)
     assert torch.allclose(model(NODES, EDGES), expected, atol=1e-5)
-
-
-def with_pyg_layers(model: GraphEncoder) -> GraphEncoder:
-    """The same encoder with PyTorch Geometric's layers, which take its parameters as they are."""
-    theirs = deepcopy(model)
-    theirs.layers = nn.ModuleList(
-        GATv2Conv(WIDTH, WIDTH, layer.heads, concat=False, dropout=layer.dropout)
-        for layer in model.layers
-    )
-    theirs.load_state_dict(model.state_dict())
-    return theirs.train(model.training)
-
-
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("gate", [None, 0.1])
-def test_whole_encoder_is_one_of_pyg_layers(gate: float | None, training: bool) -> None:
-    model = encoder(residual_gate=gate, dropout=0.5)
-    ours = model.train(training)
-    theirs = with_pyg_layers(ours)
-    torch.manual_seed(1)
-    states = ours(NODES, EDGES)
-    torch.manual_seed(1)  # the same attention weights are dropped
-    expected = theirs(NODES, EDGES)
-    assert torch.allclose(states, expected, rtol=1e-5, atol=1e-5)
-    states.square().sum().backward()
-    expected.square().sum().backward()
-    names = dict(theirs.named_parameters())
-    for name, parameter in ours.named_parameters():
-        if parameter.requires_grad:
-            assert torch.allclose(parameter.grad, names[name].grad, rtol=1e-4, atol=1e-4), name
-
-
-@settings(max_examples=40, deadline=None)
-@given(data=st.data(), gate=st.sampled_from([None, 0.1]))
-def test_permuting_nodes_permutes_the_output(data: st.DataObject, gate: float | None) -> None:
-    num = data.draw(st.integers(1, 8))
-    node = st.integers(0, num - 1)
-    ids = torch.tensor(
-        data.draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=num, max_size=num))
-    )
-    edges = data.draw(st.lists(st.tuples(node, node), max_size=16))
-    edge_index = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
-    order = torch.tensor(data.draw(st.permutations(range(num))))
-    place = torch.argsort(order)  # where each node went
-    model = encoder(residual_gate=gate)
-    states = model(ids, edge_index)
-    assert torch.allclose(model(ids[order], place[edge_index]), states[order], atol=1e-5)
 
 
 def test_relative_change_is_the_mean_over_nodes() -> None:

@@ -116,20 +116,6 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_examples(evidence: str) -> None:
     assert together.num_tokens == sum(len(example.target_ids) for example in examples)
 
 
-def test_the_loss_is_the_cross_entropy_of_answer_and_end_of_turn() -> None:
-    examples = tiny_examples(3)
-    model = stir(tiny_model(evidence="text"))
-    expected = 0.0
-    for example in examples:
-        assert example.target_ids[-1] == END_ID
-        prompt, target = text_ids(example), torch.tensor(example.target_ids)
-        with torch.no_grad():
-            logits = model.lm(input_ids=torch.tensor([[*prompt, *example.target_ids]])).logits[0]
-        predicting = logits[len(prompt) - 1 : -1]  # the token before predicts the next one
-        expected += functional.cross_entropy(predicting, target, reduction="sum").item()
-    assert model(training_batch(examples)).total.item() == pytest.approx(expected, rel=1e-5)
-
-
 def test_logits_are_computed_only_where_there_are_labels() -> None:
     examples, shapes = tiny_examples(4), []
     model, batch = tiny_model(), training_batch(examples)
@@ -144,37 +130,11 @@ def test_logits_are_computed_only_where_there_are_labels() -> None:
     assert shapes[-1] == (1, answer_tokens, 480)  # behind those of the check that packing works
 
 
-def test_labels_are_masked_by_position_not_by_token() -> None:
-    (example,) = tiny_examples(1)
-    example = replace(example, target_ids=[0, END_ID, 0, END_ID])  # 0 pads a batch
-    longer = tiny_examples(3)[2]
-    batch = training_batch([example, longer])
-    labelled = batch.labels[0] != IGNORED_LABEL
-    assert batch.labels[0][labelled].tolist() == [0, END_ID, 0, END_ID]
-    assert tiny_model()(batch).num_tokens == 4 + len(longer.target_ids)
-
-
 def test_a_batch_without_labels_has_no_loss() -> None:
     batch = collate(tiny_examples(2), "right", with_target=False)
     loss = tiny_model()(batch)
     assert loss.total.item() == 0
     assert loss.num_tokens == 0
-
-
-def test_no_example_sees_its_neighbours_evidence() -> None:
-    examples = tiny_examples(3)
-    model = stir(tiny_model())
-    before = last_logits(model, examples)
-    nodes = len(examples[1].graph.node_ids)
-    other_edges = with_edges(examples[1], [(0, nodes - 1), (3, nodes - 1), (nodes - 1, 5)])
-    ids = examples[1].graph.node_ids[::-1].copy()
-    other_nodes = replace(examples[1], graph=replace(examples[1].graph, node_ids=ids))
-    fewer = replace(other_edges, graph=replace(other_edges.graph, node_ids=ids[: nodes - 2]))
-    fewer = with_edges(fewer, [(0, 1)])
-    for changed in (other_edges, other_nodes, fewer):
-        after = last_logits(model, [examples[0], changed, examples[2]])
-        assert torch.allclose(after[[0, 2]], before[[0, 2]], atol=1e-4)
-        assert not torch.allclose(after[1], before[1], atol=1e-2)
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,14 @@ import torch
 from torch import nn
 
 from turngraph.configs.parse import load_config
-from turngraph.configs.schema import DataConfig, ScorerConfig
+from turngraph.configs.schema import ScorerConfig
 from turngraph.data.batches.collate import (
     candidate_entities,
     collate,
     join_candidates,
     with_gold_candidates,
 )
-from turngraph.data.example_cache import load_examples
 from turngraph.data.graph.chain_graph import Mentions
-from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.answer_batches import NO_ENTITY, answer_together
@@ -159,16 +157,6 @@ def test_twice_as_much_is_dropped_before_a_score() -> None:
     assert [layer.p for layer in layers if isinstance(layer, nn.Dropout)] == [0.1, 0.2, 0.2]
 
 
-def test_edges_change_the_scores() -> None:
-    model, batch = stir(tiny_model(**SETTINGS)), examples(1)
-    cut = replace(
-        batch[0].graph, edge_index=np.empty((2, 0), np.int64), edge_types=np.empty(0, np.int64)
-    )
-    assert scored(model, [replace(batch[0], graph=cut)])[0] != pytest.approx(
-        scored(model, batch)[0]
-    )
-
-
 def test_it_learns_and_answers_with_entities() -> None:
     model, batch = tiny_model(**SETTINGS), examples(9)
     settings = load_config(["--data.train=x", "--training.encoder_learning_rate=0.01"]).training
@@ -219,23 +207,6 @@ def test_a_checkpoint_gives_the_same_answers(tmp_path: Path) -> None:
     assert scored(again, examples(3)) == scored(model, examples(3))
     with pytest.raises(ValueError, match=r"model.answers is nodes, so that no text is generated"):
         read_checkpoint(tmp_path / "c").check_writes()
-
-
-def test_the_examples_cache_keeps_mentions(tmp_path: Path) -> None:
-    write_conversations(tmp_path / "c.jsonl", [tiny_conversation(0), tiny_conversation(1)])
-    plain = tiny_builder(**EVIDENCE)
-    builder = replace(plain, mentions=True)
-    built, read = (
-        load_examples(builder, tmp_path / "c.jsonl", None, DataConfig(), 0) for _ in "ab"
-    )
-    for one, other in zip(built, read, strict=True):
-        first, second = one.graph.mentions, other.graph.mentions
-        assert first is not None
-        assert second is not None
-        for name in ("entities", "nodes", "sizes"):
-            assert getattr(first, name).tolist() == getattr(second, name).tolist()
-    without = load_examples(plain, tmp_path / "c.jsonl", None, DataConfig(), 0)
-    assert all(example.graph.mentions is None for example in without)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,25 +86,6 @@ def test_a_sliding_window_makes_a_difference_here() -> None:
     batch = pack(tiny_examples(2))
     narrow, wide = packed_model("mistral", sliding_window=WINDOW), packed_model("mistral")
     assert abs(narrow(batch).total.item() - wide(batch).total.item()) > 1e-2
-
-
-@pytest.mark.parametrize("settings", [{}, {"sliding_window": WINDOW}], ids=["whole", "window"])
-@pytest.mark.parametrize("place", [0, 1, 2])
-@torch.no_grad()
-def test_no_example_sees_its_neighbour(place: int, settings: dict[str, Any]) -> None:
-    examples = tiny_examples(3)
-    model = packed_model("mistral", **settings)
-    changed = list(examples)
-    graph = examples[place].graph
-    other = replace(graph, node_ids=graph.node_ids[::-1].copy())
-    changed[place] = replace(examples[place], graph=other)
-    before, after = model.logits(pack(examples))[0], model.logits(pack(changed))[0]
-    sizes = [example.num_tokens for example in examples]
-    for number, (one, two) in enumerate(zip(before.split(sizes), after.split(sizes), strict=True)):
-        if number == place:
-            assert not torch.allclose(one, two, atol=1e-2)
-        else:
-            assert (one - two).abs().max() <= 1e-6
 
 
 def blind_model(architecture: str) -> PreTrainedModel:

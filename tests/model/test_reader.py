@@ -25,7 +25,7 @@ from turngraph.model.graph_at_layer import kept_tokens, rows_above
 from turngraph.model.node_answers import LONGEST_SPAN, mixture_loss
 from turngraph.model.reader import Reader
 from turngraph.model.reader_layers import FAMILIES
-from turngraph.tests.scorer_examples import EVIDENCE, read_examples, reloaded
+from turngraph.tests.scorer_examples import read_examples, reader_builder, reloaded
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,
@@ -313,10 +313,7 @@ def test_gradients_through_pruning_are_those_of_finite_differences(
 def test_empty_graphs_and_one_passage() -> None:
     model = reader()
     pools = [(), tiny_conversation(0).evidence[4:5], tiny_conversation(0).evidence[:1]]
-    builder = tiny_builder(**EVIDENCE)
-    builder = replace(
-        builder, prompt=Prompt(builder.prompt.tokenizer, question_first=True), mentions=True
-    )
+    builder = reader_builder()
     examples = [
         builder.conversation(replace(tiny_conversation(0), evidence=pool), [0])[0] for pool in pools
     ]
@@ -330,11 +327,7 @@ def test_empty_graphs_and_one_passage() -> None:
 def test_permuting_passages_permutes_the_nodes() -> None:
     model = reader()
     [example] = read_examples(1)
-    builder = replace(
-        tiny_builder(**EVIDENCE, edges="no_entity"),  # they lead to the first span
-        prompt=Prompt(tiny_builder().prompt.tokenizer, question_first=True),
-        mentions=True,
-    )
+    builder = reader_builder(edges="no_entity")  # they lead to the first span
     passages = [item.evidence for item in example.evidence]
     dialogue = builder.prompt.dialogue([], example.conversation.turns[0].question)
     order = [4, 2, 0, 1, 3]  # a title and its repetition stay side by side
@@ -366,18 +359,17 @@ def test_stopped_at_the_graph_it_has_no_layers_above() -> None:
         model.node_scores(batch_of(examples)).entities.tolist() for model in (writes, ranks)
     )
     assert len(whole) == len(stopped)
-    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
-    records = answer_together(ranks, prompt, examples)
+    builder = reader_builder()
+    records = answer_together(ranks, builder.prompt, examples)
     assert all(record["answer"] for record in records)
-    builder = replace(tiny_builder(**EVIDENCE), prompt=prompt, mentions=True)
     [example] = builder.conversation(replace(tiny_conversation(0), evidence=()), [0])
-    [record] = answer_together(ranks, prompt, [example])
+    [record] = answer_together(ranks, builder.prompt, [example])
     assert (record["answer"], record["candidates"]) == (NOT_IN_EVIDENCE, [])
 
 
 def test_what_the_lm_writes_is_one_of_the_candidates_once() -> None:
     model, examples = reader(), read_examples(6)
-    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
+    prompt = reader_builder().prompt
     written = model.generate(batch_of(examples, False), 6, prompt.end_id).ids.tolist()
     began = time.monotonic()
     records = answer_together(model, prompt, examples, max_new_tokens=6)
@@ -393,7 +385,7 @@ def test_what_the_lm_writes_is_one_of_the_candidates_once() -> None:
 def test_a_checkpoint_answers_the_same(answers: str, tmp_path: Path) -> None:
     model, examples = reader(answers=answers), read_examples(4)
     again = reloaded(model, tmp_path / "saved")
-    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
+    prompt = reader_builder().prompt
     found = [
         [(r["answer"], r["logprob"]) for r in answer_together(m, prompt, examples)]
         for m in (model, again)
@@ -442,7 +434,7 @@ def test_it_learns_that_no_passage_has_the_answer() -> None:
         (model(batch).total / len(examples)).backward()
         optimizer.step()
     model.eval()
-    prompt = Prompt(tiny_builder().prompt.tokenizer, question_first=True)
+    prompt = reader_builder().prompt
     records = answer_together(model, prompt, examples, max_new_tokens=8)
     assert all(0 <= record["held"] <= 1 for record in records)
     assert min(r["held"] for r in records[::2]) > max(r["held"] for r in records[1::2])
@@ -457,8 +449,5 @@ def without_answer(example: Example) -> Example:
     pool = [e for e in conversation.evidence if answer.label.casefold() not in e.text.casefold()]
     turns = list(conversation.turns)
     turns[example.turn] = replace(turn, answers=(Answer(NOT_IN_EVIDENCE),))
-    builder = tiny_builder(**EVIDENCE)
-    prompt = Prompt(builder.prompt.tokenizer, question_first=True)
-    builder = replace(builder, prompt=prompt, mentions=True)
     changed = replace(conversation, turns=tuple(turns), evidence=tuple(pool))
-    return builder.conversation(changed, [example.turn])[0]
+    return reader_builder().conversation(changed, [example.turn])[0]

@@ -71,19 +71,6 @@ def examples_of(argv: list[str]) -> list[Example]:
     return train.load_train_and_tune(config, load_builder(config))[0]
 
 
-def test_ids_and_labels_are_those_of_our_loop(
-    base_model: Path, conversations: Path, tmp_path: Path
-) -> None:
-    examples = examples_of(options(base_model, conversations, tmp_path))
-    assert len(examples) == 7
-    for example in examples:
-        row = trl_loop.ids_and_labels(example)
-        prompt = [*example.prefix_ids, *example.graph.node_ids, *example.suffix_ids]
-        assert row["input_ids"] == [*prompt, *example.target_ids]
-        assert row["labels"] == [-100] * len(prompt) + example.target_ids
-        assert len(example.target_ids) > 1
-
-
 def test_trl_sees_our_batches_in_our_order(
     base_model: Path, conversations: Path, tmp_path: Path
 ) -> None:

@@ -175,24 +175,7 @@ assert jax.__file__, "ours to import still"
 
 
 ENDINGS = {
-    "Korean": ("대한민국에서 수도는?", "서울은 대한민국의 수도이다.", "부산에는 해운대가 있다."),
-    "Finnish": (
-        "Mikä Suomessa on pääkaupunkina?",
-        "Helsinki: Suomen pääkaupunki, perustettu 1550.",
-        "Joki virtaa pohjoiseen, talvella jäätyen.",
-    ),
-    "Turkish": (
-        "Türkiyenin başkentinde kimler yaşar?",
-        "Ankara, Türkiye başkenti olarak bilinir.",
-        "Nehirde balıklar yüzüyor.",
-    ),
-    "Hungarian": (
-        "Magyarországon fővárosként ismert?",
-        "Budapest a magyarországi főváros.",
-        "Egy folyó folyik a hegyekből.",
-    ),
     "Arabic": ("العاصمة المصرية؟", "القاهرة عاصمة مصر.", "النهر طويل جدا."),
-    "Japanese": ("日本の首都は？", "東京が首都です、日本。", "川が流れる。"),
     "Russian": ("Столицей России?", "Москва, столица, Россия", "Река течёт на юг."),
 }
 

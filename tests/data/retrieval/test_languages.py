@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from turngraph.data.graph.entity_spans import entity_spans
 from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker
-from turngraph.data.types import Entity, Evidence
+from turngraph.data.types import Evidence
 
 LIBRARY, FEE, BOAT, CHESS, DOGS, KITCHEN = range(6)
 BOARDS: dict[str, tuple[str, dict[int, str]]] = {
@@ -156,22 +155,3 @@ def test_the_answer_stands_alone_at_the_top(
     first, *others = EvidenceIndex(pool, ranker).rank(question, len(pool))
     assert first.evidence.id == str(gold)
     assert all(item.score < first.score for item in others)
-
-
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("도서관은 화요일에 연다.", "도서관"),
-        ("Ankarada yağmur yağıyor.", "Ankara"),
-        ("Annalla on vene.", "Anna"),
-        ("Budapesten esik az eső.", "Budapest"),
-        ("図書室でアンナが読む。", "アンナ"),
-        ("安娜赢得了比赛。", "安娜"),
-        ("เมื่อวานแอนนาชนะการแข่งขัน", "แอนนา"),
-        ("Mbwa yuko bustanini.", "bustani"),
-    ],
-)
-def test_a_listed_entity_is_found_where_its_word_goes_on(text: str, label: str) -> None:
-    passage = Evidence("0", text, "text", (Entity("x", label),))
-    [spans] = entity_spans([passage])
-    assert [text[span.start : span.end] for span in spans] == [label]

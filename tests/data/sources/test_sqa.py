@@ -3,13 +3,11 @@
 import csv
 import json
 import logging
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.sources import sqa
 from turngraph.data.sources.sqa import main, read_questions, split_tables
@@ -233,6 +231,11 @@ def test_bytes_that_are_no_text_name_their_line(folder):
         read_questions(folder / "train.tsv")
 
 
+def test_a_missing_file_is_named():
+    with pytest.raises(ValueError, match=r"^none\.tsv: no such file"):
+        read_questions("none.tsv")
+
+
 def test_quoted_fields_and_line_breaks_inside_answers(folder):
     answers = '"[""Ann\'s\ncity"", \'Rome\']"'
     text = HEADER + question(0, '"where\nnow?"', "['(0, 1)', '(1, 1)']", answers)
@@ -244,18 +247,6 @@ def test_quoted_fields_and_line_breaks_inside_answers(folder):
     (only,) = read_questions(folder / "train.tsv")
     assert only.question == "where now?"
     assert only.cells == ((0, 1, "Ann's\ncity"), (1, 1, "Rome"))
-
-
-def test_bad_input_ends_with_exit_code_2(folder, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["sqa", "--questions", "none.tsv", "--tables", "t"])
-    with pytest.raises(SystemExit):  # argparse: options are missing
-        run_cli(main)
-    arguments = ["--questions", "none.tsv", "--tables", "t", "--pages", "p", "--output", "o"]
-    monkeypatch.setattr(sys, "argv", ["sqa", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        run_cli(main)
-    assert caught.value.code == 2
-    assert "error: none.tsv: no such file" in capsys.readouterr().err
 
 
 def test_rows_are_aligned_in_order_and_by_half_of_their_cells():
