@@ -147,3 +147,14 @@ def test_a_name_finds_the_shipped_file_and_a_file_of_that_name_comes_first(
     assert words[1].endswith("configs/sqa/text.yaml")
     assert words[2].endswith("configs/convmix/text.yaml")
     assert words[4] == "sqa/text"
+
+
+def test_a_traceback_is_asked_for_and_the_study_has_its_help(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TURNGRAPH_TRACEBACK", "")
+    main(["--traceback", "configs"])
+    assert os.environ["TURNGRAPH_TRACEBACK"] == "1"
+    with pytest.raises(SystemExit, match="0"):
+        main(["study", "--help"])
+    assert "--plan" in capsys.readouterr().out
