@@ -1,7 +1,7 @@
 """Reads one document: text, Markdown, HTML, CSV, PDF or Word, as passages.
 
 Every passage begins with its document's title: the first heading, else ``<title>``; of a PDF file,
-the title in its metadata. Without one, or if a heading is a date, the title is the file's name.
+the title in its metadata. Without a title, or if it is a date, the file's name stands for it.
 Sentences of a paragraph or list item, and code blocks, become text, and table rows become rows
 with their headers. Short sentences share passages (``document.PASSAGE_BYTES``).
 The ``key: value`` lines at the head of a Markdown file become infobox rows.
