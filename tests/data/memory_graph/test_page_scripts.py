@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.upkeep.html_page import SCRIPTS, page_data
 
 BROWSER = Path(__file__).with_name("fake_browser.js")
 NAMES = ("Anna", "Piotr", "Christopher Montgomery", "Zoe", "Omar", "Marta", "Ben", "Lena", "Ivy")
+ENDS = ("source", "target")
 Box = tuple[float, float, float, float]
 
 
@@ -70,11 +71,25 @@ def test_no_label_lies_on_another(width: int, height: int, num_sentences: int) -
 
 
 def test_all_nodes_of_a_large_graph_have_places_of_their_own() -> None:
-    engine = browser(graph_data(90), 1280, 710)
+    engine = browser(graph_data(260), 1280, 710)
     places = ask(engine, "drawing.nodes().map((node) => node.position())")
     assert len(places) > ask(engine, "CORE")
     assert len({(place["x"], place["y"]) for place in places}) == len(places)
     assert np.isfinite([list(place.values()) for place in places]).all()
+
+
+def test_an_object_that_only_texts_join_to_others_lies_beside_one_of_them() -> None:
+    data = graph_data(260)
+    ivy = next(at for at, node in enumerate(data["nodes"]) if node["text"] == "Ivy")
+    data["edges"] = [
+        edge for edge in data["edges"] if edge["type"] or ivy not in map(edge.get, ENDS)
+    ]
+    engine = browser(data, 1280, 710)
+    assert ask(engine, f"isCore({ivy})") is False
+    place = "map((node) => Object.values(node.position()))"
+    (own,) = ask(engine, f"drawing.$('#n{ivy}').{place}")
+    near = ask(engine, f"drawing.$('#n{ivy}').neighborhood('node').{place}")
+    assert min(np.hypot(*np.subtract(near, own).T)) < 200
 
 
 def test_an_edge_shows_its_relation_to_the_mouse() -> None:

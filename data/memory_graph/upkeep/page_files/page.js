@@ -89,7 +89,7 @@ function validity(item) {
 const MANY = 600; // with more nodes, edges are hidden while the view moves
 const NAMED = 25; // with at most so many neighbours, the edges of a chosen node are labelled
 const LABELS = 60;
-const CORE = 150; // nodes that the force layout places; the others lie around a neighbour
+const CORE = 300; // nodes that the force layout places; the others lie around a neighbour
 
 const LETTER = 13; // pixels
 const REST = 150; // milliseconds without movement before labels are placed
@@ -109,7 +109,11 @@ function sizeOf(index) {
 
 // Nodes that the force layout places: all of a small graph, else the largest objects or themes.
 const ranked = nodes.length > CORE ? order.filter((index) => !nodes[index].quiet && nodes[index].type < (data.words ? 2 : 1)) : order;
-const inCore = new Set(ranked.slice(0, CORE));
+const largest = new Set(ranked.slice(0, CORE));
+const otherEnd = (edge, index) => (edges[edge].source === index ? edges[edge].target : edges[edge].source);
+// Without an edge to another of the largest, a node has no forces: it lies around a neighbour, too.
+const isJoined = (index) => edgesOf[index].some((edge) => otherEnd(edge, index) !== index && largest.has(otherEnd(edge, index)));
+const inCore = new Set([...largest].filter(isJoined));
 const isCore = (index) => inCore.has(index);
 
 function draw() {
@@ -187,7 +191,7 @@ function arrange() {
   for (const index of placed) { // the loop appends to ``placed``
     let turn = 3 + (at(index).data("size") / 16) ** 2;
     for (const edge of edgesOf[index]) {
-      const other = edges[edge].source === index ? edges[edge].target : edges[edge].source;
+      const other = otherEnd(edge, index);
       if (seen.has(other)) continue;
       seen.add(other);
       placed.push(other);
