@@ -25,7 +25,7 @@ from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.scoring.proposals import Proposal
 from turngraph.data.types import NOT_IN_EVIDENCE, Conversation
 from turngraph.inference.candidates import decided, ranked
-from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS, too_long
+from turngraph.inference.options import ANSWER_TOKENS, too_long
 from turngraph.model.device_memory import (
     RELEASE_EVERY,
     is_out_of_memory,
@@ -100,8 +100,8 @@ def answer_together(
     model: EvidenceModel,
     prompt: Prompt,
     examples: Sequence[Example],
+    max_new_tokens: int,
     batch_size: int | None = None,
-    max_new_tokens: int = MAX_NEW_TOKENS,
     batch_tokens: int | None = None,
     desc: str = "",
     after_batch: Callable[[], None] | None = None,

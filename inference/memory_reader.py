@@ -24,7 +24,6 @@ from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.types import Conversation, Interaction, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
-from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.evidence_model import EvidenceModel
 
@@ -82,8 +81,8 @@ class MemoryReader:
         self,
         model: EvidenceModel,
         builder: ExampleBuilder,
-        max_new_tokens: int = MAX_NEW_TOKENS,
-        confidence: Confidence | None = None,
+        max_new_tokens: int,
+        confidence: Confidence | None,
         generate: Generate | None = None,
         building: Callable[[], AbstractContextManager[Any]] = nullcontext,
         answering: Callable[[], AbstractContextManager[Any]] = nullcontext,

@@ -131,7 +131,7 @@ def server_settings(
 
 
 def local_extractor(
-    name: str, device: str, relations: Sequence[str] = (), classes: Sequence[str] = ()
+    name: str, device: str, relations: Sequence[str], classes: Sequence[str]
 ) -> Extractor:
     """Load a local LM that extracts; imports torch.
 
@@ -150,8 +150,8 @@ def local_extractor(
 def server_extractor(
     model: str | None,
     options: Mapping[str, str | float | None],
-    relations: Sequence[str] = (),
-    classes: Sequence[str] = (),
+    relations: Sequence[str],
+    classes: Sequence[str],
 ) -> Extractor:
     """Return an extractor that asks a server of the OpenAI chat API.
 

@@ -39,7 +39,7 @@ class AnswerFile:
     """
 
     def __init__(
-        self, path: str | Path, settings: dict[str, Any], num_lines: int, fresh: bool = False
+        self, path: str | Path, settings: dict[str, Any], num_lines: int, fresh: bool
     ) -> None:
         self.path, self.settings, self.num_lines = Path(path), settings, num_lines
         self.run, self.journal = Path(f"{path}.run.json"), unfinished(path)

@@ -30,7 +30,7 @@ from turngraph.inference.answer_batches import Generate, answer_batch, lengths_b
 from turngraph.inference.chat_answer import ChatAnswer, explain, explain_fitted
 from turngraph.inference.chat_memory import open_memory
 from turngraph.inference.fitting import fitted
-from turngraph.inference.options import MAX_NEW_TOKENS, MemoryOptions, too_long
+from turngraph.inference.options import MemoryOptions, too_long
 from turngraph.inference.text_stream import TextStream
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.evidence_model import EvidenceModel
@@ -57,14 +57,14 @@ class Session:
         builder: builds the model's examples.
         pool: evidence for all turns; may be empty.
         memory: a person's memory graph, which keeps the conversation; None: none.
-        max_new_tokens: length of the longest answer, in tokens; None: 48.
-        generate: function that writes answers; None: the model's own.
+        max_new_tokens: length of the longest answer, in tokens.
         confidence: turns an answer into the probability that it is right, and says below which
             probability the answer is withheld; None: answers have no confidence.
         building: lock around the builder, which conversations in several threads share.
         answering: lock around a model that answers one conversation at a time.
 
     Attributes:
+        generate: function that writes answers; None: the model's own.
         check: called between the steps before an answer; what it raises ends the question.
 
     Raises:
@@ -75,17 +75,17 @@ class Session:
         self,
         model: EvidenceModel,
         builder: ExampleBuilder,
-        pool: tuple[Evidence, ...] = (),
-        memory: MemoryOptions | None = None,
-        max_new_tokens: int | None = None,
-        generate: Generate | None = None,
+        pool: tuple[Evidence, ...],
+        memory: MemoryOptions | None,
+        max_new_tokens: int,
         confidence: Confidence | None = None,
         building: Callable[[], AbstractContextManager[Any]] = nullcontext,
         answering: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        self.model, self.builder, self.generate = model, builder, generate
+        self.model, self.builder = model, builder
+        self.generate: Generate | None = None
         self.confidence, self.building, self.answering = confidence, building, answering
-        self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
+        self.max_new_tokens = max_new_tokens
         self.check: Callable[[], None] = lambda: None
         # not a method: an answer that refers to its session would be freed with it by gc alone
         self._explain = partial(explain, model, builder)

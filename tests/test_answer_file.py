@@ -17,7 +17,7 @@ RECORDS: dict[int, dict[str, Any]] = {n: {"answer": f"a{n}"} for n in range(3)}
 
 
 def answered(path: Path, *numbers: int, finish: bool = False) -> AnswerFile:
-    with AnswerFile(path, SETTINGS, len(RECORDS)) as file:
+    with AnswerFile(path, SETTINGS, len(RECORDS), False) as file:
         file.begin()
         file.add({number: RECORDS[number] for number in numbers})
         if finish:
@@ -61,17 +61,17 @@ def test_damaged_settings_are_named(tmp_path: Path, text: str) -> None:
     answered(tmp_path / "out.jsonl", 0)
     (tmp_path / "out.jsonl.run.json").write_text(text)
     with pytest.raises(ValueError, match=r"out\.jsonl\.run\.json: damaged.*--fresh starts over"):
-        AnswerFile(tmp_path / "out.jsonl", SETTINGS, 3)
+        AnswerFile(tmp_path / "out.jsonl", SETTINGS, 3, False)
 
 
 def test_a_full_disk_loses_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = whole(tmp_path / "expected.jsonl")
     path = tmp_path / "out.jsonl"
-    file = AnswerFile(path, SETTINGS, 3)
+    file = AnswerFile(path, SETTINGS, 3, False)
     with pytest.raises(ValueError, match=r"out\.jsonl\.unfinished: cannot be written: No space"):
         fill_the_disk(file)
     assert path.read_text() == '{"answer": "a0"}\n'
-    file = AnswerFile(path, SETTINGS, 3)
+    file = AnswerFile(path, SETTINGS, 3, False)
     with file:
         file.begin()
         assert file.known == {0: RECORDS[0]}
@@ -120,7 +120,7 @@ def test_a_link_stays_whether_the_run_begins_or_not(tmp_path: Path, there: bool)
     link.symlink_to(target)
     if there:
         target.touch()
-    with AnswerFile(link, SETTINGS, 3):
+    with AnswerFile(link, SETTINGS, 3, False):
         pass  # it failed before its first answer
     assert link.is_symlink()
     assert target.exists() == there
@@ -132,7 +132,7 @@ def test_a_link_stays_whether_the_run_begins_or_not(tmp_path: Path, there: bool)
 @pytest.mark.parametrize(("name", "number"), [("", errno.EISDIR), ("x" * 300, errno.ENAMETOOLONG)])
 def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path, name: str, number: int) -> None:
     def begin() -> None:
-        with AnswerFile(tmp_path / name, SETTINGS, 3):
+        with AnswerFile(tmp_path / name, SETTINGS, 3, False):
             pass
 
     check: Callable[[], None] = begin

@@ -149,7 +149,7 @@ def test_the_journal_may_be_cut_anywhere(tmp_path: Path) -> None:
     lines = {i: {"answer": "é" * i, "milliseconds": i / 7} for i in (2, 0, 1, 4, 3)}
 
     def write(numbers: list[int]) -> None:
-        with AnswerFile(tmp_path / "out", {"a": 1}, len(lines)) as file:
+        with AnswerFile(tmp_path / "out", {"a": 1}, len(lines), False) as file:
             file.begin()
             for number in numbers:
                 file.add({number: lines[number]})
@@ -169,9 +169,9 @@ def test_the_journal_may_be_cut_anywhere(tmp_path: Path) -> None:
 
 def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
     with (
-        AnswerFile(tmp_path / "out", {}, 1),
+        AnswerFile(tmp_path / "out", {}, 1, False),
         pytest.raises(ValueError, match="another run is writing it"),
-        AnswerFile(tmp_path / "out", {}, 1),
+        AnswerFile(tmp_path / "out", {}, 1, False),
     ):
         pass
 

@@ -40,7 +40,7 @@ from turngraph.tests.waiting import PATIENCE
 
 @pytest.fixture
 def session(graph_model: Loaded) -> Session:
-    return Session(*graph_model, CONVERSATION.evidence, max_new_tokens=8)
+    return Session(*graph_model, CONVERSATION.evidence, None, 8)
 
 
 def chat(
@@ -203,7 +203,7 @@ def test_a_turn_that_was_taken_back_leaves_nothing(session: Session, graph_model
     assert session.undo() == "What else is in Peru?"
     assert session.undo() == QUESTIONS[2]
     again = session.ask(QUESTIONS[2])
-    other = Session(*graph_model, CONVERSATION.evidence, max_new_tokens=8)
+    other = Session(*graph_model, CONVERSATION.evidence, None, 8)
     for question in QUESTIONS:
         expected = other.ask(question)
     assert evidence_of(again.example) == evidence_of(expected.example)

@@ -58,7 +58,7 @@ def test_the_memory_graph_forgets_a_turn_that_was_taken_back(
 def test_a_conversation_without_a_file_forgets_too(graph_model: Loaded) -> None:
     model, builder = graph_model
     builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
-    session = Session(model, builder, CONVERSATION.evidence, max_new_tokens=8)
+    session = Session(model, builder, CONVERSATION.evidence, None, 8)
     first = session.ask("What is the capital of Peru?")
     for _ in range(2):
         second = session.ask("Is it raining in Peru?")
@@ -133,7 +133,7 @@ def test_new_keeps_what_is_remembered(remembering: Session) -> None:
 def test_a_chat_with_a_memory_graph_is_saved_for_its_owner_only(
     remembering: Session, graph_model: Loaded, tmp_path: Path
 ) -> None:
-    plain = Session(*graph_model, CONVERSATION.evidence, max_new_tokens=2)
+    plain = Session(*graph_model, CONVERSATION.evidence, None, 2)
     umask = os.umask(0o022)
     try:
         for session, mode in ((remembering, 0o600), (plain, 0o644)):

@@ -263,10 +263,10 @@ def test_given_triples_and_extractors_that_lack_an_option(
 
 def test_an_lm_and_a_server_extract_under_their_names(folder: Path, tiny_folder: str) -> None:
     server = {"base_url": "http://localhost:1/v1"}
-    assert server_extractor("small", server, ["lives in"]).name == "endpoint:small"
+    assert server_extractor("small", server, ["lives in"], []).name == "endpoint:small"
     with pytest.raises(ValueError, match="--extractor endpoint needs --model"):
-        server_extractor(None, server)
-    local = local_extractor(tiny_folder, "cpu")
+        server_extractor(None, server, [], [])
+    local = local_extractor(tiny_folder, "cpu", [], [])
     assert local.name == f"lm:{tiny_folder}"
     assert len(local.extract([Episode("Anna lives in Lima.")])) == 1
 

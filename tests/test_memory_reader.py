@@ -128,12 +128,13 @@ def test_each_statement_is_read_once_and_the_answer_has_its_place(
         3, "simple", "Anna lives in Gdynia", ("Anna", "lives in", "Gdynia"),
         provenance=thesis.provenance,
     )  # fmt: skip
-    answer = MemoryReader(model, builder).read(recalled(triplet, fact(4, "Tea is warm."), thesis))
+    reader = MemoryReader(model, builder, 4, None)
+    answer = reader.read(recalled(triplet, fact(4, "Tea is warm."), thesis))
     assert sorted(read[0]) == ["Anna lives in Gdynia.", "Tea is warm."]
     assert answer is not None
     assert (answer.text, answer.fact, answer.span) == ("gdynia", 8, (14, 20))
     assert answer.probability == pytest.approx(0.5)
-    assert MemoryReader(model, builder).read(recalled()) is None
+    assert MemoryReader(model, builder, 4, None).read(recalled()) is None
 
 
 def test_what_the_model_is_not_sure_of_is_withheld(graph_model: Loaded) -> None:
@@ -151,7 +152,7 @@ def test_neither_corpus_nor_memory_graph_of_the_checkpoint_is_read(graph_model: 
     model, builder = graph_model
     builder.memory_graph = MemoryGraphConfig(vectors="words")
     try:
-        reader = MemoryReader(model, builder, 4)
+        reader = MemoryReader(model, builder, 4, None)
     finally:
         builder.memory_graph = None
     assert reader.builder.memory_graph is None
@@ -162,7 +163,7 @@ def test_a_prompt_that_is_too_long_is_one_error(graph_model: Loaded) -> None:
     model, builder = graph_model
     assert model.max_tokens is not None
     with pytest.raises(UserError, match=r"^the question cannot be answered: .* positions"):
-        MemoryReader(model, builder, model.max_tokens).read(recalled(fact(8, TEXTS[0])))
+        MemoryReader(model, builder, model.max_tokens, None).read(recalled(fact(8, TEXTS[0])))
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_of_two_readings_the_surer_answers(
     model, builder = with_scorer
     builder = replace(builder, alone=isinstance(model, Reader))
     memory, said = builder.memory(CONVERSATION), list[tuple[str, str]]()
-    session, logprobs = Session(model, builder, CONVERSATION.evidence), dict[int, float]()
+    session, logprobs = Session(model, builder, CONVERSATION.evidence, None, 48), dict[int, float]()
     for turn, question in enumerate(QUESTIONS):
         example = builder.turn(CONVERSATION, turn, said, memory)
         assert (example.alone is None) == (not turn or not isinstance(model, Reader))

@@ -916,7 +916,7 @@ def test_many_conversations_at_once_are_answered_as_each_alone(start: Start, qa:
 
 def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> None:
     model = tiny_model().eval()
-    engine = Engine(model, END_ID, max_rows=2)
+    engine = Engine(model, END_ID, 2**14, 2, 128)
     batch = collate(tiny_examples(1), "left", with_target=False)
     expected = model.generate(batch, 40, END_ID).ids.tolist()
 

@@ -293,16 +293,16 @@ def test_an_address_that_the_machine_lacks_is_left_out(monkeypatch: pytest.Monke
 
 
 def test_host_and_port_are_given_apart_or_together() -> None:
-    assert read_address() == ("127.0.0.1", 8080)
+    assert read_address(None, None, None) == ("127.0.0.1", 8080)
     for port in (1, 80, 2**16 - 1):
-        assert read_address(port=port) == ("127.0.0.1", port)
-    assert read_address("::1") == ("::1", 8080)
-    assert read_address(address="[::1]:80") == ("::1", 80)
+        assert read_address(None, port, None) == ("127.0.0.1", port)
+    assert read_address("::1", None, None) == ("::1", 8080)
+    assert read_address(None, None, "[::1]:80") == ("::1", 80)
     for wrong in ("8080", "localhost:", ":80"):
         with pytest.raises(UserError, match="HOST:PORT"):
-            read_address(address=wrong)
+            read_address(None, None, wrong)
     with pytest.raises(UserError, match="cannot be given with"):
-        read_address(port=80, address="localhost:80")
+        read_address(None, 80, "localhost:80")
     for host, port in (("", 80), ("localhost", 2**16), ("localhost", 0)):
         with pytest.raises(UserError, match="--"):
-            read_address(host, port)
+            read_address(host, port, None)

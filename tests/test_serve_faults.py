@@ -415,7 +415,7 @@ def test_a_server_is_reached_by_its_own_address(qa: QA, tmp_path: Path) -> None:
 
 
 def test_no_user_takes_the_places_of_all() -> None:
-    engine = Engine(tiny_model().eval(), END_ID, max_rows=2, max_waiting=3)
+    engine = Engine(tiny_model().eval(), END_ID, 2**14, 2, 3)
     asked = [engine.admit("ada") for _ in range(5)] + [engine.admit("bob")]
     for user in ("ada", "bob"):
         with pytest.raises(Busy):
@@ -435,7 +435,7 @@ def test_no_user_takes_the_places_of_all() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_users_of_whom_fewer_answers_are_decoded_go_first(rows: int) -> None:
-    engine = Engine(tiny_model().eval(), END_ID, max_rows=rows)
+    engine = Engine(tiny_model().eval(), END_ID, 2**14, rows, 128)
     order, admit = list[str](), engine._admit
     begun, may_go_on, step = threading.Event(), threading.Event(), engine._running.step
 
@@ -467,7 +467,7 @@ def test_prompts_wait_for_room_and_a_stop_ends_all_of_them(
     freed = list[Any]()
     monkeypatch.setattr("turngraph.inference.serve.engine.STEPS_PER_RELEASE", 1)
     monkeypatch.setattr("turngraph.inference.serve.engine.release_freed_memory", freed.append)
-    engine = Engine(tiny_model().eval(), END_ID, max_tokens=1)
+    engine = Engine(tiny_model().eval(), END_ID, 1, 32, 128)
     batch = collate(tiny_examples(1), "left", with_target=False)
     for error, told in (
         (torch.OutOfMemoryError("CUDA"), "the prompt is too long"),

@@ -23,6 +23,7 @@ from turngraph.inference.display import (
     show_evidence,
     show_folded,
     show_passages,
+    show_probability,
     show_reasons,
     show_table,
 )
@@ -50,6 +51,18 @@ def test_a_narrow_terminal_still_gets_lines_of_16_characters() -> None:
         Console(file=file, color_system=None, width=9), "sixteen letters, seventeen letters"
     )
     assert file.getvalue() == "  sixteen letters,\n    seventeen\n    letters\n"
+    file = io.StringIO()
+    show_folded(Console(file=file, color_system=None, width=24), f"{'a' * 20} {'b' * 20}")
+    assert file.getvalue() == f"  {'a' * 20}\n    {'b' * 20}\n"
+
+
+def test_words_that_just_fit_stay_on_the_line() -> None:
+    file = io.StringIO()
+    console = Console(file=file, color_system=None, width=10, force_terminal=True)
+    AnswerStream(console, TINY).end("abcd efghi jk")
+    assert file.getvalue() == "abcd efghi\njk\n"
+    AnswerStream(console, TINY).end(f"{'x' * 25} 6789 1")  # the terminal breaks the first word
+    assert file.getvalue() == f"abcd efghi\njk\n{'x' * 25} 6789\n1\n"
 
 
 def test_a_long_word_in_a_table_is_folded() -> None:
@@ -106,6 +119,10 @@ def test_settled_is_whole_words() -> None:
     assert settled("Lim") == 0
     assert settled("The capital is Lim") == len("The capital is")
     assert settled("東京") == 1
+    assert settled("東京。") == 2
+    assert settled("東1") == 1
+    assert settled("東\u0301") == 0  # a mark changes the character before it
+    assert settled("אב") == 0
     assert settled("") == 0
 
 
@@ -160,17 +177,45 @@ def test_passages_show_their_share_and_whether_they_name_the_answer() -> None:
     assert third == "  [table, 1.00 (25%), new] Peru is large."
 
 
+def test_where_no_passage_scores_there_are_no_shares() -> None:
+    example = tiny_examples(1)[0]
+    passages = [Retrieved(Evidence("0", "Lima is old.", "text"), 0.0, 0)]
+    file = io.StringIO()
+    turn = replace(example, evidence=passages)
+    show_passages(Console(file=file, width=200), {"answer": ""}, turn)
+    assert file.getvalue() == "  [text, 0.00, new] Lima is old.\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({"confidence": 0.25}, "confidence 25%, probability 61%"),
+        (
+            {"confidence": 0.01, "withheld": "Lima"},
+            "confidence 1%, probability 61%; withheld: Lima",
+        ),
+        ({"confidence": None, "withheld": ""}, "probability 61%; withheld: (no answer)"),
+    ],
+)
+def test_a_calibrated_probability_comes_first(more: dict[str, Any], shown: str) -> None:
+    file = io.StringIO()
+    show_probability(Console(file=file, width=80), {"logprob": -0.5} | more)
+    assert file.getvalue() == f"  {shown}\n"
+
+
 @pytest.mark.parametrize(("logprob", "shown"), [(-0.5, "61%"), (-9.0, "less than 1%")])
 def test_every_answer_has_its_probability(logprob: float, shown: str) -> None:
     example, file = tiny_examples(1)[0], io.StringIO()
     record = {"question": "Where?", "answer": "Lima", "logprob": logprob}
     show_answer(Console(file=file, width=80), TINY, record, example)
-    assert file.getvalue().splitlines()[:3] == ["> Where?", "Lima", f"  probability {shown}"]
+    first, *rest = file.getvalue().split("  [")
+    assert first.splitlines() == ["> Where?", "Lima", f"  probability {shown}"]
+    assert len(rest) == 3 < len(example.evidence)
 
 
 def test_reasons_are_listed_by_share_and_what_is_left_is_summed_up() -> None:
     passages = [
-        ExplainedPassage(str(i), "text", f"said {i}", 1.0, 0, "new", (i + 1) / 78, None)
+        ExplainedPassage(str(i), "text", f"said {i}", 1.0, 0, "new", (i + 1) / 78, None, ())
         for i in range(12)
     ]
     edges = [PassageEdge(i, i + 1, f"Q{i}", f"e{i}", (i + 1) / 90, 0.5) for i in range(12)]

@@ -89,11 +89,7 @@ class FusedIndex:
     """
 
     def __init__(
-        self,
-        pool: Sequence[Evidence],
-        embed: Embed,
-        ranker: Ranker = "bm25s",
-        stemmer: Stemmer = "none",
+        self, pool: Sequence[Evidence], embed: Embed, ranker: Ranker, stemmer: Stemmer
     ) -> None:
         self.pool, self.embed = pool, embed
         self._by_words = EvidenceIndex(pool, ranker, stemmer)

@@ -26,9 +26,7 @@ class LinkedIndex(EvidenceIndex):
         pool, ranker, stemmer: as of ``EvidenceIndex``.
     """
 
-    def __init__(
-        self, pool: Sequence[Evidence], ranker: Ranker = "bm25s", stemmer: Stemmer = "none"
-    ) -> None:
+    def __init__(self, pool: Sequence[Evidence], ranker: Ranker, stemmer: Stemmer) -> None:
         super().__init__(pool, ranker, stemmer)
         having: dict[str, list[int]] = {}
         for number, passage in enumerate(pool):

@@ -99,7 +99,7 @@ class Confidence:
     """
 
     calibration: Calibration
-    abstain_below: float | None = None
+    abstain_below: float | None
 
     def applied(self, record: Json) -> Json:
         """Return a record with its ``confidence``; a withheld answer stands in ``withheld``."""

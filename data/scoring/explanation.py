@@ -64,7 +64,7 @@ class ExplainedPassage:
     origin: Origin
     share: float
     attention: float | None
-    spans: tuple[MarkedSpan, ...] = ()
+    spans: tuple[MarkedSpan, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def hit(
     answer: str,
     candidates: Sequence[Entity],
     gold: Sequence[Answer],
-    k: int = NUM_CANDIDATES,
+    k: int,
     is_entity: bool = False,
 ) -> bool:
     """Return H@k: whether the answer is right by its text or by one of its k nearest entities.

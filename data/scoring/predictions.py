@@ -61,7 +61,7 @@ class Prediction:
     guess_at_1: float
     guess_at_5: float
     error: str | None
-    is_entity: bool = False
+    is_entity: bool
 
 
 def unfinished(path: str | Path) -> Path:

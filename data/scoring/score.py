@@ -92,16 +92,14 @@ def _quality(one: Prediction) -> list[float]:
     ]
 
 
-def bootstrap(
-    values: np.ndarray, clusters: Sequence[str], num_resamples: int = NUM_RESAMPLES, seed: int = 0
-) -> list[Estimate]:
+def bootstrap(values: np.ndarray, clusters: Sequence[str]) -> list[Estimate]:
     """Return mean and 95 % percentile interval of every column, resampling whole clusters.
+
+    All columns use the same draws, which are the same each time.
 
     Args:
         values: [questions, columns]; NaN is a question without this measurement.
         clusters: the conversation of every question.
-        num_resamples: number of samples of all clusters, drawn with replacement.
-        seed: random seed; all columns use the same draws.
     """
     codes = np.unique(np.asarray(clusters, dtype=object).astype(str), return_inverse=True)[1]
     num_clusters = int(codes.max()) + 1
@@ -110,13 +108,12 @@ def bootstrap(
     counts = np.zeros_like(sums)
     np.add.at(sums, codes, np.where(known, values, 0.0))
     np.add.at(counts, codes, known.astype(float))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     draws = np.full(num_clusters, 1 / num_clusters)
     means = []
     with np.errstate(invalid="ignore"):  # 0 / 0: no measurement in this sample
-        for start in range(0, num_resamples, _CHUNK):
-            size = min(_CHUNK, num_resamples - start)
-            times = rng.multinomial(num_clusters, draws, size=size).astype(float)
+        for _ in range(NUM_RESAMPLES // _CHUNK):
+            times = rng.multinomial(num_clusters, draws, size=_CHUNK).astype(float)
             means.append((times @ sums) / (times @ counts))
         mean = sums.sum(0) / counts.sum(0)
     return [estimate(*pair) for pair in zip(mean, np.concatenate(means).T, strict=True)]
@@ -189,7 +186,7 @@ def common_questions(a: Scores, b: Scores) -> list[tuple[int, int]]:
     return [(i, of_b[key]) for key, i in _positions(a).items() if key in of_b]
 
 
-def paired_difference(a: Scores, b: Scores, metric: str = "hit_at_1") -> Estimate:
+def paired_difference(a: Scores, b: Scores, metric: str) -> Estimate:
     """Return mean and 95 % interval of b minus a on common questions, resampling conversations.
 
     Args:
@@ -213,8 +210,8 @@ def paired_difference(a: Scores, b: Scores, metric: str = "hit_at_1") -> Estimat
 
 def score_files(
     paths: Sequence[str | Path],
-    by: Sequence[str] = (),
-    output_json: str | Path | None = None,
+    by: Sequence[str],
+    output_json: str | Path | None,
 ) -> Json:
     """Score predictions files, print the tables, write and return the numbers.
 

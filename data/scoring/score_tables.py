@@ -111,9 +111,9 @@ def _table(
 ) -> Table:
     table = Table(title=_text(title) if title else None, title_justify="left", box=SIMPLE_HEAD)
     most = None if width is None else max(width // 3, MIN_NAME)
-    table.add_column(first, overflow="fold", no_wrap=most is None, max_width=most)
+    table.add_column(first, overflow="fold", max_width=most)
     for heading in columns:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     for name, *cells in zip(names, *columns.values(), strict=True):
         table.add_row(_text(name), *cells)
     return table

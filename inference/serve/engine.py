@@ -111,9 +111,9 @@ class Engine:
         self,
         model: EvidenceModel,
         end_id: int,
-        max_tokens: int = 2**14,
-        max_rows: int = 32,
-        max_waiting: int = 128,
+        max_tokens: int,
+        max_rows: int,
+        max_waiting: int,
     ) -> None:
         self.model, self.end_id = model, end_id
         self.max_tokens, self.max_rows, self.max_waiting = max_tokens, max_rows, max_waiting

@@ -96,9 +96,7 @@ def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def read_address(
-    host: str | None = None, port: int | None = None, address: str | None = None
-) -> tuple[str, int]:
+def read_address(host: str | None, port: int | None, address: str | None) -> tuple[str, int]:
     """Return host and port, given apart or as ``HOST:PORT``.
 
     Raises:

@@ -40,6 +40,7 @@ def record(logprob: float, **more: Any) -> Json:
 
 def test_the_features_of_a_record() -> None:
     assert features(record(-2.0)) == [-2.0, 1.0, 1.0, 1.0]
+    assert features(record(-2.0, candidates=[{"label": "Peru"}, {"label": "Lima"}]))[2] == 0
     other = record(-1e9, margin=math.inf, evidence=[], answer="Oslo", held=0.25)
     assert features(other) == [-50.0, 50.0, 0.0, 0.25]
 
@@ -81,10 +82,12 @@ def test_an_answer_that_is_not_sure_enough_is_withheld() -> None:
     kept = Confidence(SURE, 0.5).applied(record(-1.0))
     assert kept["answer"] == "Lima"
     assert kept["confidence"] == pytest.approx(1 / (1 + math.exp(-0.8)), abs=1e-4)
+    even = Calibration((0.0,) * len(FEATURES), 0.0, 100, 0.05)
+    assert "withheld" not in Confidence(even, 0.5).applied(record(-1.0))  # not below it
     withheld = Confidence(SURE, 0.8).applied(record(-1.0))
     assert (withheld["answer"], withheld["withheld"]) == (NOT_IN_EVIDENCE, "Lima")
     assert (withheld["candidates"], withheld["hit_at_1"]) == ([], False)
-    assert "withheld" not in Confidence(SURE).applied(record(-40.0))
+    assert "withheld" not in Confidence(SURE, None).applied(record(-40.0))
 
 
 @pytest.mark.parametrize("evidence", [[], [{"score": 0.0}, {"score": 0.0}]])
@@ -92,12 +95,14 @@ def test_an_answer_from_nothing_that_matches_the_question_is_withheld(evidence: 
     asked = record(-0.1) | {"evidence": evidence}
     withheld = Confidence(SURE, 0.0).applied(asked)
     assert (withheld["answer"], withheld["withheld"]) == (NOT_IN_EVIDENCE, "Lima")
-    assert Confidence(SURE).applied(asked)["answer"] == "Lima"
+    assert Confidence(SURE, None).applied(asked)["answer"] == "Lima"
 
 
 def test_measures_of_confidence() -> None:
     assert expected_error([0.9, 0.9, 0.1, 0.1], [True, True, False, False]) == pytest.approx(0.1)
     assert expected_error([1.0, 1.0], [False, False]) == 1
+    assert expected_error([0.04, 0.06, 0.14], [False, False, True]) == pytest.approx(0.96 / 3)
+    assert expected_error([], []) == 0
 
 
 @pytest.mark.parametrize(

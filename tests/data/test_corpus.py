@@ -94,13 +94,14 @@ def test_a_corpus_ranks_as_a_pool_of_its_passages(corpus: Corpus) -> None:
     for question in QUESTIONS[:2]:
         for retriever, index in (
             ("dense", DenseIndex(pool, embed)),
-            ("rrf", FusedIndex(pool, embed)),
+            ("rrf", FusedIndex(pool, embed, "bm25s", "none")),
         ):
             found = corpus.index(retriever, embed).rank(question, 5)  # type: ignore[arg-type]
             expected = index.rank(question, 5)
             assert [r.evidence.id for r in found] == [r.evidence.id for r in expected]
             assert [r.score for r in found] == pytest.approx([r.score for r in expected], abs=2e-3)
-    assert corpus.index("rrf", embed).rank("qwxz", 5) == FusedIndex(pool, embed).rank("qwxz", 5)
+    fused = FusedIndex(pool, embed, "bm25s", "none")
+    assert corpus.index("rrf", embed).rank("qwxz", 5) == fused.rank("qwxz", 5)
 
 
 def test_its_index_holds_the_numbers_of_bm25s(corpus: Corpus) -> None:

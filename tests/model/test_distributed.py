@@ -132,7 +132,7 @@ def scorer_examples() -> list[Example]:
 def ranked(model: EvidenceModel) -> list[tuple[str, list[str], float]]:
     """The answer to each question, its candidates, best first, and its log-probability."""
     prompt, examples = tiny_builder().prompt, scorer_examples()
-    records = answer_together(model.eval(), prompt, examples, batch_size=1)
+    records = answer_together(model.eval(), prompt, examples, 8, batch_size=1)
     return [(r["answer"], [c["id"] for c in r["candidates"]], r["logprob"]) for r in records]
 
 
@@ -156,7 +156,7 @@ def train_step(
 
 def answers(model: EvidenceModel, examples: list[Example]) -> list[tuple[str, str, str, float]]:
     """Answers with their questions."""
-    records = answer_together(model.eval(), tiny_builder().prompt, examples, 2, 4)
+    records = answer_together(model.eval(), tiny_builder().prompt, examples, 4, batch_size=2)
     return [(r["conversation"], r["turn"], r["answer"], r["logprob"]) for r in records]
 
 

@@ -167,7 +167,7 @@ def test_it_learns_and_answers_with_entities() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    records = answer_together(model, tiny_builder().prompt, batch, batch_size=4)
+    records = answer_together(model, tiny_builder().prompt, batch, 8, batch_size=4)
     for example, record in zip(batch, records, strict=True):
         labels = {entity.label for entity in candidate_entities(example)}
         assert record["hit_at_1"]
@@ -181,7 +181,7 @@ def test_evidence_without_entities_has_no_answer() -> None:
     known = tiny_conversation(0)
     bare = Conversation("bare", "", (Turn("0", "Does it rain?"),), known.evidence[4:5])
     batch = [*builder.conversation(bare), *builder.conversation(known)[:1]]
-    records = answer_together(stir(tiny_model(**SETTINGS)), builder.prompt, batch, batch_size=2)
+    records = answer_together(stir(tiny_model(**SETTINGS)), builder.prompt, batch, 8, batch_size=2)
     assert [record["candidates"] == [] for record in records] == [True, False]
     assert (records[0]["answer"], records[0]["logprob"]) == ("", NO_ENTITY)
 

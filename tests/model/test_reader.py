@@ -360,10 +360,10 @@ def test_stopped_at_the_graph_it_has_no_layers_above() -> None:
     )
     assert len(whole) == len(stopped)
     builder = reader_builder()
-    records = answer_together(ranks, builder.prompt, examples)
+    records = answer_together(ranks, builder.prompt, examples, 8)
     assert all(record["answer"] for record in records)
     [example] = builder.conversation(replace(tiny_conversation(0), evidence=()), [0])
-    [record] = answer_together(ranks, builder.prompt, [example])
+    [record] = answer_together(ranks, builder.prompt, [example], 8)
     assert (record["answer"], record["candidates"]) == (NOT_IN_EVIDENCE, [])
 
 
@@ -387,7 +387,7 @@ def test_a_checkpoint_answers_the_same(answers: str, tmp_path: Path) -> None:
     again = reloaded(model, tmp_path / "saved")
     prompt = reader_builder().prompt
     found = [
-        [(r["answer"], r["logprob"]) for r in answer_together(m, prompt, examples)]
+        [(r["answer"], r["logprob"]) for r in answer_together(m, prompt, examples, 8)]
         for m in (model, again)
     ]
     assert found[0] == found[1]

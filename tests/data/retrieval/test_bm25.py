@@ -118,6 +118,16 @@ def test_what_is_left_of_a_query_is_its_end(query: str, max_words: int) -> None:
     assert words(left) == words(query)[-max_words:]
 
 
+def test_a_query_has_128_words_and_an_index_is_made_without_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert cut_query("a " * 127 + "b") == "a " * 127 + "b"
+    assert cut_query("a " * 127 + "b c") == "a " * 126 + "b c"
+    caplog.set_level("INFO")
+    assert ranked(["lima"], "lima") == ["e0"]
+    assert not caplog.records
+
+
 @settings(max_examples=40)
 @given(st.lists(TEXTS, min_size=1, max_size=6), TEXTS, TEXTS)
 def test_turns_of_equal_weight_are_one_query(texts: list[str], old: str, new: str) -> None:

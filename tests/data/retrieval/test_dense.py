@@ -53,7 +53,7 @@ def test_fusion_sums_reciprocal_ranks(query: Query) -> None:
     for index in (EvidenceIndex(pool), DenseIndex(pool, letters)):
         for rank, item in enumerate(index.rank(query, 99), start=1):
             scores[item.evidence.id] += 1 / (60 + rank)
-    found = FusedIndex(pool, letters).rank(query, 2)
+    found = FusedIndex(pool, letters, "bm25s", "none").rank(query, 2)
     assert [i.evidence.id for i in found] == sorted(scores, key=lambda e: (-scores[e], e))[:2]
 
 
@@ -65,12 +65,12 @@ def test_fusion_embeds_only_what_words_rank_first() -> None:
         asked.extend(new)
         return letters(new)
 
-    found = FusedIndex(pool, noted).rank("lima", 5)
+    found = FusedIndex(pool, noted, "bm25s", "none").rank("lima", 5)
     first = EvidenceIndex(pool).rank("lima", CANDIDATES)
     assert {item.evidence.id for item in found} <= {item.evidence.id for item in first}
     assert sorted(asked) == sorted(["lima"] + [item.evidence.text for item in first])
     asked.clear()
-    assert len(FusedIndex(pool, noted).rank("lima", 150)) == 150 == len(asked) - 1
+    assert len(FusedIndex(pool, noted, "bm25s", "none").rank("lima", 150)) == 150 == len(asked) - 1
 
 
 @pytest.mark.parametrize(("cosine", "found"), [(0.29, []), (0.31, ["e0"])])
@@ -79,13 +79,17 @@ def test_fusion_finds_nothing_without_a_word_or_a_near_vector(
 ) -> None:
     vectors = {"opera": [1.0, 0.0], "rhine": [cosine, (1 - cosine**2) ** 0.5]}
     pool = make_pool(["rhine"])
-    index = FusedIndex(pool, lambda texts: np.array([vectors[text] for text in texts]))
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return np.array([vectors[text] for text in texts])
+
+    index = FusedIndex(pool, embed, "bm25s", "none")
     assert [item.evidence.id for item in index.rank("opera", 3)] == found
 
 
 def test_fusion_takes_the_stemmer() -> None:
     pool = make_pool(["abc def", "the abc", "die"])
-    same = [FusedIndex(pool, letters, stemmer=s) for s in ("none", "english")]
+    same = [FusedIndex(pool, letters, "bm25s", s) for s in ("none", "english")]
     plain, stemmed = ([item.score for item in index.rank("dying", 3)] for index in same)
     assert max(stemmed) > max(plain)
 
@@ -100,7 +104,7 @@ def test_the_config_chooses_the_stemmer() -> None:
 
 def test_empty_pools_have_no_passages() -> None:
     assert DenseIndex([], letters).rank("lima", 3) == []
-    assert FusedIndex([], letters).rank("lima", 3) == []
+    assert FusedIndex([], letters, "bm25s", "none").rank("lima", 3) == []
 
 
 @pytest.mark.parametrize(

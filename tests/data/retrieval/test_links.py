@@ -30,7 +30,7 @@ def test_a_row_that_matches_brings_the_passage_that_its_cell_links_to() -> None:
     ]
     query = "nickname of the gold heavyweight"
     assert [one.evidence.id for one in EvidenceIndex(pool).rank(query, 3)] == ["0", "1", "2"]
-    found = LinkedIndex(pool).rank(query, 3, turn=2)
+    found = LinkedIndex(pool, "bm25s", "none").rank(query, 3, turn=2)
     assert [one.evidence.id for one in found] == ["0", "2", "1"]
     assert found[0].from_turn == 2
     assert found[1].score > found[2].score
@@ -43,7 +43,7 @@ def test_scores_are_those_of_the_definition(seed: int) -> None:
         passage(i, " ".join(rng.choices("abcdef", k=3)), " ".join(rng.choices("qrstuvwxyz", k=3)))
         for i in range(12)
     ]
-    index, plain = LinkedIndex(pool), EvidenceIndex(pool).scores("a b c")
+    index, plain = LinkedIndex(pool, "bm25s", "none"), EvidenceIndex(pool).scores("a b c")
     above = plain - plain.min()
     expected = plain.copy()
     ids = [{entity.id for entity in one.entities} for one in pool]
@@ -61,6 +61,6 @@ def test_scores_are_those_of_the_definition(seed: int) -> None:
 
 def test_frequent_entities_and_pools_without_entities_bring_nothing() -> None:
     for pool in ([], others(1), others(10), [passage(0, "gold", ""), passage(1, "nickname", "")]):
-        plain, linked = EvidenceIndex(pool), LinkedIndex(pool)
+        plain, linked = EvidenceIndex(pool), LinkedIndex(pool, "bm25s", "none")
         for query in ("filler gold", [("filler 1", 0.5), ("nickname", 1.0)], ""):
             assert linked.query_scores(query).tolist() == plain.query_scores(query).tolist()

@@ -73,7 +73,7 @@ def means(report: dict) -> dict[str, float]:
 
 
 def test_every_number_of_a_hand_written_file(hand_written: Path, tmp_path: Path):
-    report = score_files([hand_written], output_json=tmp_path / "out.json")
+    report = score_files([hand_written], [], tmp_path / "out.json")
     total = report["files"][0]["total"]
     assert (total["questions"], total["conversations"], total["errors"]) == (6, 2, 1)
     assert means(total) == pytest.approx(
@@ -95,7 +95,7 @@ def test_every_number_of_a_hand_written_file(hand_written: Path, tmp_path: Path)
 
 
 def test_breakdowns_have_sorted_groups_with_counts(hand_written: Path):
-    by = score_files([hand_written], by=["source", "turn", "domain", "answer_type"])["files"][0]
+    by = score_files([hand_written], ["source", "turn", "domain", "answer_type"], None)["files"][0]
     groups = {
         name: {group: (row["questions"], row["errors"]) for group, row in rows.items()}
         for name, rows in by["by"].items()
@@ -140,7 +140,7 @@ def test_what_no_line_measured_is_shown_as_unknown(tmp_path: Path, capsys):
     record = line("c", 0, "Lima", "Lima")
     for name in ("num_tokens", "milliseconds", "answer_in_evidence", "guess_at_1"):
         del record[name]
-    report = score_files([write(tmp_path / "p.jsonl", [record])], output_json=tmp_path / "o.json")
+    report = score_files([write(tmp_path / "p.jsonl", [record])], [], tmp_path / "o.json")
     assert means(report["files"][0]["total"])["num_tokens"] is None
     assert "nan" not in capsys.readouterr().out.lower()
     assert "NaN" not in (tmp_path / "o.json").read_text(encoding="utf-8")
@@ -157,7 +157,7 @@ def test_the_tables_fit_into_the_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     name = "graph_with_memory_and_a_name_that_is_long"
     other = write(tmp_path / f"{name}.jsonl", HAND_WRITTEN[:4])
-    score_files([hand_written, other], by=["source"])
+    score_files([hand_written, other], ["source"], None)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= width
     assert "…" not in out
@@ -167,16 +167,61 @@ def test_the_tables_fit_into_the_terminal(
     assert words.count("+0.000") == 6  # of H@1 and H@5: mean, and both ends of the interval
 
 
+def test_two_files_are_named_and_compared_in_tables_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    paths = [write(tmp_path / f"{name}.jsonl", HAND_WRITTEN[:1]) for name in ("graph", "text")]
+    score_files(paths, ["domain"], None)
+    out = capsys.readouterr().out
+    counts, shown = ["Questions", "Errors"], "1.000 1.000 0.250 0.500 1.000 1.000 1.000 1.000"
+    means, intervals = ["1", "0", *shown.split(), "100.0", "2.000"], ["1.000-1.000"] * 6
+    columns = [word for heading in METRICS.values() for word in heading.split()]
+    by_domain = [["domain", *counts, *columns], ["places", *means], intervals]
+    title = "All questions; below each mean its 95 % interval; Guess@k: an entity of E_t at random"
+    assert [line.split() for line in out.splitlines() if line.strip(" ─")] == [
+        title.split(),
+        ["predictions", *counts, *columns],
+        *(["graph", *means], intervals, ["text", *means], intervals),
+        *(["graph", "by", "domain"], *by_domain, ["text", "by", "domain"], *by_domain),
+        "Difference to graph, paired by question, and its 95 % interval".split(),
+        "predictions Common Only in baseline Only here H@1 H@5".split(),
+        "text 1 0 0 +0.000 +0.000".split(),
+        ["+0.000", "to", "+0.000"] * 2,
+    ]
+    monkeypatch.setenv("COLUMNS", str(max(map(len, out.splitlines()))))
+    score_files(paths, ["domain"], None)
+    assert capsys.readouterr().out == out  # what just fits is not split
+    score_files(paths[:1], ["domain"], None)
+    assert "\nBy domain " in capsys.readouterr().out
+    score_files([paths[0], paths[0]], [], None)
+    assert f"Difference to {paths[0]}, paired" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("width", "longest"), [(30, 12), (60, 20)])
+def test_a_long_name_takes_a_third_of_the_terminal(
+    width: int,
+    longest: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    path = write(tmp_path / f"{'x' * (longest + 1)}.jsonl", HAND_WRITTEN[:1])
+    score_files([path], [], None)
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "x " in line]
+    assert set(names) == {"x" * longest, "x"}
+
+
 # Bootstrap
 
 
-def test_the_bootstrap_is_given_by_its_seed_and_covers_the_mean():
+def test_the_bootstrap_is_the_same_each_time_and_covers_the_mean():
     rng = np.random.default_rng(1)
     values = rng.integers(0, 2, (300, 1)).astype(float)
     clusters = [str(i // 5) for i in range(300)]
-    first = bootstrap(values, clusters, seed=0)[0]
-    assert first == bootstrap(values, clusters, seed=0)[0]
-    assert first != bootstrap(values, clusters, seed=1)[0]
+    first, again = (bootstrap(values, clusters)[0] for _ in range(2))
+    assert first == again
     assert first.mean == pytest.approx(values.mean())
     assert first.low < first.mean < first.high
     # independent questions: about 1.96 standard errors to each side
@@ -210,10 +255,10 @@ def test_paired_difference_is_second_minus_first_over_common_questions(tmp_path:
     better = [line(c, t, "Lima" if t < 2 else "no", "Lima") for c, t in turns]
     a = score_predictions(write(tmp_path / "a.jsonl", worse))
     b = score_predictions(write(tmp_path / "b.jsonl", [*better[::-1], line("new", 0, "x", "y")]))
-    assert paired_difference(a, b) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
-    assert paired_difference(b, a) == pytest.approx((-1 / 3, -1 / 3, -1 / 3))
+    assert paired_difference(a, b, "hit_at_1") == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    assert paired_difference(b, a, "hit_at_1") == pytest.approx((-1 / 3, -1 / 3, -1 / 3))
     assert paired_difference(a, a, "f1") == (0, 0, 0)
-    difference = score_files([a.path, b.path])["differences"][0]
+    difference = score_files([a.path, b.path], [], None)["differences"][0]
     counts = {key: difference[key] for key in ("common", "only_in_baseline", "only_here")}
     assert counts == {"common": 90, "only_in_baseline": 0, "only_here": 1}
     assert difference["hit_at_1"]["mean"] == pytest.approx(1 / 3)
@@ -228,7 +273,7 @@ def test_pairing_is_by_question_and_narrower_than_two_intervals(tmp_path: Path):
     a = score_predictions(write(tmp_path / "a.jsonl", lines))
     b = score_predictions(write(tmp_path / "b.jsonl", fixed[::-1]))
     gain = sum(1 for i in range(0, 200, 20) if not right[i]) / 200
-    mean, low, high = paired_difference(a, b)
+    mean, low, high = paired_difference(a, b, "hit_at_1")
     assert mean == pytest.approx(gain)
     assert 0 <= low < mean < high
     alone = summarise(a).estimates["hit_at_1"]
@@ -239,7 +284,7 @@ def test_no_common_question_is_an_error_that_names_both_files(tmp_path: Path):
     a = score_predictions(write(tmp_path / "a.jsonl", [line("c1", 0, "x", "y")]))
     b = score_predictions(write(tmp_path / "b.jsonl", [line("c2", 0, "x", "y")]))
     with pytest.raises(ValueError, match=r"b\.jsonl: no question .* in common with .*a\.jsonl"):
-        paired_difference(a, b)
+        paired_difference(a, b, "hit_at_1")
     with pytest.raises(ValueError, match="metric: must be one of hit_at_1"):
         paired_difference(a, a, "h@1")
 
@@ -247,7 +292,7 @@ def test_no_common_question_is_an_error_that_names_both_files(tmp_path: Path):
 def test_other_gold_answers_of_a_common_question_are_reported(tmp_path: Path, caplog):
     a = write(tmp_path / "a.jsonl", [line("c1", 0, "x", "y"), line("c1", 1, "x", "y")])
     b = write(tmp_path / "b.jsonl", [line("c1", 0, "x", "z"), line("c1", 1, "x", "y")])
-    score_files([a, b])
+    score_files([a, b], [], None)
     assert "1 of 2 common questions have other gold answers" in caplog.text
 
 
@@ -311,7 +356,7 @@ def test_an_empty_or_missing_file_is_an_error(tmp_path: Path):
 def test_nothing_is_written_where_a_file_is_malformed(tmp_path: Path, hand_written: Path, capsys):
     bad = write(tmp_path / "bad.jsonl", [without("gold")])
     with pytest.raises(ValueError, match="gold"):
-        score_files([hand_written, bad], output_json=tmp_path / "out.json")
+        score_files([hand_written, bad], [], tmp_path / "out.json")
     assert capsys.readouterr().out == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "hand.jsonl"]
 
@@ -335,7 +380,7 @@ def test_each_metric_stands_in_its_own_column(
         "c1", 0, "old Lima", "Lima", candidates=[QUITO, LIMA], answer_in_evidence=["kb"],
         num_tokens=123, milliseconds=4500, guess_at_5=0.75,
     )  # fmt: skip
-    report = score_files([write(tmp_path / "one.jsonl", [one])], ["source"])
+    report = score_files([write(tmp_path / "one.jsonl", [one])], ["source"], None)
     expected = {
         "hit_at_1": 0.0, "hit_at_5": 1.0, "guess_at_1": 0.25, "guess_at_5": 0.75,
         "exact_match": 0.0, "f1": 2 / 3, "substring": 1.0,
