@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turngraph import infer
-from turngraph.configs.schema import Config, EvidenceConfig
+from turngraph.configs.schema import Config, EvidenceConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
 from turngraph.inference.options import (
     AnswerOptions,
@@ -53,12 +53,12 @@ def test_a_question_has_4000_characters_at_most() -> None:
 
 
 def test_answers_are_as_long_as_was_asked_else_as_trained_else_48_tokens() -> None:
-    config = Config()
-    assert config.training.max_new_tokens is None
+    never = TrainingConfig(max_steps=0)
+    config = Config(training=never)
     assert AnswerOptions().resolved(config).max_new_tokens == 48
     assert AnswerOptions(max_new_tokens=49).resolved(config).max_new_tokens == 49
     assert AnswerOptions().batch_tokens == 8192
-    some = Config(evidence=EvidenceConfig(edges="no_entity"))
+    some = Config(evidence=EvidenceConfig(edges="no_entity"), training=never)
     assert AnswerOptions(cut_edges="all").resolved(some).cut_edges == "all"
 
 
