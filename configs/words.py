@@ -11,7 +11,7 @@ def plural(count: float, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def similar(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
+def similar(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to a name; None: none is.
 
     Upper and lower case do not count.
@@ -20,8 +20,7 @@ def similar(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
         name: the name to compare.
         known: the names to choose from; of equally similar ones, the first in sorted order is
             returned.
-        least: ratio of ``difflib`` from which a name is similar.
     """
     folded = {one.casefold(): one for one in sorted(known, reverse=True)}
-    near = difflib.get_close_matches(name.casefold(), sorted(folded), 1, least)
+    near = difflib.get_close_matches(name.casefold(), sorted(folded), 1)
     return folded[near[0]] if near else None

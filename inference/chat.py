@@ -208,7 +208,7 @@ class TerminalChat:
             UserError: there is no such command, or it failed.
         """
         if name not in COMMANDS | {"/save!": ""}:
-            near = similar(name, COMMANDS, 0.5)
+            near = similar(name, COMMANDS)
             hint = f"did you mean {near}?" if near else "/help lists the commands"
             raise UserError(
                 f"no command {name}: {hint} (begin with // to ask a question that begins with /)"

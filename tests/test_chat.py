@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,7 @@ def test_every_piped_question_is_answered_with_its_evidence(
 ) -> None:
     pool = ("--evidence", pool_file(tmp_path))
     said = chat(graph_checkpoint, "\n".join(QUESTIONS), monkeypatch, capsys, *pool)
-    assert said.count("[kb, ") + said.count("[table, ") + said.count("[infobox, ") >= 3
+    assert sum(line.startswith("  [") for line in said.splitlines()) == 3 * len(QUESTIONS)
     assert "Peru, capital, Lima" in said
     assert "No --evidence" not in said
     assert all(f"> {question}" in said for question in QUESTIONS)
@@ -300,23 +302,44 @@ def test_ctrl_c_at_the_prompt_goes_on_and_ends_what_is_piped(
         Screen(session).chat.run()
 
 
+def test_a_pipe_is_utf8_whatever_the_locale_says(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = "Où est Lima, 東京?\n".encode() + b"caf\xe9?\n"
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), encoding="latin-1"))
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    with pytest.raises(SystemExit, match=r"^1$"):
+        run_chat(session, [], None, 0)
+    sys.stdout.flush()
+    said = written.getvalue().decode("utf-8")
+    assert "> Où est Lima, 東京?\n" in said
+    assert said.endswith("error: not UTF-8: this line is skipped\n")
+
+
 @pytest.mark.parametrize("terminals", [(True, True), (True, False), (False, True), (False, False)])
 def test_a_chat_is_typed_only_between_two_terminals(
     terminals: tuple[bool, bool], session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    typed = []
+    typed, done = [], list[str]()
 
     class Made(TerminalChat):
         def run(self) -> None:
             typed.append(self.interactive)
+            done.append("run")
+            self.num_errors += 1
 
+    for name in ("warm_up", "remember", "close"):
+        monkeypatch.setattr(session, name, partial(done.append, name))
     monkeypatch.setattr("turngraph.inference.chat.TerminalChat", Made)
     for stream, terminal in zip(("stdin", "stdout"), terminals, strict=True):
         given = io.StringIO()
         given.isatty = lambda terminal=terminal: terminal
         monkeypatch.setattr(f"sys.{stream}", given)
-    run_chat(session, [], None, 3)
+    with nullcontext() if all(terminals) else pytest.raises(SystemExit, match=r"^1$"):
+        run_chat(session, [], None, 3)
     assert typed == [all(terminals)]
+    assert done == ["warm_up", "run", "remember", "close"]
 
 
 def test_what_is_saved_can_be_read_answered_and_trained_on(
