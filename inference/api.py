@@ -132,6 +132,8 @@ class QA:
             UserError: evidence or memory graph cannot be read.
         """
         options = AnswerOptions(max_new_tokens=max_new_tokens, abstain_below=abstain_below)
+        limit = options.resolved(self.config).max_new_tokens
+        assert limit is not None, "resolved"
         pool = read_evidence(evidence)
         if isinstance(memory, str | Path):
             memory = MemoryOptions(memory)
@@ -140,7 +142,7 @@ class QA:
             self.builder,
             pool,
             memory,
-            options.resolved(self.config).max_new_tokens,
+            limit,
             confidence=read_confidence(self.checkpoint, abstain_below),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import Any
 
 import pytest
@@ -45,6 +46,25 @@ def test_values_at_the_limits_are_taken() -> None:
             UserError, match=f"^--abstain_below: {share} given, must be from 0 to 1"
         ):
             AnswerOptions(abstain_below=share)
+
+
+def test_numbers_of_the_command_line_begin_at_their_least() -> None:
+    assert (infer.whole("0"), infer.positive("1"), infer.weight("0")) == (0, 1, 0.0)
+    for take, text in (
+        *((infer.whole, "-1"), (infer.whole, "1.5"), (infer.positive, "0")),
+        *((infer.weight, text) for text in ("-0.1", "inf", "nan", "x")),
+    ):
+        with pytest.raises(ArgumentTypeError, match=f"^'{text}' given, must be a "):
+            take(text)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--tenant", "ada"], ["--memory_read_only"], ["--plan_model", "small"], ["--plan_reader"]],
+)
+def test_options_of_a_memory_need_a_memory(option: list[str]) -> None:
+    with pytest.raises(UserError, match=f"^{option[0]} needs --memory$"):
+        infer.main(["chat", *option])
 
 
 def test_a_question_has_4000_characters_at_most() -> None:

@@ -217,6 +217,8 @@ def test_similar_terms_share_half_of_their_ngrams() -> None:
     assert [term for term, _ in similar.like("capitals")] == ["capital", "capitol"]
     assert similar.like("capital")[0] == ("capital", 1.0)
     assert [bool(similar.like("capital"[:size])) for size in (4, 5)] == [False, True]
+    assert SimilarTerms({"서"}).like("서울") == []  # one syllable is too little to be similar
+    assert SimilarTerms({"서울"}).like("서울은") == [("서울", 0.8)]
     assert [term for term, _ in similar.like("서울")] == ["서울은", "서울에는"]
     assert similar.like("x") == similar.like("首") == similar.like("zzz") == []
 

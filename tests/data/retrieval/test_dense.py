@@ -15,8 +15,9 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.dense import CANDIDATES, DenseIndex, FusedIndex
 from turngraph.data.retrieval.links import LinkedIndex
+from turngraph.data.retrieval.reciprocal_ranks import fuse, fuse_retrieved, fused_scores
 from turngraph.data.turn_retrieval import TurnRetrieval
-from turngraph.data.types import Query
+from turngraph.data.types import Query, Retrieved
 from turngraph.tests.data.retrieval.test_bm25 import make_pool
 
 TEXTS = ["lima is in peru", "the river rhine", "peru has a river", "", "lima is in peru"]
@@ -85,6 +86,18 @@ def test_fusion_finds_nothing_without_a_word_or_a_near_vector(
 
     index = FusedIndex(pool, embed, "bm25s", "none")
     assert [item.evidence.id for item in index.rank("opera", 3)] == found
+
+
+def test_ranks_are_fused_with_a_constant_of_60() -> None:
+    rankings = [np.array([1, 0]), np.array([1, 2])]
+    scores = fused_scores(rankings, 4).tolist()
+    assert scores == [round(1 / 62, 12), round(2 / 61, 12), round(1 / 62, 12), 0.0]
+    assert fuse(rankings, 4).tolist() == [1, 0, 2, 3]
+    lima, oslo = (Retrieved(one, 5.0, 0) for one in make_pool(["lima", "oslo"]))
+    found = fuse_retrieved([[oslo, lima], [lima]], 2)
+    assert [item.evidence.text for item in found] == ["lima", "oslo"]
+    assert [item.score for item in found] == [round(1 / 61 + 1 / 62, 12), round(1 / 61, 12)]
+    assert fuse_retrieved([[oslo], [lima]], 1)[0].evidence == oslo.evidence
 
 
 def test_fusion_takes_the_stemmer() -> None:
