@@ -77,8 +77,8 @@ class Row:
 
 READER = Row("reader", "demo")
 LM_OPTIONS = ("--data.max_train_questions=56", "--training.batches_per_step=2")
-"""As many questions as take the time of the reader's 80 where the CPU has bf16 instructions; without
-them these take longer."""
+"""As many questions as take the time of the reader's 80 on a CPU with bf16 instructions; without
+them they take longer."""
 LATER = Row("reader, wrong evidence", like="reader", options=("--evidence_of=other",))
 TRAINED = (
     Row("text", "worldfacts/text", options=LM_OPTIONS),
