@@ -195,7 +195,7 @@ def _entity_edges(
     pairs: set[tuple[int, int]] = set()
     for mentions in nodes.values():
         in_passages = {passage for passage, _ in mentions}
-        if len(in_passages) < 2 or len(in_passages) / num_passages > max_share:
+        if len(in_passages) / num_passages > max_share:
             continue
         passage, first = mentions[0]
         pairs.update((first, node) for other, node in mentions[1:] if other != passage)

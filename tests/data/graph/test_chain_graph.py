@@ -127,6 +127,8 @@ def test_an_entity_in_more_than_its_share_of_the_passages_gets_no_edges(
 def test_the_share_counts_passages_and_not_spans() -> None:
     crowd = [EntitySpan("Q", i, i + 1) for i in range(4)]
     assert build(FOUR, [crowd, spans_at(Q=1), [], []]).num_entity_edges == 2
+    three_of_five = [*([spans_at(Q=1)] * 3), [], []]  # more than the half, the default
+    assert build([*FOUR, letters("abcd")], three_of_five).num_entity_edges == 0
 
 
 ENTITIES = st.lists(st.sets(st.sampled_from("PQRS")), min_size=1, max_size=7)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngraph.data.graph.entity_spans import entity_spans
+from turngraph.data.name_finder import MAX_NAME_CHARS
 from turngraph.data.normalise import fold
 from turngraph.data.types import Entity, Evidence
 
@@ -166,6 +167,12 @@ def test_a_listed_label_that_stands_alone_is_found(labels: list[str]) -> None:
     label = "x" + "".join(labels)
     (found,) = entity_spans([passage(f". {label} .", entity(label))])
     assert [span.start for span in found] == [2]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_name_that_is_too_long_is_not_found(more: int) -> None:
+    name = "Lima " + "x" * (MAX_NAME_CHARS - 5 + more)
+    assert spans_of(f"in {name}", name) == [(name, name)] * (1 - more)
 
 
 def test_names_inside_each_other_are_bounded() -> None:
