@@ -128,7 +128,6 @@ def collate(
     examples: Sequence[Example],
     padding_side: Literal["right", "left"],
     with_target: bool,
-    pad_id: int = 0,
     packed: bool = False,
 ) -> Batch:
     """Pad examples into a batch, or pack them into one row.
@@ -137,7 +136,6 @@ def collate(
         examples: at least one example.
         padding_side: ``right`` to train, ``left`` to generate.
         with_target: whether the gold answer follows the prompt, with labels.
-        pad_id: token id of padding; the mask hides it from the LM.
         packed: concatenate the examples in one row, without padding; for training only.
 
     Raises:
@@ -145,7 +143,7 @@ def collate(
     """
     lengths = [e.num_tokens - (0 if with_target else len(e.target_ids)) for e in examples]
     shape = (1, sum(lengths)) if packed else (len(examples), max(lengths))
-    input_ids = np.full(shape, pad_id, np.int64)
+    input_ids = np.zeros(shape, np.int64)
     labels = np.full(shape, IGNORED_LABEL, np.int64)
     padded_right = not packed and padding_side == "right"
     position_ids = np.zeros(shape, np.int64)

@@ -181,13 +181,13 @@ def _by_length(segments: Sequence[tuple[int, int, int]]) -> list[list[tuple[int,
     """Divide segments into groups whose longest is at most twice as long as the shortest."""
     groups: dict[int, list[tuple[int, int, int]]] = {}
     for segment in segments:
-        groups.setdefault(max((segment[2] - 1) // SHORTEST, 0).bit_length(), []).append(segment)
+        groups.setdefault(((segment[2] - 1) // SHORTEST).bit_length(), []).append(segment)
     return [groups[key] for key in sorted(groups)]
 
 
 def _padded(starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of ranges as rows, 0 on padding, and what is not padding."""
-    columns = np.arange(sizes.max(initial=0))
+    columns = np.arange(sizes.max())
     is_in = columns < sizes[:, None]
     return np.where(is_in, starts[:, None] + columns, 0), is_in
 

@@ -111,6 +111,7 @@ def test_examples_without_a_gold_candidate_are_left_out_of_training(
     assert with_gold_candidates([known, unknown, unknown], "t.jsonl") == [known]
     assert "t.jsonl: 2 questions left out of training: their passages" in caplog.text
     assert with_gold_candidates([known, other], "t.jsonl") == [known, other]
+    assert len(caplog.messages) == 1
     with pytest.raises(ValueError, match=r"t\.jsonl: none of 1 question has a gold answer in its"):
         with_gold_candidates([unknown], "t.jsonl")
 
@@ -244,3 +245,21 @@ def test_a_mention_at_the_first_token_belongs_to_its_own_segment() -> None:
     joined = join_candidates([example, example], with_gold=False)
     assert joined is not None
     assert joined.segments.tolist() == [0, 1, 2, 3, 4, 5]
+    many = Mentions(np.arange(40) % 2, np.arange(40), np.array([9, 27, 4]))
+    joined = join_candidates([replace(example, graph=replace(example.graph, mentions=many))], False)
+    assert joined is not None
+    assert joined.nodes.tolist() == [*range(0, 40, 2), *range(1, 40, 2)]
+
+
+@pytest.mark.parametrize(("scores", "expected"), [((4.0, 1.0), (1.0, 0.25)), ((0.0, -1.0), (0, 0))])
+def test_a_passage_is_known_by_its_score_its_rank_and_its_turn(
+    scores: tuple[float, float], expected: tuple[float, float]
+) -> None:
+    [*_, example] = examples(2)
+    assert example.turn == 1
+    found = zip(example.evidence, scores, (1, 0), strict=False)
+    evidence = [replace(item, score=score, from_turn=turn) for item, score, turn in found]
+    joined = join_candidates([replace(example, evidence=evidence)], with_gold=False)
+    assert joined is not None
+    rows = [[expected[0], 0.0, 0.0], [expected[1], np.log(2), 1.0], [0.0, 0.0, 0.0]]
+    assert joined.features.numpy() == pytest.approx(np.array(rows))

@@ -39,7 +39,7 @@ EXAMPLES = [
 
 
 def make(side: Any = "right", with_target: bool = True, examples: Any = None) -> Batch:
-    return collate(EXAMPLES if examples is None else examples, side, with_target, PAD)
+    return collate(EXAMPLES if examples is None else examples, side, with_target)
 
 
 def row_ids(batch: Batch, row: int) -> list[int]:
@@ -114,7 +114,7 @@ def test_positions_count_an_examples_own_tokens() -> None:
 
 
 def pack(examples: Any = None) -> Batch:
-    return collate(EXAMPLES if examples is None else examples, "right", True, PAD, packed=True)
+    return collate(EXAMPLES if examples is None else examples, "right", True, packed=True)
 
 
 def test_packed_examples_stand_one_behind_the_other_without_padding() -> None:
@@ -122,6 +122,7 @@ def test_packed_examples_stand_one_behind_the_other_without_padding() -> None:
     sizes = [6, 12, 7, 12]
     assert packed.input_ids.shape == (1, sum(sizes))
     assert packed.attention_mask is None
+    assert not packed.padded_right
     for field in ("input_ids", "position_ids", "node_mask", "labels"):
         parts = getattr(packed, field)[0].split(sizes)
         for row, part in enumerate(parts):
