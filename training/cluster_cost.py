@@ -129,7 +129,7 @@ def plan(config: Config, cost: Cost, gpus: Gpus, sharded: bool, share: float) ->
     """
     chip, settings, model = gpus.chip, config.training, config.model
     batch, (usual, longest) = batch_examples(config), example_sizes(config)
-    held = cost.resident(gpus.num_gpus if sharded else 1, cost.lm.num_layers) | {"step": cost.fixed}
+    held = cost.resident(gpus.num_gpus if sharded else 1) | {"step": cost.fixed}
     room = USABLE * chip.memory - sum(held.values())
     per_step = settings.batches_per_step * batch  # examples of all GPUs
     mine = math.ceil(settings.batches_per_step / gpus.num_gpus)  # batches of one GPU

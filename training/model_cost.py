@@ -87,11 +87,11 @@ class Cost:
     per_token: float
     per_node: float
     fixed: float
-    launches: int = 0
-    layer: int = 0
-    kept: int | None = None
-    per_prefix: float = 0.0
-    per_pair: float = 0.0
+    launches: int
+    layer: int
+    kept: int | None
+    per_prefix: float
+    per_pair: float
 
     @property
     def trained(self) -> int:
@@ -127,14 +127,15 @@ class Cost:
         copies += sizes.nodes * (sizes.text + sizes.passage) * self.per_pair
         return examples * (self.per_token * tokens + self.per_node * sizes.nodes + copies)
 
-    def resident(self, processes: int = 1, layers: int = 1) -> dict[str, float]:
+    def resident(self, processes: int) -> dict[str, float]:
         """Return the bytes that a GPU holds between steps.
 
         Args:
             processes: number of processes that share all weights by FSDP2; 1: not sharded.
-            layers: number of decoder layers.
         """
-        whole = 0.0 if processes == 1 else 2 * self.frozen / layers  # a layer, and the next one
+        whole = (
+            0.0 if processes == 1 else 2 * self.frozen / self.lm.num_layers
+        )  # a layer, and the next one
         return {
             "weights": self.frozen / processes + whole,
             "adapters": 4 * self.adapters / processes,

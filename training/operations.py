@@ -86,7 +86,7 @@ def reader_work(
     return Work(prefix + num + suffix, pairs, 0), Work(above, above**2 / 2, answer_tokens)
 
 
-def operations(shape: LmShape, work: Work, recomputed: bool = False) -> float:
+def operations(shape: LmShape, work: Work, recomputed: bool) -> float:
     """Return the LM's floating-point operations, forward and backward; a multiply-add counts two.
 
     Frozen weights, per parameter and token: 2 forward, 2 backward for the input's gradient, none

@@ -355,4 +355,4 @@ def estimated(bench: Bench, sizes: Evidences) -> float:
     text = longest.num_tokens - num - len(longest.target_ids)
     passage = max(num // max(len(longest.evidence), 1), 1)
     of_step = cost.activations(1, Sizes(num, text, len(longest.target_ids), passage))
-    return sum(cost.resident().values()) + cost.fixed + of_step
+    return sum(cost.resident(1).values()) + cost.fixed + of_step

@@ -158,7 +158,7 @@ def test_operations_are_those_that_torch_counts(build: Callable[..., Any]) -> No
     products = (torch.ops.aten.mm, torch.ops.aten.addmm)  # attention has kernels of its own
     counted = sum(counter.get_flop_counts()["Global"].get(op, 0) for op in products)
     work = Work(example.num_tokens, 0, len(example.target_ids))
-    assert operations.operations(operations.lm_shape(model.lm), work) == counted
+    assert operations.operations(operations.lm_shape(model.lm), work, False) == counted
 
 
 def test_useful_work_is_causal_and_without_padding() -> None:

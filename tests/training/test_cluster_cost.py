@@ -14,6 +14,7 @@ from turngraph.configs.models import resolve_model
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ModelConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
 from turngraph.model.known_shapes import SHAPES, known_config, random_model
+from turngraph.training import cluster_cost
 from turngraph.training.cluster_cost import (
     CHIPS,
     USABLE,
@@ -30,7 +31,11 @@ from turngraph.training.operations import LmShape
 
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 SHAPE = LmShape(num_layers=32, width=4096, body=7 * 10**9, head=131 * 10**6, lora=75 * 10**6)
-COST = Cost(SHAPE, 14.5e9, 75 * 10**6, 134 * 10**6, per_token=6e6, per_node=2e5, fixed=7e8)
+COST = Cost(
+    *(SHAPE, 14.5e9, 75 * 10**6, 134 * 10**6),
+    **{"per_token": 6e6, "per_node": 2e5, "fixed": 7e8, "launches": 0},
+    **{"layer": 0, "kept": None, "per_prefix": 0.0, "per_pair": 0.0},
+)
 
 
 def config_of(batches: int = 8, **model: Any) -> Config:
@@ -68,9 +73,45 @@ def test_a_plan_by_hand() -> None:
     sent = 7 / 8 * (2 * (14.5e9 + 4 * 209e6) + 4 * 209e6)
     assert exchange_bytes(COST, Gpus("h100", 8), True, 1, False) == pytest.approx(sent)
     assert slow.seconds == pytest.approx(sent / 450e9)
+    for gpus, bandwidth in ((Gpus("h100", 16), 400e9), (Gpus("a100-80g", 16), 200e9)):
+        nodes = plan(config_of(16), COST, gpus, sharded=True, share=400.0)
+        assert nodes.seconds == pytest.approx(sent * 15 / 14 / bandwidth)  # of the network
     launched = plan(config_of(), replace(COST, launches=10**6), Gpus("h100", 8), False, share=0.4)
     assert launched.seconds == pytest.approx(5.0)
     assert exchange_bytes(COST, Gpus("h100", 8), False, 3, False) == 7 / 8 * 8 * 209e6
+
+
+LINES = """\
+GPUs          2 x h100 in 1 node, 80.0 GB each
+parameters    250000000 trainable: 200000000 in adapters, 50000000 in the graph
+examples      1708 tokens, the longest 4304: nodes, 200 of text and 8 of the answer (sizes of \
+ConvMix)
+              the LM's layers above 8 read up to 300 of the nodes
+memory        DDP, at the longest batch: weights 40.0 GB, adapters 0.8 GB, graph 0.2 GB, \
+gradients 1.0 GB, optimizer 2.0 GB, step 5.0 GB, activations 25.0 GB
+              in all 74.0 GB of 73.6 GB that can be used: does not fit; largest batch 0 examples
+time          DDP: 34160 tokens/s, 0.40 s a step, 8.3 min for 1,250 steps of 10,000 questions, \
+as not/here.jsonl is not here
+memory        FSDP2, at the longest batch: weights 22.5 GB, adapters 0.4 GB, graph 0.1 GB, \
+gradients 0.5 GB, optimizer 1.0 GB, step 5.0 GB, activations 25.0 GB
+              in all 54.5 GB of 73.6 GB that can be used: fits; largest batch 1 example
+time          FSDP2: 34160 tokens/s, 0.40 s a step, 8.3 min for 1,250 steps of 10,000 \
+questions, as not/here.jsonl is not here
+              time is for 40% of the GPU's 989 TFLOP/s, and at least 20000 kernels a batch at 5 \
+µs each: assumptions until measured;
+              without evaluations"""
+
+
+def test_the_lines_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"adapters": 2 * 10**8, "encoder": 5 * 10**7, "layer": 8, "kept": 300}
+    cost = replace(COST, frozen=40e9, per_node=25e9 / 4096, per_token=0.0, fixed=5e9, **sizes)
+    monkeypatch.setattr(cluster_cost, "cost_of", lambda _: replace(cost, launches=20_000))
+    config = config_of(8)
+    assert "\n".join(cluster_lines(config, "h100x2")) == LINES
+    long = replace(config, training=replace(config.training, num_epochs=20.0))
+    assert "2.8 hours for 25,000 steps of" in "\n".join(cluster_lines(long, "h100x2"))
+    short = replace(config, training=replace(config.training, max_steps=10))
+    assert "0.1 min for 10 steps of" in "\n".join(cluster_lines(short, "h100x2"))
 
 
 @pytest.mark.parametrize(

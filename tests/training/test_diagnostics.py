@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from turngraph.data.batches.collate import collate
 from turngraph.tests.tiny import stir, tiny_examples, tiny_model
+from turngraph.training import diagnostics
 from turngraph.training.diagnostics import (
     memory_advice,
     memory_lines,
@@ -54,6 +58,15 @@ def test_a_packed_batch_can_be_smaller() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
 
+@pytest.mark.parametrize(("more", "budget"), [(-1, -1), (0, None)])
+def test_a_batch_as_large_as_this_one_is_no_advice(more: int, budget: int | None) -> None:
+    batch = collate(tiny_examples(2), "right", with_target=True)
+    num = batch.input_ids.numel()
+    said = f"training.batch_tokens {num // 2 if budget is None else num + budget} with"
+    with pytest.raises(ValueError, match=said), memory_advice(batch, num + more):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
 def test_other_errors_pass() -> None:
     batch = collate(tiny_examples(1), "right", with_target=True)
     with pytest.raises(RuntimeError, match="shapes"), memory_advice(batch, 0):
@@ -87,3 +100,21 @@ def test_memory_is_counted_part_by_part() -> None:
     assert f"{sum(p.numel() for p in trained)} trainable" in said
     assert "optimizer 1.00 GiB" in said
     assert "peak before the first step: 1.00 GiB" in said
+
+
+@pytest.mark.parametrize(("gib", "fits"), [(7, "does not fit"), (8, "fits")])
+def test_what_is_no_part_of_the_model_is_activations(
+    gib: int, fits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen, trained = torch.empty(2**28), torch.empty(2**27)  # of 1 and half a GiB
+    parameters = [nn.Parameter(frozen, requires_grad=False), nn.Parameter(trained)]
+    model: Any = SimpleNamespace(parameters=lambda: parameters, device=torch.device("cpu"))
+    optimizer: Any = SimpleNamespace(state={trained: {"step": 3, "exp_avg": trained}})
+    monkeypatch.setattr(diagnostics, "peak_memory", lambda _: 8 * 2**30)
+    monkeypatch.setattr(diagnostics, "device_memory", lambda _: gib * 2**30)
+    assert memory_lines(model, optimizer, 2**29) == [
+        f"parameters    {2**27} trainable, {2**28} frozen",
+        "memory        frozen 1.00 GiB, trainable 0.50 GiB, gradients 0.50 GiB, optimizer 0.50 GiB",
+        "              activations and other 5.50 GiB (peak before the first step: 0.50 GiB)",
+        f"              peak 8.00 GiB of {gib}.00 GiB: {fits}",
+    ]

@@ -130,7 +130,7 @@ def test_a_reader_computes_less_above_its_graph(tiny_folder: str, tmp_path: Path
     assert upper == replace(half, head=cost.lm.head)
     sizes = Sizes(300, 30, 5, passage=10)
     works = reader_work(30, [10] * 30, 5, 5, kept=100)
-    flops = sum(operations(*part) for part in zip((lower, upper), works, strict=True))
+    flops = sum(operations(*part, False) for part in zip((lower, upper), works, strict=True))
     assert cost.flops(sizes, False) == pytest.approx(flops + 6 * cost.encoder * 300)
     model = make_model(config, tiny_base(vocabulary=4096))
     assert isinstance(model, Reader)
