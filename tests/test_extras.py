@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, call
 
 import pytest
 
@@ -144,9 +144,8 @@ def test_without_tensorboard_a_line_says_so_and_the_log_is_written(
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     caplog.set_level("INFO")
-    log = RunLog(tmp_path)
+    log = RunLog(tmp_path, 0, 0, None, {})
     log.write(1, 0.5, {"loss": 2.0})
-    log.close()
     assert caplog.messages == [
         "curves beside log.jsonl need tensorboard: pip install 'turngraph[tensorboard]'"
     ]
@@ -158,13 +157,18 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "wandb", None)
     message = "training.wandb_project: 'p' needs wandb: pip install 'turngraph\\[wandb\\]'$"
     with pytest.raises(ValueError, match=message):
-        RunLog(tmp_path, wandb_project="p")
+        RunLog(tmp_path, 0, 0, "p", {})
     run = MagicMock()
     monkeypatch.setitem(sys.modules, "wandb", run)
-    log = RunLog(tmp_path, wandb_project="p")
+    output = tmp_path / ("long" * 20)
+    log = RunLog(output, 0, 0, "p", {"seed": 3})
     log.write(1, 0.5, {"loss": 2.0})
-    log.close()
-    assert [name for name, *_ in run.init.return_value.method_calls] == ["log", "finish"]
+    [(_, given)] = run.init.call_args_list
+    assert given["id"] == given["name"][-64:] == ("-" + "long" * 20)[-64:]
+    assert given["name"] == str(output).strip("/").replace("/", "-")
+    assert (given["dir"], given["resume"]) == (str(output), "allow")
+    assert given["config"] == {"seed": 3}
+    assert run.init.return_value.method_calls == [call.log({"loss": 2.0}, step=1)]
 
 
 def test_other_failures_stay_as_they_are() -> None:

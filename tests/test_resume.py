@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from turngraph import train
 from turngraph.data import example_cache
@@ -446,10 +447,19 @@ def test_a_folder_of_ones_own_is_neither_replaced_nor_removed(
 def test_a_log_of_another_kind_is_not_cut(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text('{"event": "mine"}\n')
-    for change in (start_afresh, RunLog):
+    for change in (start_afresh, lambda folder: RunLog(folder, 0, 0, None, {})):
         with pytest.raises(ValueError, match=rf"{path}, line 1: not the log of a run"):
             change(tmp_path)
     assert path.read_text() == '{"event": "mine"}\n'
+
+
+def test_curves_of_steps_that_are_taken_again_are_drawn_once(tmp_path: Path) -> None:
+    for first, num_lines in ((1, 0), (2, 1)):
+        log = RunLog(tmp_path, num_lines, num_lines, None, {})
+        for step in (first, first + 1):
+            log.write(step, 1.0, {"loss": step + num_lines / 2})
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("loss")
+    assert [(event.step, event.value) for event in events] == [(1, 1.0), (2, 2.5), (3, 3.5)]
 
 
 def test_a_log_keeps_its_lines_and_a_full_disk_is_told(tmp_path: Path) -> None:
@@ -457,11 +467,10 @@ def test_a_log_keeps_its_lines_and_a_full_disk_is_told(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(text)
     inode = (tmp_path / "log.jsonl").stat().st_ino
 
-    log = RunLog(tmp_path, num_lines=2)
+    log = RunLog(tmp_path, 2, 2, None, {})
     assert (tmp_path / "log.jsonl").read_text() == text[: 2 * len(text) // 3]
     assert log.path.stat().st_ino == inode  # cut in place: a kill leaves no second file
     log.write(3, 1.0, {"loss": float("nan"), "rate": 0.5})
-    log.close()
     assert lines(tmp_path)[2] == {"step": 3, "seconds": 1.0, "loss": None, "rate": 0.5}
     log.path = Path("/dev/full")
     with pytest.raises(ValueError, match="/dev/full: cannot be written: No space left"):

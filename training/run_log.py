@@ -42,17 +42,17 @@ class RunLog:
     def __init__(
         self,
         output: Path,
-        step: int = 0,
-        num_lines: int = 0,
-        wandb_project: str | None = None,
-        config: dict[str, Any] | None = None,
+        step: int,
+        num_lines: int,
+        wandb_project: str | None,
+        config: dict[str, Any],
     ) -> None:
         self.path = output / LOG
         with writing(self.path):
             output.mkdir(parents=True, exist_ok=True)
         self.num_lines = _truncate(self.path, num_lines)
         self.tensorboard = _tensorboard(output, step)
-        self.wandb = wandb_project and _start_wandb(output, wandb_project, config or {})
+        self.wandb = wandb_project and _start_wandb(output, wandb_project, config)
 
     def write(self, step: int, seconds: float, values: dict[str, float]) -> None:
         """Write the values of a step; null for a value that is not finite.
@@ -75,13 +75,6 @@ class RunLog:
         self.num_lines += 1
         if self.wandb:
             self.wandb.log(values, step=step)
-
-    def close(self) -> None:
-        """Flush and close the writers."""
-        if self.tensorboard:
-            self.tensorboard.close()
-        if self.wandb:
-            self.wandb.finish()
 
 
 def _tensorboard(output: Path, step: int) -> SummaryWriter | None:

@@ -83,12 +83,11 @@ def train_command(args: argparse.Namespace) -> None:
     examples, _ = load_train_and_tune(config, builder)
     system, schedule = make_system(config, builder), BatchSchedule(examples, settings)
     system.module.train()
-    log, began = RunLog(Path(settings.output)), time.monotonic()
+    log, began = RunLog(Path(settings.output), 0, 0, None, {}), time.monotonic()
     for index in tqdm(range(schedule.num_steps), desc="train"):
         set_rates(system.optimizer, settings, index, schedule.num_steps)
         loss = system.step([[examples[i] for i in batch] for batch in schedule.step(index)])
         log.write(index + 1, time.monotonic() - began, {"loss": loss})
-    log.close()
     last, named = Path(settings.output) / "last", system.module.named_parameters()
     last.mkdir(exist_ok=True)
     (last / "config.yaml").write_text(write_config(config), encoding="utf-8")
