@@ -252,7 +252,7 @@ def train_steps(
                 with nullcontext() if reduce else accelerator.no_sync(wrapped):
                     tensors = batch.to(accelerator.device)
                     with memory_advice(batch, run.largest_batch):
-                        loss = wrapped(tensors).total / max(step.answer_tokens, 1)
+                        loss = wrapped(tensors).total / step.answer_tokens
                         # DDP and FSDP average gradients over processes; the loss needs their sum
                         accelerator.backward(loss * world)
                 totals[0] += loss.detach()
@@ -313,9 +313,8 @@ def evaluate(run: Run, stop: StopRequest) -> None:
     except UserError as error:
         fields = "training.eval_batch_size and training.max_new_tokens"
         raise UserError(f"while evaluating: {error}; the config fields are {fields}") from error
-    num = max(len(records), 1)
     hits = {
-        name: sum(float(record[name]) for record in records) / num
+        name: sum(float(record[name]) for record in records) / len(records)
         for name in ("hit_at_1", "hit_at_5")
     }
     is_compared = run.config.training.eval_every is not None

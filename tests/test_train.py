@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import turngraph.training.run
 from turngraph import train
@@ -124,6 +125,8 @@ def test_a_run_is_saved_when_its_minutes_are_up(tmp_path: Path, tiny_folder: str
     for seconds in (110, 130):
         run._saved = time.monotonic() - seconds
         assert run.minutes_are_up() == (seconds > 120)
+    run.save_last()
+    assert not run.minutes_are_up()
 
 
 def test_processes_that_cannot_share_a_step_are_told_before_data_are_read(
@@ -150,6 +153,7 @@ def test_the_longest_answer_leaves_room_above_the_longest_gold_answer(
     assert train.answer_limit(examples, None) == math.ceil(1.25 * max(lengths))
     assert train.answer_limit(examples, 1000) == math.ceil(1.25 * max(lengths))
     assert train.answer_limit([], None) == 48
+    assert train.answer_limit(examples, max(lengths)) == max(lengths)
     assert not caplog.records
     assert train.answer_limit(examples, max(lengths) - 1) == max(lengths) - 1
     assert "cuts 1 of 4 gold answers" in caplog.text
@@ -184,7 +188,9 @@ def test_the_loss_of_tune_is_that_of_its_gold_answers(tmp_path: Path, tiny_folde
     run.model.eval()
     total = sum(run.model(collate([e], "right", True)).total.item() for e in run.tune)
     num_tokens = sum(len(example.target_ids) for example in run.tune)
-    assert tune_loss(run, lambda: None) == pytest.approx(total / num_tokens, rel=1e-5)
+    after_batch = MagicMock()
+    assert tune_loss(run, after_batch) == pytest.approx(total / num_tokens, rel=1e-5)
+    assert after_batch.call_count == 2
 
 
 def test_an_evaluation_names_its_interval() -> None:
@@ -239,7 +245,9 @@ def test_a_run_writes_what_the_design_says(finished: Path) -> None:
         "log.jsonl",
         "tensorboard",
     }
-    assert list((finished / "tensorboard").iterdir())
+    events = EventAccumulator(str(finished / "tensorboard")).Reload()
+    shown = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert shown == list(enumerate(losses(finished), 1))
     for name in ("best", "last"):
         check_manifest(finished / name)
     metrics = json.loads((finished / "last" / "metrics.json").read_text())
@@ -432,12 +440,19 @@ def test_what_the_launcher_would_change_is_refused(
 def test_other_keys_order_or_bounds_are_other_training_data() -> None:
     first, second = tiny_examples(2)
     *suffix, last = first.suffix_ids
+    graph = first.graph
+    graphs = [
+        replace(graph, edge_index=graph.edge_index[::-1]),
+        replace(graph, edge_types=1 - graph.edge_types),
+        replace(graph, num_hidden=1),
+    ]
     others = [
         [second, first],
         [replace(first, turn=first.turn + 1), second],
+        *([replace(first, graph=graph), second] for graph in graphs),
         [replace(first, suffix_ids=suffix, target_ids=[last, *first.target_ids]), second],
     ]
-    assert len({fingerprint(examples) for examples in ([first, second], *others)}) == 4
+    assert len({fingerprint(examples) for examples in ([first, second], *others)}) == 7
 
 
 def test_a_dry_run_begins_with_the_largest_batch() -> None:
@@ -450,6 +465,9 @@ def test_a_dry_run_begins_with_the_largest_batch() -> None:
     assert trial.sizes[trial.indices[0]] == examples[4].num_tokens
     trial.times = [9.0, *(trial.sizes[n] / 50 for n in trial.indices[1:])]
     assert "(50 tokens/s)" in trial.lines(TrainingConfig(batches_per_step=1), 0.0)[-1]
+    batches = [[[0]] * 5, [[0, 0]], [[0]]]  # the first step is larger, not its batches
+    short: Any = SimpleNamespace(settings=schedule.settings, num_steps=3, step=batches.__getitem__)
+    assert Trial(short, examples).indices == [1, 0, 1, 2]
 
 
 def test_best_is_the_best_on_tune_and_last_the_last(
@@ -484,11 +502,20 @@ def test_without_tune_best_is_the_last(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     changes = {"data__tune": "null", "training__eval_every": 1}
+    monkeypatch.setattr("turngraph.configs.progress.LOG_INTERVAL", 0.0)
     monkeypatch.setattr(train, "RELEASE_EVERY", 2)
     monkeypatch.setattr(train, "release_freed_memory", released := MagicMock())
     with caplog.at_level(logging.INFO):
         train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
+    assert "train: 3 steps" in caplog.messages
+    shown = r"loss=\d\.\d{3}, tokens_s=\d+, memory=\d+\.\dGiB, peak=\d+\.\dGiB"
+    assert any(re.fullmatch(f"train: 3 of 3, .*{shown}", line) for line in caplog.messages)
     assert "done; not evaluated" in caplog.messages
+    asked, best = f"--input {tiny_data / 'train.jsonl'}", tmp_path / "out" / "best"
+    written = f"--output {tmp_path / 'out' / 'answers.jsonl'}"
+    assert caplog.messages[-1] == (
+        f"answer with: turngraph answer --checkpoint {best} {asked} {written}"
+    )
     assert released.call_count == 1  # in three steps
     best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
     assert torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)

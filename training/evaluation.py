@@ -42,7 +42,7 @@ def tune_loss(run: Run, after_batch: Callable[[], None]) -> float:
             total += loss if index is not None else 0
         after_batch()
     num_tokens = sum(len(example.target_ids) for example in run.tune)
-    return float(accelerator.reduce(total, "sum")) / max(num_tokens, 1)
+    return float(accelerator.reduce(total, "sum")) / num_tokens
 
 
 def tune_line(records: Sequence[Json], loss: float | None) -> str:

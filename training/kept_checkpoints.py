@@ -14,6 +14,8 @@ from turngraph.training.trainer_state import read_progress
 logger = logging.getLogger(__name__)
 GONE = "-gone"
 """Suffix of a folder that is being removed."""
+KEPT = 2
+"""Number of checkpoints to resume from, the one to be written included."""
 NAMES = ("best", "last", "step_*")
 """Names of a run's checkpoints."""
 
@@ -50,21 +52,19 @@ def undo_killed_save(output: Path) -> None:
                 shutil.rmtree(left)
 
 
-def keep_newest(output: Path, last: str, num: int, step: int) -> None:
+def keep_newest(output: Path, step: int) -> None:
     """Make room for a new ``last``: rename the current one by its step, remove the oldest.
 
     A ``last`` of the same step is not renamed; the new one replaces it.
 
     Args:
         output: the run's folder.
-        last: name of the newest checkpoint.
-        num: number of checkpoints to keep, including the one to be written.
         step: step of the checkpoint to be written.
     """
-    before = read_progress(output / last)
-    if num > 1 and before is not None and before["step"] != step:
-        replace_folder(output / last, output / f"step_{before['step']:08d}")
-    for folder in our_checkpoints(output, "step_*")[::-1][num - 1 :]:
+    before = read_progress(output / "last")
+    if before is not None and before["step"] != step:
+        replace_folder(output / "last", output / f"step_{before['step']:08d}")
+    for folder in our_checkpoints(output, "step_*")[::-1][KEPT - 1 :]:
         gone = folder.with_name(f".{folder.name}{GONE}")
         os.rename(folder, gone)
         shutil.rmtree(gone)

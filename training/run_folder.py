@@ -52,8 +52,6 @@ from turngraph.training.trainer_state import (
 
 logger = logging.getLogger(__name__)
 
-KEPT = 2
-"""Number of checkpoints to resume from."""
 FREE = {
     "data.draw_seed",  # the examples are compared, by fingerprint
     "data.num_workers",
@@ -253,7 +251,7 @@ def save_resumable(
             write_trainer_state(folder, tensors, states, dataclasses.asdict(progress))
 
         def make_room() -> None:
-            keep_newest(output, "last", KEPT, progress.step)
+            keep_newest(output, progress.step)
 
         metrics = progress.metrics | {"steps": progress.step}
         save_checkpoint(model, config, metrics, output / "last", weights, write_more, make_room)

@@ -69,6 +69,8 @@ def test_none_is_invented_where_there_is_too_little_to_fit(
     assert calibrate([]) is None
     assert calibrate(wrong) is None
     assert calibrate([*wrong, *(record(-0.5) for _ in range(9))]) is None
+    enough = [record(-0.5, conversation=str(n)) for n in range(10)]
+    assert calibrate([*wrong, *enough]) is not None
     alone = [record(-n, hit_at_1=n % 2 == 0) for n in range(40)]
     assert calibrate(alone) is None  # one conversation: nothing to hold out
     apart = [record(-n, hit_at_1=n < 20, conversation=str(n < 20)) for n in range(40)]

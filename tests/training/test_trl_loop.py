@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
+from huggingface_hub import constants
 from safetensors.torch import load_file
 
 from turngraph import infer, train
 from turngraph.configs.parse import load_config
+from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import EXIT_GO_ON
@@ -83,13 +86,17 @@ def test_trl_sees_our_batches_in_our_order(
     model = make_model(config.model)
     tokenizer = builder.prompt.tokenizer
     trainer = trl_loop.make_trainer(model, config, args, dataset, tokenizer, num_steps=4)
+    assert torch.initial_seed() == 3
+    assert constants.HF_HUB_DISABLE_TELEMETRY
 
     ours = [[examples[i] for i in batch] for n in range(4) for batch in schedule.step(n)]
     theirs = list(trainer.get_train_dataloader())
     assert len(theirs) == len(ours) == 8
     for batch, given in zip(ours, theirs, strict=True):
-        expected = collate(batch, "right", with_target=True, pad_id=tokenizer.pad_token_id)
-        assert given["input_ids"].tolist() == expected.input_ids.tolist()
+        expected = collate(batch, "right", with_target=True)
+        is_padding = ~expected.attention_mask
+        ids = expected.input_ids.masked_fill(is_padding, tokenizer.pad_token_id)
+        assert given["input_ids"].tolist() == ids.tolist()
         assert given["labels"].tolist() == expected.labels.tolist()
         assert given["attention_mask"].tolist() == expected.attention_mask.long().tolist()
 
@@ -172,6 +179,18 @@ def test_a_config_that_trl_cannot_train_is_refused(
     with pytest.raises(ValueError, match=f"^option --{field}: "):
         train.main([*argv, "--training.loop", "trl"])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_is_no_number_leaves_no_checkpoint(
+    base_model: Path, conversations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trl_loop, "RELEASE_EVERY", 2)
+    monkeypatch.setattr(trl_loop, "release_freed_memory", released := MagicMock())
+    argv = [*options(base_model, conversations, tmp_path), "--training.loop", "trl"]
+    with pytest.raises(UserError, match=r"step 2: .*nan.*, must be finite; no checkpoint"):
+        train.main([*argv, "--training.learning_rate=1e30"])
+    assert released.call_count == 2  # in four steps
+    assert not (tmp_path / "last").exists()
 
 
 def test_a_finished_run_is_kept_and_a_stopped_one_starts_over(
