@@ -102,7 +102,6 @@ def load_base_model(
         raise _no_attention(attn_implementation, _first_line(error)) from error
     if (used := model.config._attn_implementation) != attn_implementation:
         raise _no_attention(attn_implementation, f"the model falls back to {used}")
-    model.eval()
     return model
 
 

@@ -378,10 +378,9 @@ def _check_shapes(config: ModelConfig, checkpoint: Checkpoint) -> None:
     """
     folder = checkpoint.folder
     base = empty_base_model(config.base_model, config.dtype, config.trust_remote_code)
-    plain = replace(config, gradient_checkpointing=False, compile=False)
     try:
         with LOADING, torch.device("meta"):
-            model = make_model(plain, base)
+            model = make_model(replace(config, compile=False), base)
     except (OverflowError, RuntimeError, TypeError) as error:  # sizes that no tensor can have
         raise UserError(f"{folder / CONFIG}: {str(error).splitlines()[0]}") from error
     for path, tensors in _expected(model, folder).items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import resource
 from collections.abc import Callable
@@ -69,12 +68,10 @@ def share_one_arena() -> bool:
         return False
 
 
-@functools.cache
 def _malloc_trim() -> Callable[[int], int] | None:
     """Return glibc's ``malloc_trim``; None if the system has another allocator."""
     try:
-        trim = ctypes.CDLL(None).malloc_trim
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):
         return None
-    trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
     return trim

@@ -88,7 +88,7 @@ class EvidenceModel(nn.Module):
     writes = True
     """Whether the model generates text; False: it only ranks candidate answers of the evidence."""
 
-    def __init__(self, config: ModelConfig, base: PreTrainedModel | None = None) -> None:
+    def __init__(self, config: ModelConfig, base: PreTrainedModel | None) -> None:
         super().__init__()
         self.config = config
         if base is None:

@@ -318,7 +318,7 @@ def _gradients(
 def _blocks(graph: _Grouped, rows: Tensor) -> Iterator[slice]:
     """Yield blocks of edges whose rows have at most ``CPU_BLOCK`` or ``GPU_BLOCK`` elements."""
     elements = CPU_BLOCK if rows.device.type == "cpu" else GPU_BLOCK
-    step = max(1, elements // max(1, rows.shape[-1]))
+    step = max(1, elements // rows.shape[-1])
     for start in range(0, len(graph.owners), step):
         yield slice(start, min(start + step, len(graph.owners)))
 

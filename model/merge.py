@@ -31,7 +31,7 @@ def merged_lm(model: TextLM | Reader, dtype: torch.dtype, end_id: int) -> PreTra
     lm: PreTrainedModel = model.causal_lm.cpu().float()  # in place
     config = GenerationConfig(
         bos_token_id=lm.generation_config.bos_token_id,
-        eos_token_id=_end_ids(lm, end_id),
+        eos_token_id=sorted(model.end_ids(end_id)),
         pad_token_id=end_id,
     )
     if isinstance(model.lm, PeftModel):
@@ -40,12 +40,6 @@ def merged_lm(model: TextLM | Reader, dtype: torch.dtype, end_id: int) -> PreTra
     lm.generation_config = config
     nn.Module.to(lm, dtype)  # transformers wraps ``to`` and loses its type
     return lm
-
-
-def _end_ids(lm: PreTrainedModel, end_id: int) -> list[int]:
-    """Return the token that ends a turn, and the base model's own end tokens."""
-    eos_ids = lm.generation_config.eos_token_id
-    return sorted({end_id, *([eos_ids] if isinstance(eos_ids, int) else eos_ids or [])})
 
 
 def _untie_adapted_head(lm: PeftModel) -> None:

@@ -66,8 +66,8 @@ def attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
+    dropout: float,
+    scaling: float,
     segments: ReadingLike | None = None,
     masks: list[Tensor] | None = None,
     **kwargs: Any,
@@ -314,16 +314,16 @@ class ReaderDecoder:
 
     def __call__(
         self,
+        *,
+        position_ids: Tensor,
+        use_cache: bool,
         input_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
-        use_cache: bool = True,
         logits_to_keep: Tensor | None = None,
     ) -> Any:
         """Return an object whose ``logits`` are those of the given tokens, [B, new, V]."""
-        assert position_ids is not None, "rows have positions"
         if attention_mask is None:  # all of them are True
             seen = position_ids.shape[2]
             if input_ids is not None and past_key_values is not None:

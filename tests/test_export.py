@@ -227,7 +227,8 @@ def test_permissions_of_subfolders_do_not_change(tmp_path: Path) -> None:
 
 def test_generation_is_greedy_and_ends_where_a_turn_ends(exported: Exported) -> None:
     config = json.loads((exported.lm / "generation_config.json").read_text())
-    assert END_ID in config["eos_token_id"]
+    assert config["eos_token_id"] == [END_ID]
+    assert config["pad_token_id"] == END_ID
     assert not config.get("do_sample", False)
     assert AutoTokenizer.from_pretrained(exported.lm).chat_template
 

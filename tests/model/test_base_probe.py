@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -102,6 +103,14 @@ def test_an_error_of_the_model_class_is_told_in_one_line(
     with pytest.raises(UserError, match=f"cannot be used: {kind}: .*embeddings in place") as told:
         check_base_model(base)
     assert "\n" not in str(told.value)
+
+
+def test_too_little_memory_is_no_fault_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tiny_base()
+    full = MagicMock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+    monkeypatch.setattr(base.model, "forward", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        check_base_model(base)
 
 
 def test_attention_that_needs_a_gpu_is_checked_as_eager(monkeypatch: pytest.MonkeyPatch) -> None:

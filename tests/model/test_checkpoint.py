@@ -303,6 +303,7 @@ def test_a_second_save_replaces_the_first_whole(
     saved: tuple[EvidenceModel, Path], tiny_folder: str
 ) -> None:
     _, folder = saved
+    (folder.parent / ".best-old" / "of a save that was killed").mkdir(parents=True)
     config = run_config(tiny_folder, evidence="text")
     lm = trained(config)
     save_checkpoint(lm, config, {"step": 2}, folder)
@@ -328,6 +329,9 @@ def test_all_of_a_checkpoint_is_on_the_disk_before_it_gets_its_name(
 
     monkeypatch.setattr(os, "open", note)
     monkeypatch.setattr(os, "fsync", sync)
-    save_checkpoint(trained(config), config, {}, tmp_path / "best")
+    model, num_open = trained(config), len(os.listdir("/proc/self/fd"))
+    save_checkpoint(model, config, {}, tmp_path / "best")
+    assert len(os.listdir("/proc/self/fd")) == num_open
+    assert (tmp_path / "best").stat().st_mode & 0o777 == 0o755
     assert synced >= {path.name for path in (tmp_path / "best").rglob("*")}
     assert any(name.startswith(".best-") for name in synced), "the folder's own entries"

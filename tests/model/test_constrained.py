@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,8 @@ from turngraph.data.memory_graph.extract.replies import (
     replaced_schema,
 )
 from turngraph.data.memory_graph.memory_types import Episode, Fact, Triplet, Update
-from turngraph.model.constrained import ConstrainedLM, smallest_value
-from turngraph.tests.tiny import save_tiny
+from turngraph.model.constrained import SLACK, ConstrainedLM, smallest_value
+from turngraph.tests.tiny import save_tiny, tiny_tokenizer
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PROMPTS = (
@@ -97,8 +98,29 @@ def test_batches_change_nothing_and_the_order_is_kept(models: list[str]) -> None
     assert lm.generate([], ENTITIES) == []
 
 
+def test_replies_are_greedy_whatever_the_model_suggests(models: list[str]) -> None:
+    lm = ConstrainedLM(models[1], max_new_tokens=120)
+    expected = lm.generate(PROMPTS[:2], ENTITIES)
+    suggested = {"do_sample": True, "temperature": 9.0, "num_beams": 2, "repetition_penalty": 9.0}
+    lm.lm.generation_config.update(**suggested)
+    assert lm.generate(PROMPTS[:2], ENTITIES) == expected
+
+
+def test_a_tokenizer_needs_neither_template_nor_padding(tmp_path: Path) -> None:
+    folder, tokenizer = save_tiny(tmp_path), tiny_tokenizer()
+    tokenizer.chat_template = tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
+    for text, _ in ConstrainedLM(folder, max_new_tokens=120).generate(PROMPTS[:2], SMALL):
+        assert misfit(json.loads(text), SMALL) is None
+
+
 def test_what_cannot_be_generated(models: list[str]) -> None:
-    lm = ConstrainedLM(models[0], max_new_tokens=100)
+    lm = ConstrainedLM(models[0], max_new_tokens=57 + SLACK)
+    lm.generate(["a"], SMALL)  # whose smallest value has 57 characters
+    lm.max_new_tokens -= 1
+    with pytest.raises(ValueError, match=r"max_new_tokens: 88 given, 1 too few"):
+        lm.generate(["a"], SMALL)
+    lm.max_new_tokens = 100
     with pytest.raises(ValueError, match=r"max_new_tokens: 100 given, .* too few"):
         lm.generate(["a"], EXTRACTION)
     with pytest.raises(ValueError, match="the model has 4096"):

@@ -126,6 +126,11 @@ def test_a_seed_gives_pygs_initial_parameters(variant: dict[str, Any]) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+def test_a_printed_layer_names_its_sizes() -> None:
+    layer = GATv2Layer(WIDTH_IN, WIDTH, heads=2, concat=False)
+    assert repr(layer).startswith("GATv2Layer(\n  6, 5, heads=2, concat=False\n")
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", ["averaged", "dropout"])
 def test_attention_weights_are_pygs(name: str, training: bool) -> None:

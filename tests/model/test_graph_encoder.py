@@ -105,6 +105,7 @@ def test_empty_graph(gate: float | None) -> None:
     empty = torch.empty(0, dtype=torch.long)
     states = model(empty, torch.empty(2, 0, dtype=torch.long))
     assert states.shape == (0, WIDTH)
+    assert model.relative_change == 0.0  # and no mean of nothing
     states.sum().backward()
     gradients = [p.grad for p in model.parameters() if p.requires_grad]
     assert all(gradient is not None and not gradient.any() for gradient in gradients)

@@ -117,6 +117,7 @@ def test_positions_that_run_on_are_refused(
     )
     with pytest.raises(ValueError, match=r"training\.packing"):
         check_packing(base)
+    assert not base.training
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
