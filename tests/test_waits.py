@@ -125,5 +125,16 @@ def test_batches_for_a_gpu_are_pinned_by_the_thread_that_makes_them(
     assert batch.reading is not None
     parts = [batch, batch.candidates, batch.reading, *batch.reading.segments]
     held = [value for part in parts for value in vars(part).values()]
-    assert set(pinned) == {id(value) for value in held if isinstance(value, Tensor)}
+    tensors = {id(value) for value in held if isinstance(value, Tensor)}
+    assert set(pinned) == tensors
+    moved: list[tuple[int, str, bool]] = []
+
+    def move(tensor: Tensor, device: str, non_blocking: bool = False) -> Tensor:
+        moved.append((id(tensor), device, non_blocking))
+        return tensor
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tensor, "to", move)
+        batch.to("cuda")
+    assert set(moved) == {(tensor, "cuda", True) for tensor in tensors}
     assert replace(collate(examples, "right", True), candidates=None).pinned().candidates is None

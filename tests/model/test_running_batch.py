@@ -76,15 +76,15 @@ def test_a_layer_stores_little_more_than_its_rows_and_nothing_without_any() -> N
         return [store.numel() // 8 for store in layer._stores]
 
     layer = JoinedLayer()
-    for num, length in ((33, 10), (2, 100)):
-        assert max(rows(num, length)) <= 1.25 * num * (length + SPARE)
+    for num, length, room in ((33, 10, 36), (2, 100, 2)):
+        assert rows(num, length) == [room * (length + 64)] * 2
         layer.keep([], 0)
         assert rows(0, 0) == [0, 0]
     rows(32, 10)
     layer.keep([3], 10)
-    assert max(rows(1, 6000)) <= 1.5 * 2 * 6000  # and not 32 times as much
+    assert rows(1, 6000) == [2 * (6000 + 6000 // 8)] * 2  # and not 32 times as much
     layer.keep([0], 10)
-    assert max(rows(4, 20)) <= 1.25 * 5 * (20 + SPARE)
+    assert rows(4, 20) == [5 * (20 + 64)] * 2
 
 
 def test_a_layer_grows_as_its_rows_do() -> None:
