@@ -96,11 +96,10 @@ def test_bad_conversations_are_refused_with_file_line_and_field(
 
 
 @pytest.mark.parametrize("part", ["train", "tune"])
-@pytest.mark.parametrize("name", ["malformed", "not_utf8", "no_question"])
 def test_training_refuses_bad_conversations_before_it_writes(
-    name: str, part: str, refuse: Refuse, tmp_path: Path, tiny_folder: str
+    part: str, refuse: Refuse, tmp_path: Path, tiny_folder: str
 ) -> None:
-    line, message = BAD_LINES[name]
+    line, message = BAD_LINES["no_question"]
     write_conversations(tmp_path / "train.jsonl", [tiny_conversation(0)])
     path = write_third_line(tmp_path / f"{part}.jsonl", line)
     options = run_options(tiny_folder, tmp_path, data__tune=tmp_path / f"{part}.jsonl")
@@ -130,12 +129,9 @@ def test_training_without_a_gold_answer_is_refused(
     assert message == f"{path}: no question with a gold answer"
 
 
-@pytest.mark.parametrize("line", ['{"text": 5.5}', '{"source": "kb"}', "{", b'{"text": "\xe9"}'])
-def test_a_bad_pool_is_refused(
-    line: str | bytes, refuse: Refuse, tmp_path: Path, graph_checkpoint: str
-) -> None:
+def test_a_bad_pool_is_refused(refuse: Refuse, tmp_path: Path, graph_checkpoint: str) -> None:
     path = tmp_path / "pool.jsonl"
-    path.write_bytes(b'{"text": "Fine."}\n' + (line if isinstance(line, bytes) else line.encode()))
+    path.write_bytes(b'{"text": "Fine."}\n{"text": "\xe9"}')
     message = refuse(infer.main, "chat", "--checkpoint", graph_checkpoint, "--evidence", path)
     assert message.startswith(f"{path}, line 2")
 

@@ -287,20 +287,6 @@ def test_a_full_disk_names_the_file_and_leaves_the_old_one(
     assert names(tmp_path) == {"file"}
 
 
-def test_a_folder_that_may_not_be_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tests may run as root, whom no permission stops."""
-
-    def deny(path: str, *_: Any) -> int:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-
-    monkeypatch.setattr(outputs.os, "open", deny)
-    said = "file: cannot be written: Permission denied"
-    with pytest.raises(ValueError, match=said), whole_file(tmp_path / "file"):
-        pass
-
-
 def test_errors_about_other_files_keep_their_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="absent"), whole_file(tmp_path / "file"):
         (tmp_path / "absent").read_bytes()

@@ -260,14 +260,6 @@ def test_a_line_that_is_not_json_is_named(tmp_path: Path, raw: bytes, message: s
     assert str(error.value).startswith(str(path))
 
 
-def test_missing_and_empty_files(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no\.jsonl: no such file"):
-        read_conversations(tmp_path / "no.jsonl")
-    (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(ValueError, match=r"empty\.jsonl: no conversation in it"):
-        read_conversations(tmp_path / "empty.jsonl")
-
-
 def test_repeated_ids_are_renamed_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

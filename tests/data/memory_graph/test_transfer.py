@@ -13,7 +13,7 @@ import pytest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
 from turngraph.data.memory_graph.upkeep.graphml import export_graphml
-from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
+from turngraph.data.memory_graph.upkeep.transfer import import_jsonl
 from turngraph.tests.data.memory_graph.scripted import Scripted
 from turngraph.tests.data.memory_graph.small_graphs import exported, node_of, small_graph
 
@@ -118,16 +118,6 @@ def test_import_fills_only_an_empty_graph(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="not empty; import fills a new memory graph"):
             import_jsonl(graph.store, tmp_path / "exported.jsonl")
         assert exported(graph, tmp_path) == before
-
-
-@pytest.mark.sqlite
-def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    with small_graph(tmp_path / "one.db") as graph:
-        (tmp_path / "folder").mkdir()
-        for export in (export_jsonl, export_graphml):
-            with pytest.raises(ValueError, match="cannot be written"):
-                export(graph.store, tmp_path / "folder")
-    assert {path.name for path in tmp_path.iterdir()} == {"folder", "one.db"}
 
 
 @pytest.mark.sqlite
