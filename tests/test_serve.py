@@ -661,29 +661,6 @@ def test_prometheus_reads_how_much_is_asked(start: Start) -> None:
         assert line in found.splitlines()
 
 
-def test_a_slow_explanation_does_not_hold_other_conversations(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, begun, may_end = start(), threading.Event(), threading.Event()
-    why = Session.why
-
-    def slow(session: Session) -> Any:
-        begun.set()
-        assert may_end.wait(60)
-        return why(session)
-
-    monkeypatch.setattr(Session, "why", slow)
-    one, other = (client.post("/api/conversations").json()["id"] for _ in range(2))
-    ask(client, one, QUESTIONS[0])
-    with ThreadPoolExecutor(1) as threads:
-        explained = threads.submit(client.get, f"/api/conversations/{one}/why")
-        assert begun.wait(60)
-        assert ask(client, other, QUESTIONS[0])["turn"] == 0
-        assert not explained.done()
-        may_end.set()
-        assert explained.result().json()["passages"]
-
-
 def test_many_completions_do_not_hold_other_routes(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

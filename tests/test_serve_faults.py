@@ -565,6 +565,7 @@ UPLOADS: list[Load] = [
     ("PUT", f"/api/documents/{n}.txt", {"content": "A pier."}) for n in range(50)
 ]
 FORGETS: list[Load] = [("POST", "/api/memory/forget", {"json": {"entity": "Anna"}})] * 50
+WHYS: list[Load] = [("GET", "/api/conversations/{}/why", {})] * 50
 LISTS: list[Load] = [("GET", "/api/conversations", {})] * 8
 DELETES: list[Load] = [("DELETE", "/api/conversations/{}?forget=true", {})] * 50
 
@@ -575,6 +576,7 @@ DELETES: list[Load] = [("DELETE", "/api/conversations/{}?forget=true", {})] * 50
         pytest.param(UPLOADS, "inference.serve.documents.read_limited", id="uploads"),
         pytest.param(FORGETS, "data.memory_graph.graph.MemoryGraph.forget", id="forgets"),
         pytest.param(DELETES, "inference.session.Session.undo", id="deletes and forgets"),
+        pytest.param(WHYS, "inference.session.Session.why", id="explanations"),
         pytest.param(
             LISTS, "inference.serve.conversation_store.ConversationStore.listed", id="lists"
         ),
