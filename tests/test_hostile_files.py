@@ -19,7 +19,6 @@ from turngraph.data.graph.entity_spans import entity_spans
 from turngraph.data.sources import document
 from turngraph.data.sources.document import Unreadable
 from turngraph.data.sources.readers import read_document
-from turngraph.data.warned import reading_logger
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.serve import limited_reading
 from turngraph.inference.serve.documents import Documents
@@ -296,31 +295,18 @@ def test_why_reading_failed_is_told(
         limited_reading.read_limited([tmp_path / "a.md"])
 
 
-def test_a_process_that_reads_has_limits_and_tells_what_it_did_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_what_was_read_and_what_was_not_is_sent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits: dict[int, tuple[int, int]] = {}
-    monkeypatch.setattr(limited_reading.resource, "setrlimit", limits.__setitem__)
-    monkeypatch.setattr(limited_reading.os, "nice", lambda _: 0)
-    monkeypatch.setattr(limited_reading.signal, "signal", lambda *_: None)
-    (tmp_path / "a.md").write_text("A pier is old.", encoding="utf-8")
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    read = limited_reading.read_evidence
-
-    def read_and_warn(paths: list[Path]) -> object:
-        reading_logger("turngraph.data.sources.readers").warning("a picture was not read")
-        reading_logger("turngraph.data.sources.readers").info("not told")
-        return read(paths)
-
-    monkeypatch.setattr(limited_reading, "read_evidence", read_and_warn)
-    limited_reading._read(sender, [tmp_path / "a.md"], 1 << 30, 60)
+    (tmp_path / "a.jsonl").write_text('{"text": "A pier is old.", "secret": 1}', encoding="utf-8")
+    limited_reading.send_read(sender, [tmp_path / "a.jsonl"], 1 << 30)
     [passage] = receiver.recv()
-    assert "A pier is old." in passage.text
-    assert receiver.recv() == ("a picture was not read",)
-    assert "picture" not in caplog.text  # a server's log must not hold what users' files say
-    assert (1 << 30, 1 << 30) in limits.values()
-    assert (60, 61) in limits.values()
-    limited_reading._read(sender, [tmp_path / "b.md"], 1 << 30, 60)
+    assert passage.text == "A pier is old."
+    [warning] = receiver.recv()
+    assert "field secret: unknown" in warning
+    assert "secret" not in caplog.text  # a server's log must not hold what users' files say
+    limited_reading.send_read(sender, [tmp_path / "b.md"], 1 << 30)
     failed = receiver.recv()
     assert "b.md" in failed.message
     assert not failed.is_ours

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-import turngraph.inference.answer
 from turngraph import infer, memory
 from turngraph.configs.schema import Config, EvidenceConfig, TrainingConfig
 from turngraph.data.jsonlines import write_conversations
@@ -258,14 +257,13 @@ def test_counts_must_be_positive(
 
 
 def test_a_place_that_cannot_be_written_is_found_before_the_first_answer(
-    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: str, tmp_path: Path
 ) -> None:
+    """Also before the model is loaded, whose base model is not there."""
     write_conversations(tmp_path / "conversations.jsonl", [tiny_conversation(0, "one")])
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(
-        turngraph.inference.answer, "load", lambda args: pytest.fail("the model was loaded first")
-    )
-    command = ["answer", "--checkpoint", checkpoint, "--output", str(tmp_path / "out")]
+    command = ["answer", "--checkpoint", checkpoint, "--base_model", "./none"]
+    command += ["--output", str(tmp_path / "out")]
     with pytest.raises(ValueError, match="cannot be written"):
         infer.main([*command, "--input", str(tmp_path / "conversations.jsonl")])
 

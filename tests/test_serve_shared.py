@@ -65,7 +65,7 @@ def test_two_servers_share_conversations_and_memories(
     assert other.delete(place).status_code == 204
     assert one.get(place).status_code == 404
     assert one.post(f"{place}/undo").status_code == 404
-    assert not one.app.state.service._open
+    assert one.app.state.service.held()["conversations"] == 0
 
 
 def test_two_answers_at_once_in_one_conversation_are_not_both_kept(

@@ -80,13 +80,10 @@ def test_the_first_layers_of_each_type_are_run_alone() -> None:
     assert [layer in ran for layer in decoder_layers(base)] == [True] * 4 + [False] * 2
 
 
-def test_a_model_is_checked_when_it_is_loaded(
-    tiny_folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bert = tiny_family("bert")
-    monkeypatch.setattr("turngraph.model.evidence_model.load_base_model", lambda *_: bert)
+def test_a_model_is_checked_when_it_is_loaded(tmp_path: Path) -> None:
+    tiny_family("bert").save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"model\.base_model: models of type bert cannot be used"):
-        make_model(ModelConfig(tiny_folder, lora=None, dtype="float32"))
+        make_model(ModelConfig(str(tmp_path), lora=None, dtype="float32"))
 
 
 @pytest.mark.parametrize("error", [TypeError("no\nsuch argument"), KeyError("layer")])

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-import turngraph.model.text_lm
 from turngraph.configs.schema import LoraConfig, ModelConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.examples import Example
@@ -130,19 +129,6 @@ def test_the_check_lets_the_others_pass_and_changes_nothing(
     check_packing(base)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(module.training for module in base.modules())
-
-
-def test_the_check_runs_once_and_only_where_examples_are_packed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls: list[Any] = []
-    monkeypatch.setattr(turngraph.model.text_lm, "check_packing", calls.append)
-    lm = packed_model("llama")
-    lm(collate(tiny_examples(2), "right", with_target=True))
-    assert calls == []
-    for _ in range(2):
-        lm(pack(tiny_examples(2)))
-    assert calls == [lm.lm]
 
 
 def test_packed_examples_get_no_mask_and_no_cache() -> None:
