@@ -310,3 +310,5 @@ def test_what_was_read_and_what_was_not_is_sent(
     failed = receiver.recv()
     assert "b.md" in failed.message
     assert not failed.is_ours
+    receiver.close()
+    limited_reading.send_read(sender, [tmp_path / "a.jsonl"], 1 << 30)  # nobody waits: no error
