@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ import pytest
 import turngraph
 from turngraph.inference.api import QA
 from turngraph.inference.hub import save_checkpoint_files
+from turngraph.model.base_model import empty_base_model, load_base_model
 from turngraph.model.checkpoint import check_manifest, hashes, read_checkpoint
 
 COMMIT = "a" * 40
@@ -167,6 +168,15 @@ def test_a_file_that_changed_on_the_hub_is_refused(hub: type[Hub], qa: QA) -> No
 def test_an_unknown_name_says_where_was_looked(hub: type[Hub]) -> None:
     with pytest.raises(ValueError, match=r"me/nothing: looked for a folder .* and on the hub: "):
         turngraph.load("me/nothing")
+
+
+@pytest.mark.parametrize("load", [load_base_model, empty_base_model])
+def test_a_base_model_is_asked_for_once_and_not_by_transformers(
+    hub: type[Hub], load: Callable[..., object]
+) -> None:
+    with pytest.raises(ValueError, match=r"'me/nothing': .* the hub answered 401"):
+        load("me/nothing", "float32", trusted=())
+    assert [name for name in hub.requests if "nothing" in name] == ["GET /api/models/me/nothing"]
 
 
 @pytest.mark.parametrize("name", ["./nothing", "/nothing/here", "a/b/c", Path("nothing")])

@@ -214,13 +214,3 @@ def test_the_quantization_of_a_loaded_checkpoint_may_be_chosen(
     with pytest.raises(ValueError, match=r"model\.quantization: '4bit' given"):
         load_checkpoint(tmp_path / "q")
     assert load_checkpoint(tmp_path / "q", quantization="none").config.quantization == "none"
-
-
-def test_the_hub_is_asked_once_and_not_by_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str) -> None:
-        raise ValueError(f"no {name}")
-
-    monkeypatch.setattr(turngraph.model.base_model, "find_on_hub", refuse)
-    for load in (load_base_model, turngraph.model.base_model.empty_base_model):
-        with pytest.raises(ValueError, match=r"^no nobody/nothing"):
-            load("nobody/nothing", "float32", trusted=())
