@@ -8,7 +8,9 @@ import math
 import re
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +40,7 @@ from turngraph.tests.runs import Json, command, lines, losses, options
 from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
 from turngraph.tests.waiting import PATIENCE
-from turngraph.training.evaluation import tune_line, tune_loss
+from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
 from turngraph.training.optimizer import check_warmup, make_optimizer, rate_factor
 from turngraph.training.run import Run
 
@@ -120,10 +122,12 @@ def test_processes_reduce_gradients_with_the_last_batch_of_a_step(
     assert [name for name, *_ in calls.mock_calls] == [*3 * alone, "backward"]
 
 
-def test_a_run_is_saved_when_its_minutes_are_up(tmp_path: Path, tiny_folder: str) -> None:
-    run = quiet_run(tmp_path, tiny_folder, save_minutes=2.0)
+def test_a_run_is_saved_when_its_minutes_are_up(
+    tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, now = quiet_run(tmp_path, tiny_folder, save_minutes=2.0), time.monotonic()
     for seconds in (110, 130):
-        run._saved = time.monotonic() - seconds
+        monkeypatch.setattr(time, "monotonic", lambda seconds=seconds: now + seconds)
         assert run.minutes_are_up() == (seconds > 120)
     run.save_last()
     assert not run.minutes_are_up()
@@ -158,28 +162,6 @@ def test_the_longest_answer_leaves_room_above_the_longest_gold_answer(
     assert train.answer_limit(examples, max(lengths) - 1) == max(lengths) - 1
     assert "cuts 1 of 4 gold answers" in caplog.text
     assert f"the longest has {max(lengths)} tokens" in caplog.text
-
-
-def test_of_equal_evaluations_the_later_is_the_best(
-    tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """H@1 decides, then H@5, then the loss."""
-    run = quiet_run(tmp_path, tiny_folder, eval_every=1)
-    run.tune = tiny_examples(2)
-    found = [(0.5, 0.5, 2.0), (0.5, 0.5, 2.0), (0.5, 0.5, 2.5), (0.5, 1.0, 3.0), (0.5, 0.5, 1.0)]
-    saved: list[int] = []
-    monkeypatch.setattr(run, "save_best", lambda: saved.append(run.progress.step))
-    for step, (at_1, at_5, loss) in enumerate(found):
-        both = [(float(at_1 > i / 2), float(at_5 > i / 2)) for i in range(2)]
-        records = [
-            {"hit_at_1": one, "hit_at_5": five, "conversation": str(i)}
-            for i, (one, five) in enumerate(both)
-        ]
-        monkeypatch.setattr(train, "answer_tune", lambda *_, records=records: records)
-        monkeypatch.setattr(train, "tune_loss", lambda *_, loss=loss: loss)
-        run.progress.step = step
-        train.evaluate(run, StopRequest())
-    assert saved == [0, 1, 3]
 
 
 def test_the_loss_of_tune_is_that_of_its_gold_answers(tmp_path: Path, tiny_folder: str) -> None:
@@ -470,28 +452,46 @@ def test_a_dry_run_begins_with_the_largest_batch() -> None:
     assert Trial(short, examples).indices == [1, 0, 1, 2]
 
 
+def answering(rates: Iterator[tuple[float, float]]) -> Any:
+    """Stand in for ``answer_together``, with the same H@1 and H@5 for all questions."""
+
+    def answers(_: Any, __: Any, examples: list[Example], *___: Any, **____: Any) -> list[Json]:
+        found = dict(zip(("hit_at_1", "hit_at_5"), next(rates), strict=True))
+        return [found | {"conversation": example.conversation.id} for example in examples]
+
+    return answers
+
+
 def test_best_is_the_best_on_tune_and_last_the_last(
     tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rates = iter([0.0, 1.0, 0.5])
-
-    def answers(_: Any, __: Any, examples: list[Example], *___: Any, **____: Any) -> list[Json]:
-        rate = next(rates)
-        return [
-            {"hit_at_1": rate, "hit_at_5": rate, "conversation": example.conversation.id}
-            for example in examples
-        ]
-
-    monkeypatch.setattr(train, "answer_together", answers)
+    """H@1 decides, then H@5."""
+    rates = iter([(0.5, 0.75), (0.5, 0.5), (0.25, 1.0)])
+    monkeypatch.setattr(train, "answer_together", answering(rates))
     train.main(options(tiny_folder, tiny_data, tmp_path / "out", training__eval_every=1))
     found = {
         name: json.loads((tmp_path / "out" / name / "metrics.json").read_text())
         for name in ("best", "last")
     }
-    assert (found["best"]["step"], found["best"]["hit_at_1"]) == (2, 1.0)
-    assert (found["last"]["step"], found["last"]["hit_at_1"]) == (3, 0.5)
+    assert (found["best"]["step"], found["best"]["hit_at_5"]) == (1, 0.75)
+    assert (found["last"]["step"], found["last"]["hit_at_5"]) == (3, 1.0)
     best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
     assert not torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)
+
+
+def test_of_equal_hits_the_lower_loss_and_of_equal_losses_the_later_is_the_best(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hits = {"hit_at_1": 0.5, "hit_at_5": 0.5}
+    assert evaluation_key(hits | {"loss": 2.0}) > evaluation_key(hits | {"loss": 2.5})
+    monkeypatch.setattr(train, "answer_together", answering(repeat((0.5, 0.5))))
+    nothing_is_learned = {"model__evidence": "text", "training__learning_rate": 1e-30}
+    changes = nothing_is_learned | {"training__eval_every": 1}
+    train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
+    losses_of_tune = {line["tune_loss"] for line in lines(tmp_path / "out") if "tune_loss" in line}
+    assert len(losses_of_tune) == 1
+    metrics = json.loads((tmp_path / "out" / "best" / "metrics.json").read_text())
+    assert metrics["step"] == 3
 
 
 def test_without_tune_best_is_the_last(
