@@ -79,7 +79,7 @@ def test_a_demo_that_was_stopped_resumes_and_a_complete_one_starts_over(
     found = json.loads(numbers.read_text())
     assert list(found) == ["untrained", *trained, demo.LATER.name]
     assert found["reader"]["training_seconds"] == 2
-    assert found["text"]["training_questions"] == 36
+    assert found["text"]["training_questions"] == 56
     folder = tmp_path / "demo" / "answers"
     with pytest.raises(SystemExit):  # a complete one starts over: nothing is answered yet
         run(Commands(stops="untrained"))
