@@ -175,7 +175,7 @@ class NodeAnswers(nn.Module):
         means = torch.segment_reduce(states, "mean", lengths=sizes, unsafe=True)
         means = torch.where(sizes[:, None] > 0, means, 0.0)  # a question may be empty
         question = means[candidates.questions]  # [B, W]
-        scores = self.score(self._mentions(states, most, means, candidates)).squeeze(1)  # [M]
+        scores = _precise(self.score(self._mentions(states, most, means, candidates))).squeeze(1)
         entities = log_sum_exp(scores, candidates.num_mentions)  # [C]
         total = log_sum_exp(entities, candidates.num_candidates)  # [B]
         of_candidates = _repeated(total, candidates.num_candidates, len(entities))
@@ -191,7 +191,7 @@ class NodeAnswers(nn.Module):
                 *(means[segments], most[segments], candidates.features[segments]),
             )
             hidden = self.spans[:-1](torch.cat(parts, 1))
-            both = self.spans[-1](hidden).masked_fill(is_question > 0, -torch.inf)
+            both = _precise(self.spans[-1](hidden)).masked_fill(is_question > 0, -torch.inf)
             num_nodes = torch.zeros_like(candidates.questions).index_add(0, examples, sizes)  # [B]
             totals = [log_sum_exp(logits, num_nodes) for logits in both.unbind(1)]
             pairs = self._pairs(hidden, both, segments)
@@ -262,8 +262,12 @@ def _ends_of(spans: Tensor) -> Tensor:
 
 def normalised(features: Tensor) -> Tensor:
     """Return features of nodes with mean 0 and variance 1, [N, D], in float32 or float64."""
-    precise = features.to(torch.promote_types(features.dtype, torch.float32))
-    return functional.layer_norm(precise, features.shape[1:])
+    return functional.layer_norm(_precise(features), features.shape[1:])
+
+
+def _precise(values: Tensor) -> Tensor:
+    """Return values in float32 or float64: sums of probabilities in bfloat16 are beyond 1."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _examples(candidates: CandidatesLike) -> Tensor:

@@ -143,6 +143,19 @@ def test_spans_are_scored_by_both_ends_within_a_passage() -> None:
     assert found == pytest.approx([logprob for _, logprob in wanted], abs=1e-4)
 
 
+def test_probabilities_sum_to_1_in_bfloat16() -> None:
+    model, examples = reader(), read_examples(3)
+    batch = batch_of(examples)
+    assert batch.candidates is not None
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        scores = model.read(batch).scores
+    assert scores.spans is not None
+    entities = scores.entities.split(batch.candidates.num_candidates.tolist())
+    spans = scores.spans.split([len(example.graph.node_ids) for example in examples])
+    for logprobs in (*entities, *spans):
+        assert float(logprobs.exp().sum()) == pytest.approx(1, abs=1e-5)
+
+
 def test_a_new_graph_adds_nothing() -> None:
     model = tiny_model(layer=1, scorer=SCORER, lora=LORA)
     assert isinstance(model, Reader)
