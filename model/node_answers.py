@@ -201,7 +201,7 @@ class NodeAnswers(nn.Module):
             pointed = torch.zeros_like(question).index_add(0, owners, likely)
             heights = torch.stack([total, *totals], 1).clamp(-HIGHEST, HIGHEST)
             seen = torch.cat((question, pointed, question * pointed, heights), 1)
-            kinds = self.kinds(seen).log_softmax(1)
+            kinds = _precise(self.kinds(seen)).log_softmax(1)
         return NodeScores(entities, mentions, spans, kinds, states)
 
     def saved_state(self) -> dict[str, Tensor]:

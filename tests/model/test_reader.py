@@ -147,13 +147,14 @@ def test_probabilities_sum_to_1_in_bfloat16() -> None:
     model, examples = reader(), read_examples(3)
     batch = batch_of(examples)
     assert batch.candidates is not None
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        scores = model.read(batch).scores
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):  # as a model in bfloat16 answers
+        scores = model.node_scores(batch)
     assert scores.spans is not None
+    assert scores.kinds is not None
     entities = scores.entities.split(batch.candidates.num_candidates.tolist())
     spans = scores.spans.split([len(example.graph.node_ids) for example in examples])
-    for logprobs in (*entities, *spans):
-        assert float(logprobs.exp().sum()) == pytest.approx(1, abs=1e-5)
+    for logprobs in (*entities, *spans, *scores.kinds):
+        assert float(logprobs.double().exp().sum()) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_new_graph_adds_nothing() -> None:
