@@ -312,3 +312,15 @@ def test_what_was_read_and_what_was_not_is_sent(
     assert not failed.is_ours
     receiver.close()
     limited_reading.send_read(sender, [tmp_path / "a.jsonl"], 1 << 30)  # nobody waits: no error
+
+
+def test_a_process_that_reads_limits_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: dict[int, tuple[int, int]] = {}
+    monkeypatch.setattr(limited_reading.resource, "setrlimit", limits.__setitem__)
+    monkeypatch.setattr(limited_reading.os, "nice", lambda _: 0)
+    monkeypatch.setattr(limited_reading.signal, "signal", lambda *_: None)
+    _, sender = multiprocessing.Pipe(duplex=False)
+    limited_reading._read(sender, [tmp_path / "none.md"], 1 << 30, 60)
+    assert {(1 << 30, 1 << 30), (60, 61), (0, 0)} == set(limits.values())
