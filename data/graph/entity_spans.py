@@ -153,10 +153,13 @@ def _passage_spans(passage: Evidence, automaton: Automaton) -> list[EntitySpan]:
     own_ids = {entity.id for entity in passage.entities}
     matches: list[tuple[int, int, str]] = []
     within: list[tuple[int, int, str]] = []  # the passage's own entities as parts of words
+    chosen: dict[int, str | None] = {}  # the entity of a mention, by the identity of its ids
     for last, (length, ids, anywhere) in find_names(automaton, text):
         start, end = last - length + 1, last + 1
-        other = ids[0] if anywhere else None
-        entity = next((id_ for id_ in ids if id_ in own_ids), other)
+        if id(ids) not in chosen:
+            other = ids[0] if anywhere else None
+            chosen[id(ids)] = next((id_ for id_ in ids if id_ in own_ids), other)
+        entity = chosen[id(ids)]
         if entity is None:
             continue
         if offsets and (_cuts_char(offsets, start) or _cuts_char(offsets, end)):

@@ -10,6 +10,7 @@ from turngraph.data.graph.entity_spans import entity_spans
 from turngraph.data.name_finder import MAX_NAME_CHARS
 from turngraph.data.normalise import fold
 from turngraph.data.types import Entity, Evidence
+from turngraph.tests.growing import assert_grows_linearly, cpu_seconds
 
 
 def entity(name: str, id_: str | None = None, *mentions: str) -> Entity:
@@ -183,3 +184,12 @@ def test_names_inside_each_other_are_bounded() -> None:
     longest = [span for span in spans if span.entity == "e300"]
     assert len(longest) == 1
     assert longest[0].end - longest[0].start == 3 * 300 - 1
+
+
+def test_many_entities_of_one_name_are_looked_through_once_a_passage() -> None:
+    def seconds(num: int) -> float:
+        named = tuple(Entity(f"anna {n}", "Anna") for n in range(num))
+        passages = [Evidence("all", "Anna. " * num, "text"), Evidence("one", "Anna", "text", named)]
+        return cpu_seconds(lambda: entity_spans(passages))
+
+    assert_grows_linearly(seconds, 1_000)
