@@ -75,6 +75,9 @@ def test_none_is_invented_where_there_is_too_little_to_fit(
     assert calibrate(alone) is None  # one conversation: nothing to hold out
     apart = [record(-n, hit_at_1=n < 20, conversation=str(n < 20)) for n in range(40)]
     assert calibrate(apart) is None  # a fit on either conversation sees right or wrong ones alone
+    rare = [record(-n, hit_at_1=n % 2 == 0, conversation=str(n == 18)) for n in range(19)]
+    wrong = [record(-n, hit_at_1=False, conversation=str(n % 2)) for n in range(4)]
+    assert calibrate([*rare, *wrong]) is not None  # a fit on a single right answer
     said = [line for line in caplog.messages if "confidence is not calibrated" in line]
     assert len(said) == 5
     assert "9 right and 50 wrong answers to tune questions of 51 conversations" in said[2]

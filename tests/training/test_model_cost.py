@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from turngraph.benchmarks.speed.gpu_bench import (
     CONVMIX_READER,
@@ -23,7 +24,7 @@ from turngraph.model.gatv2 import GPU_BLOCK
 from turngraph.model.make_model import make_model
 from turngraph.model.reader import Reader
 from turngraph.tests.tiny import LORA, tiny_base
-from turngraph.training.model_cost import LiveBytes, Sizes, cost_of
+from turngraph.training.model_cost import ATTENTION, LiveBytes, Sizes, cost_of
 from turngraph.training.operations import LmShape, operations, reader_work
 
 
@@ -65,6 +66,16 @@ def test_activations_are_those_that_a_step_holds(recomputed: bool, tiny_folder: 
     assert cost.encoder == cost.per_node == 0
     assert cost.fixed == 2 * cost.adapters  # copies in bfloat16
     assert 100 < cost.launches < 1000  # of two layers
+
+
+def test_attention_keeps_what_a_fused_kernel_keeps(tiny_folder: str) -> None:
+    cost_of(ModelConfig(tiny_folder, "text", lora=LORA), 8)  # registers it
+    query = torch.randn(2, 4, 16, 8, requires_grad=True)
+    key, value = (torch.randn(2, 2, 16, 8, requires_grad=True) for _ in range(2))
+    kept: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one.nbytes), id):
+        ALL_ATTENTION_FUNCTIONS[ATTENTION](None, query, key, value, None)
+    assert sum(kept) == 4 * (2 * query.numel() + key.numel() + value.numel() + 2 * 4 * 16)
 
 
 def test_a_graph_model_has_an_encoder_and_four_bits_are_an_eighth(tiny_folder: str) -> None:

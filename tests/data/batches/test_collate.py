@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from turngraph.data.batches.collate import IGNORED_LABEL, Batch, collate
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.types import Conversation, Turn
+from turngraph.tests.scorer_examples import read_examples
 
 PAD = 0
 LONG, SHORT, BARE = (3, 4, 2, 3), (2, 1, 2, 1), (2, 0, 3, 2)
@@ -163,6 +164,18 @@ def test_a_batch_moves_as_a_whole() -> None:
     assert torch.equal(moved.labels, make().labels)
     assert moved.edge_index.device.type == "cpu"
     assert pack().to("cpu").attention_mask is None
+    read = collate(read_examples(2), "right", with_target=True)
+    devices = [tensor.device.type for tensor in tensors_of(read.to("meta"))]
+    assert devices == ["meta"] * len(tensors_of(read))
+    assert None not in (read.reading, read.candidates)
+
+
+def tensors_of(part: Any) -> list[torch.Tensor]:
+    if is_dataclass(part):
+        part = [getattr(part, field.name) for field in fields(part)]
+    if isinstance(part, list):
+        return [tensor for one in part for tensor in tensors_of(one)]
+    return [part] if isinstance(part, torch.Tensor) else []
 
 
 @pytest.mark.parametrize("packed", [False, True])
