@@ -14,6 +14,7 @@ from turngraph.configs.schema import EvidenceConfig
 from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.examples import LONGEST_PASSAGE, Example, ExampleBuilder
 from turngraph.data.prompt import Prompt
+from turngraph.data.turn_retrieval import MAX_INDEXES, TurnRetrieval
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.tests.data import golden
 
@@ -247,6 +248,13 @@ def test_a_pool_is_indexed_once(prompt: Prompt) -> None:
     assert builder.num_cached["indexes"] == 1
     builder.conversation(texts_conversation("other page"))
     assert builder.num_cached["indexes"] == 2
+
+
+def test_the_oldest_indexes_give_way() -> None:
+    retrieval = TurnRetrieval()
+    pools = [[Evidence("e", f"page {number}", "text")] for number in range(MAX_INDEXES + 2)]
+    made = [retrieval.index(pool, EvidenceConfig(), None) for pool in pools]
+    assert [index for _, index in retrieval.indexes.values()] == made[2:]
 
 
 def test_tokens_of_passages_are_kept_to_a_limit(
