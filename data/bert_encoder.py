@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from turngraph.configs.models import local_folder
 from turngraph.configs.user_error import UserError
-from turngraph.data.embedding import Embed
 
 Weights = Mapping[str, np.ndarray]
 Place = tuple[slice, int, int]
@@ -34,9 +34,23 @@ GELU_PART = 1 << 14
 """Values of GELU that are computed at once."""
 ERFC = [np.float32(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
 """Coefficients of the polynomial of ``_gelu``, the highest power first."""
+_LOADED: dict[Path, BertEncoder] = {}
+"""Encoders that were loaded by their names, by their folders."""
 
 
-def bert_encoder(folder: Path) -> Embed | None:
+def light_encoder(name: str) -> BertEncoder | None:
+    """Return the encoder of a name, as in a config, which is loaded once.
+
+    None: it is of another kind than ``bert_encoder`` takes, or has no folder on this machine.
+    """
+    if (folder := local_folder(name)) is None:
+        return None
+    if folder not in _LOADED and (encoder := bert_encoder(folder)) is not None:
+        _LOADED[folder] = encoder
+    return _LOADED.get(folder)
+
+
+def bert_encoder(folder: Path) -> BertEncoder | None:
     """Return the encoder in a folder of sentence-transformers; None if it is of another kind.
 
     Supported are BERTs with mean pooling over all tokens, in float32 safetensors.
@@ -104,7 +118,7 @@ class BertEncoder:
 
         config = _json(folder / "config.json")
         sentences = _json(folder / "sentence_bert_config.json")
-        self.weights = weights
+        self.folder, self.weights = folder, weights
         self.num_layers: int = config["num_hidden_layers"]
         self.num_heads: int = config["num_attention_heads"]
         self.epsilon: float = config.get("layer_norm_eps", 1e-12)
@@ -114,6 +128,11 @@ class BertEncoder:
         self.tokenizer.enable_truncation(
             sentences.get("max_seq_length") or config["max_position_embeddings"]
         )
+
+    def changed(self, changes: Weights) -> BertEncoder:
+        """Return an encoder with something added to some weights; the others are shared."""
+        added = {name: self.weights[name] + change for name, change in changes.items()}
+        return BertEncoder(self.folder, {**self.weights, **added})
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors of texts in their order."""

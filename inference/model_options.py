@@ -182,11 +182,10 @@ def make_embed(embedder: str | None, trusted: Collection[str] = ()) -> Embed:
         from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
         return word_vectors
-    from turngraph.configs.models import local_folder, sentence_encoder
-    from turngraph.data.bert_encoder import bert_encoder
+    from turngraph.configs.models import sentence_encoder
+    from turngraph.data.bert_encoder import light_encoder
     from turngraph.data.embedding import few_or_many
 
     encoder = sentence_encoder(embedder, trusted=trusted)
-    folder = local_folder(embedder)
-    light = None if folder is None else bert_encoder(folder)
+    light = light_encoder(embedder)
     return encoder if light is None else few_or_many(light, encoder)

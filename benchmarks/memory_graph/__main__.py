@@ -3,6 +3,7 @@
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CHECKPOINT]
 python -m turngraph.benchmarks.memory_graph endings [--trained] [--output FILE]
+python -m turngraph.benchmarks.memory_graph questions --anchors FILE ... [--output FILE]
 python -m turngraph.benchmarks.memory_graph ontology
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
 """
@@ -32,6 +33,10 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import ending_training
 
         ending_training.main(argv)
+    elif command == "questions":
+        from turngraph.benchmarks.memory_graph import question_training
+
+        question_training.main(argv)
     elif command == "ontology":
         from turngraph.benchmarks.memory_graph import memory_ontology
 
@@ -43,7 +48,7 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, answers, endings, ontology or extraction"
+        known = "retrieval, answers, endings, questions, ontology or extraction"
         raise UserError(f"{command!r} given, must be {known}")
 
 

@@ -30,6 +30,7 @@ from turngraph.data.memory_graph.recall.link_entities import (
     match_names,
 )
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
+from turngraph.data.memory_graph.recall.question_vectors import question_encoder
 from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.stage_clock import Clock
@@ -368,17 +369,23 @@ class Recall:
         return list(dict.fromkeys(others if speaker is None else [*others, speaker]))
 
     def embed_ahead(self, queries: Iterable[str]) -> None:
-        """Embed queries and the names in them in one batch, and cache the vectors."""
-        texts = [text for query in queries for text in (query, *self.names(query))]
-        if texts:
-            self._vectors_of(texts)
+        """Embed queries and the names in them, in one batch an encoder, and cache the vectors."""
+        asked = list(queries)
+        batches = {self.embed_questions: asked.copy()}
+        names = [name for query in asked for name in self.names(query)]
+        batches.setdefault(self.embed_queries, []).extend(names)
+        for embed, texts in batches.items():
+            if texts:
+                embed(texts)
 
     def forget_queries(self) -> None:
         """Drop the cached vectors of questions."""
         self.embed_queries = cached(self.embed, max_texts=NUM_CACHED)
+        tuned = question_encoder(self.vectors.probe)
+        self.embed_questions = cached(tuned, NUM_CACHED) if tuned else self.embed_queries
 
     def _vectors_of(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the unit vectors of texts of questions, float32."""
+        """Return the unit vectors of names in questions, float32."""
         return np.asarray(self.embed_queries(texts), dtype=np.float32)
 
     def holds_until(self, second: int) -> float:
@@ -407,7 +414,8 @@ class Recall:
         clock = Clock()
         names = self.names(question) if begin is None else []
         clock.lap("entities")
-        vectors = self._vectors_of([question, *names])
+        [vector] = np.asarray(self.embed_questions([question]), dtype=np.float32)
+        vectors = self._vectors_of(names) if names else np.empty((0, len(vector)), np.float32)
         clock.lap("embedding")
         with self.store.reading():
             revision = self.adjacency.refresh()
@@ -417,7 +425,7 @@ class Recall:
             entities = tuple(begin or ()) or link_entities(
                 self.db,
                 names,
-                vectors[1:],
+                vectors,
                 self.vectors.names,
                 top_k=settings.num_candidates,
                 min_similarity=settings.min_name_similarity,
@@ -428,7 +436,7 @@ class Recall:
                 self.adjacency,
                 self.vectors,
                 question=question,
-                vector=vectors[0],
+                vector=vector,
                 entities=entities,
                 as_of=second,
                 forbidden=tuple(LETTERS[letter] for letter in settings.forbidden),
