@@ -167,9 +167,11 @@ def newer_first(facts: Sequence[Fact], max_places: int | None = None) -> tuple[F
     places = {fact.key: place for place, fact in enumerate(facts)}
     ordered: dict[int, Fact] = {}
     for place, fact in enumerate(facts):
-        chain, last = [fact], len(facts) if max_places is None else place + max_places
-        # the loop ends, as each fact is newer than the one before
-        while (newer := chain[-1].may_have_ended) in places and places[newer] <= last:
-            chain.append(facts[places[newer]])
-        ordered |= {one.key: one for one in reversed(chain) if one.key not in ordered}
+        chain, last = {fact.key: fact}, len(facts) if max_places is None else place + max_places
+        newer = fact.may_have_ended
+        # what was said twice may have ended what has ended it: the chain stops where it closes
+        while newer in places and newer not in chain and places[newer] <= last:
+            chain[newer] = facts[places[newer]]
+            newer = chain[newer].may_have_ended
+        ordered |= {key: chain[key] for key in reversed(chain) if key not in ordered}
     return tuple(ordered.values())

@@ -136,3 +136,7 @@ def test_a_chain_of_ends_is_told_newest_first() -> None:
     assert newer_first([first, other, second, third]) == (third, second, first, other)
     assert newer_first([first, other, second, third], max_places=2) == (second, first, other, third)
     assert newer_first([third, first]) == (third, first)  # what ended it is not there
+    again = replace(third, may_have_ended=2)  # said a second time, after what had ended it
+    assert newer_first([first, other, second, again]) == (again, second, first, other)
+    itself = replace(third, may_have_ended=6)
+    assert newer_first([itself, other]) == (itself, other)
