@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.recollection import (
     ReadAnswer,
     Recollection,
+    dated_text,
     each_once,
     evidence_of,
 )
@@ -45,7 +46,7 @@ class Recalled:
         """Return the facts as evidence."""
         return [
             Retrieved(passage, fact.score, turn)
-            for fact, passage in zip(self.facts, evidence_of(self.facts), strict=True)
+            for fact, passage in zip(self.facts, evidence_of(self.facts, dated_text), strict=True)
         ]
 
     def note(self, turn: int, retrieved: Sequence[Retrieved]) -> None:
@@ -129,7 +130,7 @@ class MemoryReader:
         withheld = record.get("withheld")
         answer = str(record["answer"] if withheld is None else withheld)
         read = {item.evidence.text for item in example.evidence}
-        fact, span = place_of(answer, [fact for fact in facts if fact.text in read])
+        fact, span = place_of(answer, [fact for fact in facts if dated_text(fact) in read])
         return ReadAnswer(
             text=str(record["answer"]),
             probability=math.exp(float(record["logprob"])),
@@ -149,6 +150,8 @@ class MemoryReader:
 def place_of(answer: str, facts: Sequence[Fact]) -> tuple[int | None, tuple[int, int] | None]:
     """Return the first fact whose text has an answer as whole words, in any case, and where.
 
+    A day on which a fact was said is no part of its text: the fact is then found without a span.
+
     Args:
         answer: text of the answer.
         facts: best first.
@@ -163,4 +166,5 @@ def place_of(answer: str, facts: Sequence[Fact]) -> tuple[int | None, tuple[int,
     for fact in facts:
         if match := pattern.search(fact.text):
             return fact.key, match.span()
-    return None, None
+    said = (fact.key for fact in facts if pattern.search(dated_text(fact)))
+    return next(said, None), None

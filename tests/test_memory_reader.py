@@ -103,8 +103,9 @@ def test_answers_are_those_of_a_chat_over_the_same_passages(qa: QA, db: str) -> 
     assert found.answer.probability <= 1
 
 
-def fact(key: int, text: str) -> Fact:
-    return Fact(key, "thesis", text, provenance=(Provenance(key, (0, len(text))),))
+def fact(key: int, text: str, said: str | None = None, valid_from: str | None = None) -> Fact:
+    places = (Provenance(key, (0, len(text)), said=said),)
+    return Fact(key, "thesis", text, valid_from=valid_from, provenance=places)
 
 
 def recalled(*facts: Fact) -> Recollection:
@@ -129,8 +130,12 @@ def test_each_statement_is_read_once_and_the_answer_has_its_place(
         provenance=thesis.provenance,
     )  # fmt: skip
     reader = MemoryReader(model, builder, 4, None)
-    answer = reader.read(recalled(triplet, fact(4, "Tea is warm."), thesis))
-    assert sorted(read[0]) == ["Anna lives in Gdynia.", "Tea is warm."]
+    tea = fact(4, "Tea is warm.", "2021-05-03T10:00")
+    since = fact(6, "2020: Bert has bees", "2021-05-03", "2020")
+    answer = reader.read(recalled(triplet, tea, thesis, since))
+    assert sorted(read[0]) == [
+        "2020: Bert has bees", "2021-05-03: Tea is warm.", "Anna lives in Gdynia.",
+    ]  # fmt: skip
     assert answer is not None
     assert (answer.text, answer.fact, answer.span) == ("gdynia", 8, (14, 20))
     assert answer.probability == pytest.approx(0.5)
@@ -173,10 +178,12 @@ def test_a_prompt_that_is_too_long_is_one_error(graph_model: Loaded) -> None:
         ("ANNA  lives", (2, (0, 10))),
         ("Ann", (None, None)),
         ("bees in Lima", (4, (11, 23))),
+        ("2021-05-03", (8, None)),
         ("", (None, None)),
         ("(a", (None, None)),
     ],
 )
 def test_an_answer_is_found_as_whole_words(answer: str, place: object) -> None:
     facts = [fact(2 * number, text) for number, text in enumerate(TEXTS, 1)]
+    facts.append(fact(8, "It rained.", "2021-05-03T10:00"))
     assert place_of(answer, facts) == place

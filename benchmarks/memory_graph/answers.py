@@ -105,7 +105,13 @@ class Scores:
 def diary_questions(diary: dict[str, Any]) -> tuple[list[Episode], list[Asked]]:
     """Return the entries of a diary as episodes, and its questions."""
     episodes = [
-        Episode(entry["text"], entry["date"], diary["name"], str(number), diary["speaker"])
+        Episode(
+            entry["text"],
+            entry["date"],
+            diary["name"],
+            str(number),
+            entry.get("speaker") or diary["speaker"],
+        )
         for number, entry in enumerate(diary["entries"], 1)
     ]
     return episodes, [

@@ -45,7 +45,7 @@ RANK, LEARNING_RATE, EPOCHS = 8, 1e-3, 3
 SHARPNESS = 20.0
 """What cosines are multiplied by before the softmax over the entries of a memory."""
 MOST_ANCHORS, ANCHORS_AT_ONCE, ANCHOR_WEIGHT = 1500, 8, 10.0
-"""Number of anchors, drawn from all files; of these a step has some, whose loss has the weight."""
+"""Largest number of anchors of a file; number of those that a step draws; weight of their loss."""
 Vectors = Callable[[Sequence[str]], Tensor]
 
 

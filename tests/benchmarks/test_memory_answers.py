@@ -9,12 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from turngraph.benchmarks.memory_graph import answers
+from turngraph.benchmarks.memory_graph import answers, reader_questions
 from turngraph.benchmarks.memory_graph.answers import Asked, drawn
 from turngraph.configs.user_error import UserError
+from turngraph.data.jsonlines import read_conversations
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.recollection import ReadAnswer
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.types import NOT_IN_EVIDENCE
 
 DIARY = {
     "name": "eva",
@@ -55,6 +57,31 @@ def test_a_diary_is_asked_and_its_ends_are_counted(
     path.write_text(json.dumps([DIARY, {**DIARY, "name": "bo", "questions": []}]))
     with pytest.raises(UserError, match=r"diaries\.json: diary 'bo' has no questions to ask"):
         answers.main(["--diaries", str(path)])
+
+
+def test_questions_for_a_reader_have_what_is_recalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_questions, "make_embed", lambda name: word_vectors)
+    chat = {**DIARY, "name": "chat", "entries": [
+        {"date": "2020-02-02T10:00", "speaker": "Bo", "text": "Bo: I am in Rome."},
+        {"date": "2020-02-03", "speaker": "Eva Moe", "text": "Eva Moe: I am not."},
+    ], "questions": [
+        {"question": "Where is Bo?", "evidence": [1], "answers": ["Rome"]},
+        {"question": "When was Bo there?", "evidence": [1], "answers": ["2020-02-02"]},
+        {"question": "Where is Eva Moe?", "evidence": [], "answers": []},
+        {"question": "Who is Bo?", "evidence": [2], "answers": ["a friend"]},
+    ]}  # fmt: skip
+    path = tmp_path / "memories.jsonl"
+    path.write_text(f"{json.dumps(DIARY)}\n{json.dumps(chat)}\n")
+    reader_questions.main(["--input", str(path), "--output", str(tmp_path / "made")])
+    tune = read_conversations(tmp_path / "made" / "tune.jsonl")
+    train = read_conversations(tmp_path / "made" / "train.jsonl")
+    assert [one.turns[0].answers[0].label for one in tune] == ["Luna", NOT_IN_EVIDENCE]
+    assert "2022-05-01: Eva Moe: My cat is called Luna." in [one.text for one in tune[0].evidence]
+    found = ["Rome", "2020-02-02", NOT_IN_EVIDENCE, NOT_IN_EVIDENCE]
+    assert [one.turns[0].answers[0].label for one in train] == found
+    assert any(entity.label == "Bo" for one in train[0].evidence for entity in one.entities)
 
 
 def test_the_committed_diaries_are_whole() -> None:

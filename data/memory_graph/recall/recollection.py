@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # themes need scipy, which takes long to import
     from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
     from turngraph.data.memory_graph.recall.view import QuestionEntity
 
+DAY = len("2019-05-03")
 Mode = Literal["both", "facts", "episodes", "plan", "themes"]
 """How a question is asked: by ``ask``, or by the ``ask_`` method of that name."""
 
@@ -93,10 +94,25 @@ class Recollection:
         return evidence_of(self.facts)
 
 
-def evidence_of(facts: Sequence[Fact]) -> list[Evidence]:
+def dated_text(fact: Fact) -> str:
+    """Return a fact's text after the day on which it was first said: "2019-05-03: I live in Cork."
+
+    A text that begins with the time from which it holds stays as it is.
+    """
+    said = fact.provenance[0].said if fact.provenance else None
+    if said is None or (fact.valid_from and fact.text.startswith(f"{fact.valid_from}: ")):
+        return fact.text
+    return f"{said[:DAY]}: {fact.text}"
+
+
+def evidence_of(facts: Sequence[Fact], text: Callable[[Fact], str] | None = None) -> list[Evidence]:
     """Return facts as evidence; an entity's id is its name in normal form.
 
     The ids of different objects with one name (two people named Anna) also hold their node id.
+
+    Args:
+        facts: the facts.
+        text: returns a fact's text as evidence; None: the text is the fact's own.
     """
     objects = dict(entity for fact in facts for entity in fact.entities)
     namesakes = Counter(alias(name) for name in objects.values())
@@ -107,7 +123,7 @@ def evidence_of(facts: Sequence[Fact]) -> list[Evidence]:
     return [
         Evidence(
             f"memory {fact.key}",
-            fact.text,
+            fact.text if text is None else text(fact),
             "memory",
             tuple(Entity(ids[node], name) for node, name in fact.entities),
         )
