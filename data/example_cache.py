@@ -50,7 +50,7 @@ DATA = Path(__file__).parent
 CODE = (
     "eigen/eigen_index eigen/search eigen/shared_names"
     " eigen/similarity_graph eigen/spectrum eigen/summaries eigen/themes eigen/utility_questions"
-    " amounts embedding entities evidence_graph example_cache example_rows examples"
+    " amounts bert_encoder embedding entities evidence_graph example_cache example_rows examples"
     " graph/chain_graph graph/entity_spans"
     " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise name_finder"
     " normalise prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory"
@@ -189,7 +189,8 @@ def _code(builder: ExampleBuilder) -> list[Path]:
     folders = [DATA / "memory_graph"] * bool(builder.memory_graph)
     folders += [DATA / "eigen"] * (builder.config.retriever == "eigen")
     folders += [DATA / "corpus"] * (builder.config.corpus is not None)
-    more = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    files = [path for folder in folders for path in sorted(folder.rglob("*"))]
+    more = [path for path in files if path.suffix in (".py", ".safetensors")]
     return [Path(f"{name}.py") for name in CODE] + [path.relative_to(DATA) for path in more]
 
 

@@ -414,6 +414,7 @@ def test_the_code_that_shapes_examples_is_in_the_key(
     graph = replace(builder, memory_graph=MemoryGraphConfig())
     known = {path.as_posix() for path in example_cache._code(graph)}
     assert known >= {f"{name}.py" for name in in_memory_graph}
+    assert "memory_graph/recall/questions.safetensors" in known
     assert not any("memory_graph" in str(path) for path in example_cache._code(builder))
 
 
