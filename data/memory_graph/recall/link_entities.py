@@ -55,7 +55,7 @@ class Matched:
 def link_entities(
     db: Database,
     names: Sequence[str],
-    vectors: np.ndarray,
+    embed: Embed,
     matrix: VectorMatrix,
     top_k: int = 5,
     min_similarity: float = 0.0,
@@ -71,18 +71,18 @@ def link_entities(
     Args:
         db: the record, in a read transaction.
         names: names, as the question spells them.
-        vectors: unit vectors of the names, [len(names), width].
+        embed: returns unit vectors of names; is called once, with the names that are no alias.
         matrix: vectors of the objects' names.
         top_k: maximum number of namesakes, and number of candidates for a name that is no alias.
         min_similarity: smallest cosine of a name to that of the object it is linked to.
     """
+    known, vectors = _exact_or_embedded(db, names, embed)
     entities: dict[QuestionEntity, None] = {}
-    for name, vector in zip(names, vectors, strict=True):
-        exact = exact_objects(db, name)
+    for name, exact in zip(names, known, strict=True):
         if len(exact) > top_k:
             exact = exact[: NUM_RANKED if _is_described(db, exact[0]) else top_k]
-        if not exact:
-            near = candidates(db, name, vector, matrix, top_k)
+        if name in vectors:
+            near = candidates(db, name, vectors[name], matrix, top_k)
             exact = [c.node for c in near if c.similarity >= min_similarity][:1]
         entities.update(dict.fromkeys(QuestionEntity(name, node) for node in exact))
     return tuple(entities)
@@ -99,24 +99,31 @@ def match_names(
     """Return for each name the objects that have it as an alias, else candidates, best first.
 
     Args:
-        db, names, matrix: as in ``link_entities``.
-        embed: returns unit vectors of names; is called once, with the names that are no alias.
+        db, names, embed, matrix: as in ``link_entities``.
         top_k: maximum number of objects for each name.
         min_similarity: smallest cosine of a candidate.
     """
-    exact = [exact_objects(db, name) for name in names]
-    unsure = [name for name, nodes in zip(names, exact, strict=True) if not nodes]
-    vectors = dict(zip(unsure, embed(unsure), strict=True)) if unsure else {}
+    exact, vectors = _exact_or_embedded(db, names, embed)
     matches = []
     for name, sure in zip(names, exact, strict=True):
         nodes = list(sure)
         if name in vectors:
-            near = candidates(db, name, np.asarray(vectors[name]), matrix, top_k)
+            near = candidates(db, name, vectors[name], matrix, top_k)
             nodes += [c.node for c in near if c.similarity >= min_similarity]
         nodes = list(dict.fromkeys(nodes))[:top_k]
         labels = node_texts(db, nodes)
         matches.append(tuple(Matched(QuestionEntity(name, n), labels[n], n in sure) for n in nodes))
     return matches
+
+
+def _exact_or_embedded(
+    db: Database, names: Sequence[str], embed: Embed
+) -> tuple[list[list[int]], dict[str, np.ndarray]]:
+    """Return the objects of each name that is an alias, and the vectors of the other names."""
+    exact = [exact_objects(db, name) for name in names]
+    unsure = [name for name, nodes in zip(names, exact, strict=True) if not nodes]
+    vectors = np.asarray(embed(unsure)) if unsure else ()
+    return exact, dict(zip(unsure, vectors, strict=True))
 
 
 def exact_objects(db: Database, name: str) -> list[int]:

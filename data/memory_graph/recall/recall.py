@@ -415,7 +415,6 @@ class Recall:
         names = self.names(question) if begin is None else []
         clock.lap("entities")
         [vector] = np.asarray(self.embed_questions([question]), dtype=np.float32)
-        vectors = self._vectors_of(names) if names else np.empty((0, len(vector)), np.float32)
         clock.lap("embedding")
         with self.store.reading():
             revision = self.adjacency.refresh()
@@ -425,7 +424,7 @@ class Recall:
             entities = tuple(begin or ()) or link_entities(
                 self.db,
                 names,
-                vectors,
+                self._vectors_of,
                 self.vectors.names,
                 top_k=settings.num_candidates,
                 min_similarity=settings.min_name_similarity,

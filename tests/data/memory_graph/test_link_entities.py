@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +36,20 @@ class Linked:
         self.vectors.refresh()
 
     def link(self, *names: str, **settings: float) -> tuple[QuestionEntity, ...]:
-        vectors = Hashing()(names)
-        return link_entities(self.record.db, names, vectors, self.vectors.names, **settings)
+        self.embedded: list[str] = []
+
+        def embed(texts: Sequence[str]) -> np.ndarray:
+            self.embedded += texts
+            return Hashing()(texts)
+
+        return link_entities(self.record.db, names, embed, self.vectors.names, **settings)
 
 
 def test_an_exact_name_is_linked_to_all_namesakes(tmp_path: Path) -> None:
     linked = Linked(tmp_path / "a.db")
     one, stein, paris, cat, two = linked.nodes
     assert linked.link("the PARIS", "blue cat") == (("the PARIS", paris), ("blue cat", cat))
+    assert linked.embedded == []  # only a name that is no alias needs a vector
     assert linked.link("anna berg") == (("anna berg", one), ("anna berg", two))
     assert linked.link("anna berg", top_k=1) == (("anna berg", one),)
     with linked.record.store.writing():
