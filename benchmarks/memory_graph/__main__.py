@@ -1,11 +1,10 @@
-"""Starts a benchmark of the memory graph: ``retrieval``, ``ontology`` and others.
+"""Starts a benchmark of the memory graph: ``retrieval``, ``answers`` and others.
 
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph answers [--data FOLDER] [--reader CHECKPOINT]
 python -m turngraph.benchmarks.memory_graph endings [--trained] [--output FILE]
 python -m turngraph.benchmarks.memory_graph questions --anchors FILE ... [--output FILE]
 python -m turngraph.benchmarks.memory_graph reader_questions --input FILE ... --output FOLDER
-python -m turngraph.benchmarks.memory_graph ontology
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
 """
 
@@ -42,10 +41,6 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import reader_questions
 
         reader_questions.main(argv)
-    elif command == "ontology":
-        from turngraph.benchmarks.memory_graph import memory_ontology
-
-        memory_ontology.main(argv)
     elif command == "extraction":
         from turngraph.benchmarks.memory_graph import extraction
 
@@ -53,7 +48,7 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, answers, endings, questions, reader_questions, ontology or extraction"
+        known = "retrieval, answers, endings, questions, reader_questions or extraction"
         raise UserError(f"{command!r} given, must be {known}")
 
 

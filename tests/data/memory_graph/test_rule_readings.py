@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from turngraph.benchmarks.memory_graph.memory_ontology import fill_given
-from turngraph.benchmarks.memory_graph.synthetic_life import make_life
+from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Triplet
 from turngraph.data.memory_graph.ontology.compute import compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.question_plan import NoPlan
+from turngraph.tests.data.memory_graph.synthetic_life import given_lines, make_life
 
 READINGS: tuple[tuple[str, str | None, str, tuple[str, ...]], ...] = (
     (
@@ -145,7 +147,13 @@ def test_a_text_is_read(
 
 
 def test_questions_about_a_life_are_computed(tmp_path: Path) -> None:
-    graph = fill_given(tmp_path / "given.db", make_life(0))
+    lines = tmp_path / "life.jsonl"
+    lines.write_text("\n".join(map(json.dumps, given_lines(make_life(0)))), encoding="utf-8")
+    extractor = GivenExtractor()
+    graph = MemoryGraph.open(tmp_path / "life.db", extractor=extractor)
+    graph.remember_many(extractor.read(lines))
+    works = [fact.key for fact in graph.history("Anna") if "Siemens" in fact.text]
+    graph.split("Anna", "Anna", facts=works)
     lens = Lens(graph.store, load_ontology())
     for text, as_of, operation, answer in ANSWERS:
         found = compute(lens, text, as_of)

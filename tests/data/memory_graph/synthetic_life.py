@@ -224,33 +224,3 @@ def given_lines(life: Life) -> list[dict[str, Any]]:
 
 def _day_after(iso: str) -> str:
     return (date.fromisoformat(iso) + timedelta(days=1)).isoformat()
-
-
-def shuffled_dates(life: Life, seed: int) -> Life:
-    """Return the life with the dates of the events of each kind permuted, amounts kept."""
-    rng = random.Random(seed)
-    found = Life(seed)
-    orders: dict[str, list[str | None]] = {}
-    for kind, facts in life.facts.items():
-        group = "purchase" if kind in ("purchase", "price", "seller") else kind
-        if kind in ("home", "job"):  # a life in another order
-            found.facts[kind] = _reordered(facts, rng)
-            continue
-        if group not in orders:
-            orders[group] = [one.since for one in facts]
-            rng.shuffle(orders[group])
-        found.facts[kind] = [
-            Told(one.subject, one.relation, one.object, since,
-                 f"{one.text} ({since})" if since else one.text, amount=one.amount)
-            for one, since in zip(facts, orders[group], strict=True)
-        ]  # fmt: skip
-    return found
-
-
-def _reordered(facts: Sequence[Told], rng: random.Random) -> list[Told]:
-    names = [one.object for one in facts]
-    rng.shuffle(names)
-    return [
-        Told(one.subject, one.relation, name, one.since, f"{one.text} ({name})", one.until)
-        for one, name in zip(facts, names, strict=True)
-    ]
