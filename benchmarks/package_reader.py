@@ -1,26 +1,29 @@
-"""Makes the reader that comes with the package from a checkpoint of ``configs/mixture/reader``.
+"""Makes the reader that comes with the package from a checkpoint of ``configs/mixture/memories``.
 
 The threshold below which answers are withheld comes from the predictions on tune questions: the
-largest one that keeps a share of the right answers. Run in a clone.
+largest one that keeps a share of the right answers. That of answers from a memory graph comes from
+the questions about diaries and chats: the smallest one from which on a share is right. Run in a
+clone.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shutil
 from collections.abc import Sequence
 
-from turngraph.configs.parse import write_config
 from turngraph.configs.shipped import READER_FOLDER
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.types import NOT_IN_EVIDENCE
-from turngraph.inference.calibrated import THRESHOLD
+from turngraph.inference.calibrated import MEMORY_THRESHOLD, THRESHOLD
 from turngraph.inference.hub import save_checkpoint_files
-from turngraph.model.checkpoint import CARD, CONFIG, MANIFEST, METRICS, hashes, read_checkpoint
+from turngraph.model.checkpoint import CARD, MANIFEST, METRICS, hashes, read_checkpoint
+
+MEMORIES = ("diaries", "chats")
+"""Names of the sources whose passages a memory graph recalled."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -28,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse(argv)
     records = [record for _, record in iter_lines(args.predictions)]
     level = threshold(records, args.keep)
+    recalled = [record for record in records if record["conversation"].startswith(MEMORIES)]
+    memory_level = sure_from(recalled, args.right)
     checkpoint = read_checkpoint(args.checkpoint)
     card = READER_FOLDER / CARD
     words = card.read_text(encoding="utf-8") if card.is_file() else None
@@ -36,13 +41,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     save_checkpoint_files(checkpoint, READER_FOLDER)
     if words is not None:  # the card is written by hand
         card.write_text(words, encoding="utf-8")
-    data = dataclasses.replace(checkpoint.config.data, train=args.train, tune=args.tune)
-    training = dataclasses.replace(
-        checkpoint.config.training, output="runs/mixture/reader", start_from=None
-    )
-    config = dataclasses.replace(checkpoint.config, data=data, training=training)
-    (READER_FOLDER / CONFIG).write_text(write_config(config), encoding="utf-8")
-    metrics = checkpoint.metrics | {THRESHOLD: round(level, 4)}
+    levels = {THRESHOLD: round(level, 4), MEMORY_THRESHOLD: round(memory_level, 4)}
+    metrics = checkpoint.metrics | levels
     (READER_FOLDER / METRICS).write_text(json.dumps(metrics, indent=1), encoding="utf-8")
     manifest = checkpoint.manifest | {"files": hashes(READER_FOLDER)}
     (READER_FOLDER / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
@@ -54,6 +54,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"{READER_FOLDER}: {size:.1f} MiB; answers below {level:.3f} are withheld: {len(withheld)}"
     )
     print(f"of {len(records)}, among them {both} of {len(nothing)} that no passage answers")
+    sure = [r["hit_at_1"] and not is_unanswerable(r) for r in recalled if given(r, memory_level)]
+    print(
+        f"from a memory: {len(sure)} of {len(recalled)} from {memory_level:.3f}, {sum(sure)} right"
+    )
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -62,8 +66,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--predictions", required=True, help="its answers to tune questions")
     parser.add_argument("--keep", type=float, default=0.9, help="share of right answers kept")
-    parser.add_argument("--train", default="runs/data/mixture/train.jsonl", help="in its config")
-    parser.add_argument("--tune", default="runs/data/mixture/tune.jsonl", help="likewise")
+    parser.add_argument("--right", type=float, default=0.9, help="share right from a memory graph")
     args: argparse.Namespace = parser.parse_args(argv)
     return args
 
@@ -81,6 +84,26 @@ def threshold(records: Sequence[Json], keep: float) -> float:
     if not right:
         raise UserError("no right answer with a confidence")
     return float(right[min(len(right), max(1, round(keep * len(right)))) - 1])
+
+
+def given(record: Json, level: float) -> bool:
+    """Tell whether a question gets an answer of at least a confidence."""
+    return bool(record["answer"] != NOT_IN_EVIDENCE and record["confidence"] >= level)
+
+
+def sure_from(records: Sequence[Json], share: float) -> float:
+    """Return the smallest confidence from which on a share of the answers given is right; else 1.
+
+    Args:
+        records: predictions, none of them withheld.
+        share: smallest share.
+    """
+    answers = [(r["confidence"], r["hit_at_1"]) for r in records if given(r, 0)]
+    for level in sorted({confidence for confidence, _ in answers}):
+        right = [is_right for confidence, is_right in answers if confidence >= level]
+        if sum(right) >= share * len(right):
+            return float(level)
+    return 1.0
 
 
 def is_unanswerable(record: Json) -> bool:

@@ -11,11 +11,13 @@ from turngraph.model.checkpoint import METRICS, Checkpoint
 logger = logging.getLogger(__name__)
 THRESHOLD = "abstain_below"
 """Field of a checkpoint's metrics with its own threshold."""
+MEMORY_THRESHOLD = "abstain_below_from_memory"
+"""Likewise, of answers from a memory graph alone."""
 NEEDED = "training fits it on data.tune, from 10 right and 10 wrong answers on"
 
 
 def read_confidence(
-    checkpoint: Checkpoint, abstain_below: float | None = None
+    checkpoint: Checkpoint, abstain_below: float | None = None, from_memory: bool = False
 ) -> Confidence | None:
     """Return calibration and threshold of answers; without a calibration None, and a log line.
 
@@ -23,6 +25,8 @@ def read_confidence(
         checkpoint: its metrics have the calibration.
         abstain_below: probability below which answers are withheld; None: the threshold in the
             checkpoint's metrics, as in the packaged reader's; without one, no answer is withheld.
+        from_memory: whether what a memory graph recalls is all that is read. The packaged reader
+            has another threshold for it.
 
     Raises:
         UserError: ``abstain_below`` is given, and the checkpoint has no calibration.
@@ -32,6 +36,8 @@ def read_confidence(
     if calibration is not None:
         if abstain_below is None:
             abstain_below = checkpoint.metrics.get(THRESHOLD)
+            if from_memory:
+                abstain_below = checkpoint.metrics.get(MEMORY_THRESHOLD, abstain_below)
         return Confidence(calibration, abstain_below)
     if abstain_below is not None:
         raise UserError(

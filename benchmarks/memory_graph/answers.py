@@ -5,8 +5,9 @@
 prints, for every diary and every category of LoCoMo, how often evidence of the answer stands first
 and among the first three, the recall at five and ten, how often the first statement has the answer
 in it, and, with a reader, how often the statements that it reads have it, and exact match and F1 of
-what it answers from them, and how many of the answers from a confidence on are exact. For diaries
-it also prints which states ended as a reader marked them. ``--benchmarks hotpotqa`` asks
+what it answers from them, withheld or not, how many of the answers from a confidence on are exact,
+and how many of those that it gives. For diaries it also prints which states ended as a reader
+marked them. ``--benchmarks hotpotqa`` asks
 HotpotQA-500 over its passages, and ``--episodes 10000`` over so many of their sentences, each an
 episode. ``--questions`` draws some of a benchmark's questions. Each line ends with the milliseconds
 of a question, its vector included. LoCoMo is CC BY-NC 4.0: for evaluation only.
@@ -42,7 +43,7 @@ from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection, RecollectionReader
 from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.data.scoring.metrics import exact_match, substring_match, token_f1
-from turngraph.data.types import Answer
+from turngraph.data.types import NOT_IN_EVIDENCE, Answer
 from turngraph.inference.memory_commands import load_reader
 from turngraph.inference.model_options import EMBEDDER, make_embed
 
@@ -79,11 +80,14 @@ class Scores:
     milliseconds: list[float] = field(default_factory=list)
     answers: list[tuple[float, bool]] = field(default_factory=list)
     """Confidence of each answer of a calibrated reader, and whether it is exact."""
+    given: list[bool] = field(default_factory=list)
+    """Whether each answer is exact that a reader gives, and does not withhold."""
 
     def add(self, other: Scores) -> None:
         """Add the sums of another group."""
         self.milliseconds += other.milliseconds
         self.answers += other.answers
+        self.given += other.given
         for key, found in other.values.items():
             self.values[key] += found
 
@@ -93,7 +97,8 @@ class Scores:
         p50, p95 = np.percentile(self.milliseconds, (50, 95))
         count = len(self.milliseconds)
         times = f"p50 {p50:.0f} ms, p95 {p95:.0f} ms"
-        return f"{name}: {count} questions, {', '.join(parts)}, {times}{self._exact_from()}"
+        given = f", given {len(self.given)}, {sum(self.given)} right" if self.answers else ""
+        return f"{name}: {count} questions, {', '.join(parts)}, {times}{self._exact_from()}{given}"
 
     def _exact_from(self) -> str:
         """Return how many answers of at least each confidence are exact, and how many there are."""
@@ -217,11 +222,13 @@ def ask_all(
             texts = " ".join(fact.text for fact in facts[:NUM_READ])
             values["answer in what is read"].append(is_in(texts, one.answers))
             read = reader.read(replace(recalled, facts=facts[:NUM_READ]))
-            answer = "" if read is None else read.text
+            answer = "" if read is None else read.text if read.withheld is None else read.withheld
             is_exact = any(exact_match(answer, [gold]) for gold in one.answers)
             values["exact"].append(is_exact)
             if read is not None and read.confidence is not None:
                 found[one.group].answers.append((read.confidence, is_exact))
+            if read is not None and read.text != NOT_IN_EVIDENCE:
+                found[one.group].given.append(is_exact)
             values["F1"].append(max(token_f1(answer, [gold]) for gold in one.answers))
     return found
 

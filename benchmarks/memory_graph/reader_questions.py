@@ -4,7 +4,8 @@
 
 Each memory, a diary or a chat with its questions, is remembered in a graph, which is asked each
 question; what it recalls, with the days on which it was said, is the pool. A question whose answer
-the recalled statements do not have becomes unanswerable. Every tenth memory is for tune.jsonl.
+the recalled statements do not have becomes unanswerable; of several spellings the first that they
+have is the answer. Every tenth memory is for tune.jsonl.
 """
 
 from __future__ import annotations
@@ -51,14 +52,10 @@ def conversations_of(memory: dict[str, Any], folder: Path, embed: Embed) -> Iter
                 continue  # a reader is not asked either
             pool = evidence_of(each_once(facts), dated_text)
             known = {entity.id for passage in pool for entity in passage.entities}
-            found = [answer.label for answer in one.answers]
-            if not any(is_in(passage.text, one.answers) for passage in pool):
-                found = [NOT_IN_EVIDENCE]
-            answers = tuple(
-                Answer(label, norm if (norm := normalise_value(label)) in known else None)
-                for label in found
-            )
-            turn = Turn("0", one.question, answers)
+            stated = [a for a in one.answers if any(is_in(each.text, [a]) for each in pool)]
+            label = stated[0].label if stated else NOT_IN_EVIDENCE
+            entity = norm if (norm := normalise_value(label)) in known else None
+            turn = Turn("0", one.question, (Answer(label, entity),))
             yield Conversation(f"{memory['name']}-{number}", "memory", (turn,), tuple(pool))
 
 
