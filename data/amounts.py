@@ -29,7 +29,10 @@ _SPACED = r"(?<![\d.,'’])[1-9]\d{0,2}(?: \d{3})+(?!\d)"
 """Pattern of a number with spaces between thousands. It is one number only beside a currency, or
 before a unit that stands apart: "1 350 kg", but not "10 100m races"."""
 _MONEY_DIGITS = rf"(?:{_SPACED}(?:[.,]\d+)?|{_DIGITS})"
-_UNIT = "mn|mio|bn|tn|kg|km|cm|mm|mg|ml|cl|lbs?|oz|mi|ft|kWh|kW|°C|°F|GB|MB|TB|[mgl]"
+_UNIT = (
+    "km/h|m/s|mph|mn|mio|bn|tn|kg|km[²2]|[cm]?m[²³]|km|cm|mm|mg|ml|cl|lbs?|oz|mi|ft|ha|kWh|[kMG]?W|kV|V"
+    "|[kMG]?Hz|°C|°F|[kGMT]B|%|[mgl]"
+)
 _SIZE = r"(?:[kKmMbB]|[mM]n|[mM]io\.?|bn|tn)"
 AMOUNT = (
     rf"[+-]?(?:(?:(?:[A-Z]{{2}})?{_SIGN}|(?:{_CODE})){_SPACE}?{_MONEY_DIGITS}"

@@ -182,6 +182,8 @@ def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
     begins with a number or date that is no year, the first row is like the others. Otherwise the
     first row is taken for a header, and a line in the log says so.
     """
+    if len(rows) == 1 and any(answer_type(cell) != "string" for cell in rows[0] if cell):
+        return False  # names of columns alone would be words
     columns = list(zip_longest(*rows, fillvalue=""))
     kinds = [[answer_type(cell) for cell in column if cell] for column in columns]
     of_values = [i for i, kind in enumerate(kinds) if kind[1:] and "string" not in kind[1:]]

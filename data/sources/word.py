@@ -76,13 +76,13 @@ def read_word(raw: bytes, path: Path) -> tuple[LexborHTMLParser, str]:
 def _is_form(table: LexborNode) -> bool:
     """Tell whether a table without a header row has a label and a value in each row.
 
-    Labels end with a colon or are the bold ones of the two, or the values are of different kinds:
-    a date below an amount, or amounts in different units.
+    A label ends with a colon, or the labels are the bold ones of the two, or the values are of
+    different kinds: a date below an amount, or amounts in different units.
     """
     rows = [[cell for cell in row.iter() if cell.tag == "td"] for row in table.css("tr")]
     if table.css_first("th, td table") is not None or any(len(row) != 2 for row in rows):
         return False
-    if all(label.text().strip().endswith(":") for label, _ in rows):
+    if any(label.text().strip().endswith(":") for label, _ in rows):
         return True
     bold = [[cell.css_first("strong") is not None for cell in row] for row in rows]
     if all(of_label for of_label, _ in bold):

@@ -14,6 +14,8 @@ _TEXTS = ("document", "footnotes", "endnotes")
 _UNWRAPPED = {"fldSimple", "dir", "bdo", "ruby", "rubyBase", "oMathPara"}
 """Elements that mammoth does not know, in place of which their content is read."""
 _LEFT_OUT = {"rt", "rubyPr", "fldData"}
+_SIGNS = {"den": "/", "sup": "^"}
+"""What stands before a part of an equation in a line of text."""
 _OFF = ("0", "false", "off")
 
 
@@ -41,6 +43,8 @@ def shown_text(raw: bytes) -> tuple[bytes, dict[str, str]]:
                 for element in tree.iter():
                     if not texts.get(name := _name(element)):
                         texts[name] = "".join(element.itertext()).strip()
+                    if name == "altChunk":  # its text is another part
+                        texts[name] = name
                 content = ElementTree.tostring(tree, "utf-8", xml_declaration=True)
             written.writestr(part, content)
     return out.getvalue(), texts
@@ -53,8 +57,12 @@ def _tree(content: bytes) -> Element | None:
         return None
 
 
+def _local(name: str) -> str:
+    return name.rpartition("}")[2]
+
+
 def _name(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
+    return _local(element.tag)
 
 
 def _child(element: Element, *names: str) -> Element | None:
@@ -68,7 +76,7 @@ def _child(element: Element, *names: str) -> Element | None:
 def _value(element: Element | None) -> str:
     if element is None:
         return ""
-    return next((v for key, v in element.items() if key.rpartition("}")[2] == "val"), "")
+    return next((v for key, v in element.items() if _local(key) == "val"), "")
 
 
 def _is_on(element: Element | None) -> bool:
@@ -76,9 +84,19 @@ def _is_on(element: Element | None) -> bool:
 
 
 def _hidden_styles(styles: Element) -> Iterator[str]:
-    for style in styles:
-        if _is_on(_child(style, "rPr", "vanish")):
-            yield from (v for key, v in style.items() if key.rpartition("}")[2] == "styleId")
+    by_id = {
+        value: style for style in styles for key, value in style.items() if _local(key) == "styleId"
+    }
+    for id_ in by_id:
+        style, passed = by_id[id_], set[str]()
+        while (vanish := _child(style, "rPr", "vanish")) is None:  # as in its base
+            above = _value(_child(style, "basedOn"))
+            if above in passed or above not in by_id:
+                break
+            passed.add(above)
+            style = by_id[above]
+        if _is_on(vanish):
+            yield id_
 
 
 def _rewrite(root: Element, hidden: set[str]) -> None:
@@ -116,6 +134,8 @@ def _is_hidden(element: Element, styles: set[str]) -> bool:
         if vanish is not None:
             return _is_on(vanish)
         return _value(_child(element, "rPr", "rStyle")) in styles
+    if _name(element) == "tr":
+        return _is_on(_child(element, "trPr", "hidden"))
     return _name(element) == "p" and _value(_child(element, "pPr", "pStyle")) in styles
 
 
@@ -138,8 +158,17 @@ def _element(root: Element, name: str, children: list[Element]) -> Element:
     return made
 
 
+def _linear(equation: Element) -> Iterator[str]:
+    """Yield an equation's text, with a sign before each denominator and each raised part."""
+    for part in equation.iter():
+        if _name(part) == "t":
+            yield part.text or ""
+        elif _name(part) in _SIGNS:
+            yield _SIGNS[_name(part)]
+
+
 def _run(equation: Element, root: Element) -> Element:
     """Return an equation as a run of its text."""
     text = _element(root, "t", [])
-    text.text = "".join(part.text or "" for part in _inside(equation, "t"))
+    text.text = "".join(_linear(equation))
     return _element(root, "r", [text])

@@ -63,6 +63,10 @@ def test_what_merely_opens_sentences_is_no_title() -> None:
             "72.5 kg|38.5 °C|16\u00a0GB|12",
         ),
         (
+            "It runs at 3.5 GHz and 60 Hz, 100 km/h or 30 mph, on 12 V, by 25% of 10 m².",
+            "3.5 GHz|60 Hz|100 km/h|30 mph|12 V|25%|10 m²",
+        ),
+        (
             "It cost 300 EUR, CHF 1,200 or $1.5 bn in 2020 Mallorca.",
             "300 EUR|CHF 1,200|$1.5 bn|2020|Mallorca",
         ),

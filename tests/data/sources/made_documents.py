@@ -105,7 +105,10 @@ def docx(body: str, core: str = "", doctype: str = "") -> bytes:
         "_rels/.rels": f'<Relationships xmlns="{CONTENT}relationships"><Relationship Id="r1" '
         f'Type="{OFFICE}" Target="word/document.xml"/></Relationships>',
         "word/styles.xml": f"<w:styles {W}>{_style('H', 'heading 2')}{_style('T', 'Title')}"
-        '<w:style w:type="character" w:styleId="V"><w:rPr><w:vanish/></w:rPr></w:style></w:styles>',
+        '<w:style w:type="character" w:styleId="V"><w:rPr><w:vanish/></w:rPr></w:style>'
+        '<w:style w:type="character" w:styleId="Below"><w:basedOn w:val="V"/></w:style>'
+        '<w:style w:type="character" w:styleId="Loop"><w:basedOn w:val="Loop"/></w:style>'
+        "</w:styles>",
         "word/document.xml": f"{doctype}<w:document {W}><w:body>{body}</w:body></w:document>",
     }
     if core:

@@ -210,6 +210,7 @@ def test_what_parts_the_cells_of_a_csv(tmp_path: Path, text: str, expected: str)
         ("1,Lima\n2,Cusco\n3,Puno", ["1, Lima", "2, Cusco", "3, Puno"]),
         ("2 May 2020;-3\n3 May 2020;4", ["2 May 2020, -3", "3 May 2020, 4"]),
         ("City,2020,2021\nLima,9,10\nOslo,1,2", None),
+        ("1,Lima", ["1, Lima"]),
         ("City,Land\nLima,Peru", ["City is Lima, Land is Peru"]),
         (",People\nLima,10", ["Lima, People is 10"]),
         ("City,Born\nLima,", ["City is Lima"]),

@@ -102,8 +102,13 @@ SHOWN = {
     ),
     "equation": (
         f"<m:oMathPara {MATH}><m:oMath><m:r><m:t>E=</m:t></m:r><m:sSup><m:e><m:r><m:t>mc</m:t>"
-        "</m:r></m:e></m:sSup></m:oMath></m:oMathPara>",
-        "E=mc",
+        "</m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath></m:oMathPara>",
+        "E=mc^2",
+    ),
+    "fraction": (
+        f"<m:oMath {MATH}><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r>"
+        "</m:den></m:f></m:oMath>",
+        "1/2",
     ),
     "ruby": (
         f"<w:ruby><w:rubyPr/><w:rt>{run('toukyou')}</w:rt><w:rubyBase>{run('東京')}</w:rubyBase>"
@@ -117,6 +122,10 @@ SHOWN = {
     ),
     "hidden": (run("secret", "<w:vanish/>") + run("open", '<w:vanish w:val="0"/>'), "open"),
     "hidden by style": (run("secret", '<w:rStyle w:val="V"/>') + run("open"), "open"),
+    "hidden by a style's base": (
+        run("secret", '<w:rStyle w:val="Below"/>') + run("open", '<w:rStyle w:val="Loop"/>'),
+        "open",
+    ),
     "text box": (
         f"<w:r><mc:AlternateContent {CHOICE}><mc:Choice><w:drawing><w:txbxContent>"
         f"{paragraph('boxed.')}</w:txbxContent></w:drawing></mc:Choice></mc:AlternateContent></w:r>",
@@ -149,10 +158,26 @@ def test_what_is_not_read_is_a_warning(tmp_path: Path, caplog: pytest.LogCapture
     assert [r.getMessage() for r in caplog.records] == [
         f"{tmp_path}/file.docx: text was not read in: novel"
     ]
+    caplog.clear()
+    read(tmp_path, docx(paragraph("Kept.") + '<w:altChunk w:id="a"/>'))
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{tmp_path}/file.docx: text was not read in: altChunk"
+    ]
+
+
+def test_a_hidden_row_is_not_read(tmp_path: Path) -> None:
+    shown = table(["Name", "City"], ["Anna", "Oslo"], ["Bo", "Lima"])
+    assert [text for _, text in read(tmp_path, docx(shown))][-1] == "file, Name is Bo, City is Lima"
+    start = shown.rindex("<w:tr>") + len("<w:tr>")
+    hidden = f"{shown[:start]}<w:trPr><w:hidden/></w:trPr>{shown[start:]}"
+    assert [text for _, text in read(tmp_path, docx(hidden))] == [
+        "file, Name is Anna, City is Oslo"
+    ]
 
 
 FORMS = {
     "colons": [["Name:", "Anna Berg"], ["City:", "Oslo"]],
+    "one colon": [["Name:", "Anna Berg"], ["City", "Oslo"]],
     "bold": [["*Name", "Anna Berg"], ["*City", "Oslo"]],
     "kinds": [["Name", "Anna Berg"], ["Sum", "900 euros"], ["Due", "1 May 2024"]],
 }
