@@ -39,7 +39,8 @@ def prediction_record(
     Raises:
         UserError: the answer has no finite log-probability, as the model's numbers overflow.
     """
-    if not math.isfinite(logprob) or any(math.isnan(one.logprob) for one in proposals or ()):
+    numbers = [logprob, *(one.logprob for one in proposals or ())]
+    if not all(map(math.isfinite, numbers)):
         raise UserError(
             "conversation {}, turn {}: the model's answer has no finite probability: the weights "
             "of the checkpoint or of its base model are too large".format(*example.key)

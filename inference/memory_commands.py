@@ -41,11 +41,12 @@ from turngraph.inference.theme_commands import settings as theme_settings
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
-    from turngraph.data.memory_graph.recall.recollection import Recollection, RecollectionReader
+    from turngraph.data.memory_graph.recall.recollection import Recollection
     from turngraph.data.memory_graph.record.wide_search import Mention
     from turngraph.data.memory_graph.upkeep.forget import Forgotten, Listed
     from turngraph.inference.api import QA
     from turngraph.inference.memory_options import AskOptions
+    from turngraph.inference.memory_reader import MemoryReader
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ def load_reader(checkpoint: str) -> QA:
 
 
 def plan_asker(
-    options: AskOptions, qa: QA | None, reader: RecollectionReader | None
+    options: AskOptions, qa: QA | None, reader: MemoryReader | None
 ) -> Callable[[MemoryGraph], Callable[[str], Recollection]]:
     """Load a planner; return a function from an open graph to one that asks it by plans.
 
@@ -184,7 +185,8 @@ def plan_asker(
     if qa is not None:
         from turngraph.inference.plan_reader import PlanReader
 
-        read = PlanReader(qa.model, qa.builder)
+        confidence = None if reader is None else reader.confidence
+        read = PlanReader(qa.model, qa.builder, confidence=confidence)
 
     def opened(graph: MemoryGraph) -> Callable[[str], Recollection]:
         planner = None if make_planner is None else make_planner(graph)

@@ -10,7 +10,8 @@ from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.plan.steps import ClueRecall, Digest, Ready, Searched
 from turngraph.data.memory_graph.recall.recollection import evidence_of
-from turngraph.data.types import Conversation, Evidence, Turn
+from turngraph.data.scoring.confidence import Confidence
+from turngraph.data.types import NOT_IN_EVIDENCE, Conversation, Evidence, Turn
 from turngraph.inference.answer_batches import answer_together
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.model.evidence_model import EvidenceModel
@@ -20,20 +21,25 @@ class PlanReader:
     """Answers the steps of plans with a checkpoint, in place of the planner's ``digest``.
 
     A sub-question is a conversation: step k is turn k, its finished steps are the interaction, and
-    the pool of a turn is the evidence of the step's facts; M_t is filled by the earlier turns. The
-    model answers whatever it is given, so "no answer" comes from recall alone: a step without facts
-    is not asked.
+    the pool of a turn is the evidence of the step's facts; M_t is filled by the earlier turns. A
+    step without facts is not asked; one that the model does not answer, or not surely enough, has
+    no answer.
 
     Args:
         model: in evaluation mode.
         builder: builds the model's examples; its own memory graphs are not used.
         max_new_tokens: length of the longest answer, in tokens.
+        confidence: how sure answers have to be; None: nothing says how sure they are.
     """
 
     def __init__(
-        self, model: EvidenceModel, builder: ExampleBuilder, max_new_tokens: int = MAX_NEW_TOKENS
+        self,
+        model: EvidenceModel,
+        builder: ExampleBuilder,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        confidence: Confidence | None = None,
     ) -> None:
-        self.model, self.max_new_tokens = model, max_new_tokens
+        self.model, self.max_new_tokens, self.confidence = model, max_new_tokens, confidence
         self.builder = replace(builder, memory_graph=None)
 
     def __call__(self, steps: Sequence[Searched]) -> list[Digest]:
@@ -52,6 +58,8 @@ class PlanReader:
         )
         digests = [Digest()] * len(steps)
         for index, record in zip(asked, records, strict=True):
+            if self.confidence is not None:
+                record = self.confidence.applied(record)
             digests[index] = _digest(str(record["answer"]), read[index])
         return digests
 
@@ -87,7 +95,7 @@ def _pool(facts: Sequence[Fact]) -> tuple[Evidence, ...]:
 def _digest(answer: str, facts: Sequence[Fact]) -> Digest:
     """Return an answer with the facts that contain it."""
     name = alias(answer)
-    if not name:
+    if not name or answer == NOT_IN_EVIDENCE:
         return Digest()
     keys = [fact.key for fact in facts if f" {name} " in f" {alias(fact.text)} "]
     return Digest((answer,), tuple(keys))

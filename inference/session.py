@@ -97,7 +97,7 @@ class Session:
             if memory.plan_reader:
                 from turngraph.inference.plan_reader import PlanReader
 
-                self.persistent.read = PlanReader(model, builder, self.max_new_tokens)
+                self.persistent.read = PlanReader(model, builder, self.max_new_tokens, confidence)
         self.begin()
 
     def begin(self) -> None:

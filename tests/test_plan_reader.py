@@ -19,7 +19,8 @@ from turngraph.data.memory_graph.plan.steps import (
 )
 from turngraph.data.memory_graph.recall.plan_trace import Clue, Step, StepTrace
 from turngraph.data.memory_graph.recall.recollection import evidence_of
-from turngraph.data.types import Conversation, Turn
+from turngraph.data.scoring.confidence import FEATURES, Calibration, Confidence
+from turngraph.data.types import NOT_IN_EVIDENCE, Conversation, Turn
 from turngraph.inference import plan_reader
 from turngraph.inference.answer_batches import answer_batch
 from turngraph.inference.plan_reader import PlanReader
@@ -89,7 +90,8 @@ def test_the_steps_of_a_wave_are_read_together_and_those_without_facts_not(
 
     def answered(_: Any, __: Any, examples: Any, **options: Any) -> list[Any]:
         read.append([[item.evidence.text for item in example.evidence] for example in examples])
-        return [{"answer": ("Olav", " ", "nobody")[i]} for i, _ in enumerate(examples)]
+        found = ("Olav", " ", "nobody", NOT_IN_EVIDENCE)
+        return [{"answer": found[i]} for i, _ in enumerate(examples)]
 
     monkeypatch.setattr(plan_reader, "answer_together", answered)
     steps = [
@@ -97,12 +99,21 @@ def test_the_steps_of_a_wave_are_read_together_and_those_without_facts_not(
         searched(ClueRecall(Clue("q"))),
         searched(ClueRecall(Clue("q"), (BORN,))),
         searched(ClueRecall(Clue("q"), (LEADS,), (ASIDE,))),
+        searched(ClueRecall(Clue("r"), (BORN,))),
     ]
     assert PlanReader(model, builder)(steps) == [
-        Digest(("Olav",), (4,)), Digest(), Digest(), Digest(("nobody",)),
+        Digest(("Olav",), (4,)), Digest(), Digest(), Digest(("nobody",)), Digest(),
     ]  # fmt: skip
     assert [list(map(set, wave)) for wave in read] == [
-        [{LEADS.text, BORN.text}, {BORN.text}, {ASIDE.text}]
+        [{LEADS.text, BORN.text}, {BORN.text}, {ASIDE.text}, {BORN.text}]
     ]
     assert PlanReader(model, builder)([searched()]) == [Digest()]
     assert len(read) == 1
+
+
+def test_a_step_whose_answer_is_not_sure_enough_has_none(graph_model: Loaded) -> None:
+    model, builder = graph_model
+    step = searched(ClueRecall(Clue("q"), (LEADS, BORN)))
+    assert PlanReader(model, builder)([step]) != [Digest()]
+    unsure = Confidence(Calibration((0.0,) * len(FEATURES), 0.0, 20, 0.0), 0.6)
+    assert PlanReader(model, builder, confidence=unsure)([step]) == [Digest()]
