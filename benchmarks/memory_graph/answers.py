@@ -6,8 +6,8 @@ prints, for every diary and every category of LoCoMo, how often evidence of the 
 and among the first three, the recall at five and ten, how often the first statement has the answer
 in it, and, with a reader, how often the statements that it reads have it, and exact match and F1 of
 what it answers from them, withheld or not, how many of the answers from a confidence on are exact,
-and how many of those that it gives. For diaries it also prints which states ended as a reader
-marked them. ``--benchmarks hotpotqa`` asks
+and how many of those that it gives; an answer to a question that has none is wrong. For diaries it
+also prints which states ended as a reader marked them. ``--benchmarks hotpotqa`` asks
 HotpotQA-500 over its passages, and ``--episodes 10000`` over so many of their sentences, each an
 episode. ``--questions`` draws some of a benchmark's questions. Each line ends with the milliseconds
 of a question, its vector included. LoCoMo is CC BY-NC 4.0: for evaluation only.
@@ -40,7 +40,11 @@ from turngraph.data.memory_graph.conversation import ChatGraph
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Fact
 from turngraph.data.memory_graph.recall.recall import RecallSettings
-from turngraph.data.memory_graph.recall.recollection import Recollection, RecollectionReader
+from turngraph.data.memory_graph.recall.recollection import (
+    ReadAnswer,
+    Recollection,
+    RecollectionReader,
+)
 from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.data.scoring.metrics import exact_match, substring_match, token_f1
 from turngraph.data.types import NOT_IN_EVIDENCE, Answer
@@ -90,6 +94,15 @@ class Scores:
         self.given += other.given
         for key, found in other.values.items():
             self.values[key] += found
+
+    def note(self, read: ReadAnswer | None, is_exact: bool) -> None:
+        """Count a reader's answer, if it has one, and whether it is exact."""
+        if read is None or (read.withheld is None and read.text == NOT_IN_EVIDENCE):
+            return
+        if read.confidence is not None:
+            self.answers.append((read.confidence, is_exact))
+        if read.withheld is None:
+            self.given.append(is_exact)
 
     def line(self, name: str) -> str:
         """Return the means in one line, and percentiles of the time."""
@@ -184,7 +197,7 @@ def hotpotqa_questions(folder: Path, num_episodes: int | None) -> tuple[list[Epi
 def ask_all(
     chat: ChatGraph, asked: Sequence[Asked], way: Way, reader: RecollectionReader | None
 ) -> dict[str, Scores]:
-    """Ask all questions that have an answer, and return the scores by group.
+    """Ask all questions, a reader those without an answer as well, and return scores by group.
 
     In a chat, each question follows the one before and its answer; it has no ``as_of``.
     """
@@ -192,18 +205,24 @@ def ask_all(
     ways: dict[Way, Callable[..., Recollection]] = {
         "both": graph.ask_both, "facts": graph.ask, "episodes": graph.ask_episodes,
     }  # fmt: skip
+    settings = RecallSettings(num_facts=3 * NUM_READ)
     before: list[tuple[str, str]] = []
     origins = dict(graph.store.db.execute("SELECT node, origin FROM episodes"))
     found: dict[str, Scores] = defaultdict(Scores)
     for one in asked:
-        if not one.evidence or (way == "chat" and one.as_of is not None):
+        if way == "chat" and one.as_of is not None:
+            continue
+        if not one.evidence:  # nothing can be found, and an answer is wrong
+            if reader is not None and way != "chat":
+                recalled = ways[way](one.question, one.as_of, settings)
+                found[one.group].note(_read(reader, recalled), False)
             continue
         began = time.perf_counter()
         if way == "chat":
             recalled = chat.ask(one.question, before)
             before = [(one.question, one.answers[0].label if one.answers else "")]
         else:
-            recalled = ways[way](one.question, one.as_of, RecallSettings(num_facts=3 * NUM_READ))
+            recalled = ways[way](one.question, one.as_of, settings)
         found[one.group].milliseconds.append(1000 * (time.perf_counter() - began))
         facts = recalled.facts
         ranked = list(dict.fromkeys(origins[node] for fact in facts for node in episodes_of(fact)))
@@ -221,16 +240,18 @@ def ask_all(
         if reader is not None:
             texts = " ".join(fact.text for fact in facts[:NUM_READ])
             values["answer in what is read"].append(is_in(texts, one.answers))
-            read = reader.read(replace(recalled, facts=facts[:NUM_READ]))
+            read = _read(reader, recalled)
             answer = "" if read is None else read.text if read.withheld is None else read.withheld
             is_exact = any(exact_match(answer, [gold]) for gold in one.answers)
             values["exact"].append(is_exact)
-            if read is not None and read.confidence is not None:
-                found[one.group].answers.append((read.confidence, is_exact))
-            if read is not None and read.text != NOT_IN_EVIDENCE:
-                found[one.group].given.append(is_exact)
+            found[one.group].note(read, is_exact)
             values["F1"].append(max(token_f1(answer, [gold]) for gold in one.answers))
     return found
+
+
+def _read(reader: RecollectionReader, recalled: Recollection) -> ReadAnswer | None:
+    """Return what a reader answers from the first statements."""
+    return reader.read(replace(recalled, facts=recalled.facts[:NUM_READ]))
 
 
 def is_in(text: str, answers: Sequence[Answer]) -> bool:

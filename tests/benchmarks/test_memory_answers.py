@@ -51,13 +51,13 @@ def test_a_diary_is_asked_and_its_ends_are_counted(
     assert first.startswith("eva: 1 questions, first 1.000, among three 1.000")
     assert "answer in what is read 1.000, exact 1.000, F1 1.000, p50 " in first
     assert first.endswith(
-        " ms, from 0.4 1 of 1, from 0.5 1 of 1, from 0.6 1 of 1, given 1, 1 right"
+        " ms, from 0.4 1 of 2, from 0.5 1 of 2, from 0.6 1 of 2, given 2, 1 right"
     )
     read = lambda found: ReadAnswer(NOT_IN_EVIDENCE, 1.0, 0.6, withheld="Luna")  # noqa: E731
     answers.main(["--diaries", str(path), "--reader", "a checkpoint"])
     withheld, _ = capsys.readouterr().out.splitlines()
     assert "exact 1.000" in withheld
-    assert withheld.endswith(" from 0.6 1 of 1, given 0, 0 right")
+    assert withheld.endswith(" from 0.6 1 of 2, given 0, 0 right")
     assert second == "eva: 1 of 1 ends right, 0 of 3 false"
     answers.main(["--diaries", str(path), "--over", "chat"])
     assert capsys.readouterr().out.startswith("eva: 1 questions, first 1.000, among three 1.000")
