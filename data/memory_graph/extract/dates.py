@@ -57,6 +57,8 @@ _RANGE = re.compile(
         (?:,?\ (?P<us_year>\d{{4}}))?
       |(?P<first_month>{_MONTH})(?P<month_to>{_TO}|\ and\ )(?P<until_month>{_MONTH}),?
         \ (?P<month_year>\d{{4}})
+      |(?P<dated_month>{_MONTH}),?\ (?P<dated_year>\d{{4}})(?P<dated_to>{_TO})
+        (?P<bare_month>{_MONTH})(?!,?\ \d)
       |(?P<first_year>1\d{{3}}|20\d\d)(?P<year_to>{_DASH})(?P<until_year>1\d{{3}}|20\d\d|\d\d)
     )(?![\w/]|[.,:-]\d)""",
     re.IGNORECASE | re.VERBOSE,
@@ -78,7 +80,8 @@ _TRIGGER = re.compile(
 )
 _JOINS = re.compile(_TO, re.VERBOSE)
 _ENDING = re.compile(r"\D+$")
-_BETWEEN = ("to", "us_to", "month_to", "year_to")
+_YEARS = ("year", "us_year", "month_year", "dated_year", "first_year")
+_BETWEEN = ("to", "us_to", "month_to", "dated_to", "year_to")
 _NEAR = {"yesterday": -1, "last": -1, "tomorrow": 1, "the": -2}
 """Number of days from today, by the first word."""
 _ON = frozenset(("on", "since"))
@@ -169,7 +172,9 @@ def _ranges(text: str, now: date | None, said: str | None) -> Iterator[Date]:
             continue
         first, last = ends
         middle = next(match.start(name) for name in _BETWEEN if match[name])
-        has_year = any(match[name] for name in ("year", "us_year", "month_year", "first_year"))
+        has_year = any(
+            match[name] for name in ("year", "us_year", "month_year", "dated_year", "first_year")
+        )
         label = None if has_year else f"{name_date(first)} to {name_date(last)}"
         yield Date(match.start(), middle, first, _next(first), "since")
         yield Date(middle, match.end(), last, _next(last), "until", label)
@@ -191,6 +196,10 @@ def _ends_of_range(
         year, month = int(match["month_year"]), _month_number(match["until_month"])
         first = _month_number(match["first_month"])
         return f"{year - (first > month):04d}-{first:02d}", f"{year:04d}-{month:02d}"
+    if match["dated_month"]:
+        year, first = int(match["dated_year"]), _month_number(match["dated_month"])
+        month = _month_number(match["bare_month"])
+        return f"{year:04d}-{first:02d}", f"{year + (first > month):04d}-{month:02d}"
     prefix = "us_" if match["us_day"] else ""
     days = [int(_ENDING.sub("", match[prefix + name])) for name in ("day", "last_day")]
     names = match[prefix + "month"], match[prefix + "last_month"]

@@ -104,6 +104,8 @@ def test_an_amount_or_a_name_with_a_dot_is_one_object(text: str, object_: str) -
         ("from 30 April to 2 May 2021", "2021-04-30", "2021-05-02"),
         ("November—February 2021", "2020-11", "2021-02"),
         ("Nov 2020 to Feb 2021", "2020-11", "2021-02"),
+        ("from March 2020 to May", "2020-03", "2020-05"),
+        ("Nov 2020–Feb", "2020-11", "2021-02"),
         ("between 3 and 5 May 2021", "2021-05-03", "2021-05-05"),
         ("from 3 to 5 May", "2023-05-03", "2023-05-05"),
         ("from 2010 to 2015", "2010", "2015"),
