@@ -48,6 +48,8 @@ STARTED = "demo.started"
 """File with the settings of a demo, as long as it is not complete."""
 SETTING = "INFO     "
 """A line of a training's settings begins so; its log and its checkpoint have them, too."""
+ADVICE = "INFO answer with:"
+"""The last line of a training; the demo answers by itself."""
 RUNNING: list[subprocess.Popen[str]] = []
 """Commands that run now."""
 
@@ -289,7 +291,7 @@ def call(row: Row, words: Sequence[str], threads: str, console: Console) -> None
         RUNNING.append(process)
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith(SETTING):
+            if line.startswith((SETTING, ADVICE)):
                 continue
             console.print(Text(f"{row.name}: ", style="dim") + Text(line.rstrip()))
     RUNNING.remove(process)

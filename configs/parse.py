@@ -119,6 +119,11 @@ def _placed(error: FieldError, places: dict[str, str]) -> str:
     return f"{place}{'' if is_all else f', field {error.name}'}: {error.problem}"
 
 
+FLAGS = ("fresh", "resume_anyway", "dry_run")
+VALUES = ("max_minutes", "for_gpu")
+"""Options of train.py beside the config's fields."""
+
+
 def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config]:
     """Parse the command line of train.py: its own options, and the config.
 
@@ -126,10 +131,10 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
         UserError: as ``load_config``, no config is given, or an own option is wrong.
     """
     parser = argparse.ArgumentParser(prog="train.py", add_help=False, allow_abbrev=False)
-    for name in ("fresh", "resume_anyway", "dry_run"):
+    for name in FLAGS:
         parser.add_argument(f"--{name}", action="store_true")
-    parser.add_argument("--max_minutes")
-    parser.add_argument("--for_gpu")
+    for name in VALUES:
+        parser.add_argument(f"--{name}")
     options, rest = parser.parse_known_args(argv)
     if options.for_gpu is not None and not options.dry_run:
         raise UserError("option --for_gpu: must come with --dry_run, as --for_gpu only estimates")
@@ -221,7 +226,8 @@ def _given(argv: Sequence[str]) -> Iterator[Given]:
         if not word.startswith("--"):
             raise UserError(f"{shown(word)}: neither an option nor the value of one")
         if name != "config" and name not in known:
-            raise UserError(f"unknown option --{name}{nearest(name, known)}")
+            own = nearest(name, (*FLAGS, *VALUES))
+            raise UserError(f"unknown option --{name}{own or nearest(name, known)}")
         if not equals:
             value = next(words, "--")
             if value.startswith("--"):

@@ -124,15 +124,29 @@ def parse_line(raw: bytes, location: Location) -> Json | None:
     begun = text.strip()
     if not begun:
         return None
-    if begun in ("[", "{"):
+    try:
+        value = parse_json(text, location)
+    except UserError:
+        if not _is_cut(begun):
+            raise
         raise location.error(
-            "each line must be a whole JSON object (JSON Lines); here one JSON value goes over "
-            "several lines"
-        )
-    value = parse_json(text, location)
+            "each line must be a whole JSON object (JSON Lines); this line ends within one"
+        ) from None
     if not isinstance(value, dict):
-        raise location.error("each line must be a JSON object")
+        kind = "an array" if isinstance(value, list) else "no object"
+        raise location.error(f"each line must be a JSON object (JSON Lines); this is {kind}")
     return value
+
+
+def _is_cut(text: str) -> bool:
+    """Tell whether a text is JSON that ends before its value does."""
+    try:
+        _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text)
+    except (ValueError, RecursionError):  # another error
+        return False
+    return False
 
 
 def decoded(raw: bytes, location: Location) -> str:

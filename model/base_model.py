@@ -239,9 +239,17 @@ def compile_layers(base: PreTrainedModel) -> None:
 
 
 def embedding_table(lm: PreTrainedModel) -> nn.Embedding:
-    """Return the LM's token embedding layer."""
+    """Return the LM's token embedding layer.
+
+    Raises:
+        UserError: it has several, or one of another kind.
+    """
     table = lm.get_input_embeddings()
-    assert isinstance(table, nn.Embedding), type(table)
+    if not isinstance(table, nn.Embedding):
+        raise UserError(
+            f"config field model.base_model: models of type {lm.config.model_type} cannot be used: "
+            f"their token embeddings are a {type(table).__name__}"
+        )
     return table
 
 

@@ -23,6 +23,7 @@ from turngraph.configs.models import resolve_model
 from turngraph.configs.progress import track
 from turngraph.configs.user_error import UserError
 from turngraph.model.base_model import load_base_model
+from turngraph.model.base_probe import check_base_model
 
 with extra("memory", "--extractor lm needs"):
     from llguidance import LLMatcher, LLTokenizer
@@ -63,6 +64,7 @@ class ConstrainedLM:
     ) -> None:
         self.max_new_tokens, self.batch_size = max_new_tokens, batch_size
         self.lm = load_base_model(name, dtype or ("float32" if device == "cpu" else "bfloat16"))
+        check_base_model(self.lm)
         try:
             nn.Module.to(self.lm, torch.device(device))
         except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA

@@ -89,6 +89,8 @@ def test_an_unknown_option_names_the_nearest(
     [
         (["--config=demoo"], r"config demoo: No such file.*mean demo\? `turngraph configs` lists"),
         (["--config=mine"], r"config mine: No such file.*; `turngraph configs` lists"),
+        (["--dry-run"], r"unknown option --dry-run; did you mean dry_run\?"),
+        (["--max_minute", "5"], r"unknown option --max_minute; did you mean max_minutes\?"),
         (["--evidence.topk=3"], r"unknown option --evidence\.topk.*evidence\.top_k"),
         (["--evidence.top_k=three"], r"option --evidence\.top_k: 'three' given"),
         (["--data.train=missing.jsonl"], r"^missing\.jsonl: no such file"),

@@ -136,12 +136,15 @@ def same_answers(lm: PreTrainedModel) -> bool:
     return True
 
 
+UNTRIED = "not tried: no tiny model of it could be made"
+
+
 def verdict(family: str) -> str:
     """Return whether a family can be used: ``yes``, why it is refused, or that it is not tried."""
     try:
         lm = tiny_family(family)
     except ValueError:
-        return "not tried: no tiny model of it could be made"
+        return UNTRIED
     try:
         check_base_model(lm)
     except ValueError as error:
@@ -163,10 +166,12 @@ def table(families: Iterable[str]) -> str:
         warnings.simplefilter("ignore")
         for family in tqdm(list(families), unit="family"):
             found[verdict(family)].append(family)
-    in_order = sorted(found.items(), key=lambda item: (item[0] != "yes", item[0]))
+    order = ["yes", *sorted(found.keys() - {"yes", UNTRIED}), UNTRIED]
+    words = {"yes": "yes", UNTRIED: UNTRIED}
     rows = [
-        (reason if reason == "yes" else f"no: {reason}", ", ".join(f"`{name}`" for name in named))
-        for reason, named in in_order
+        (words.get(reason, f"no: {reason}"), ", ".join(f"`{name}`" for name in found[reason]))
+        for reason in order
+        if reason in found
     ]
     return markdown(["can be used", "model types"], rows)
 

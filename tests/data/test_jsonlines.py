@@ -224,7 +224,7 @@ BAD = {
         "field evidence[0].entities[0].mentions[0]: must be a string",
     ),
     "no such pool": (conversation(pool="p"), "field pool: no pool 'p' above this line"),
-    "not an object": ([1], "each line must be a JSON object"),
+    "not an object": (1, "each line must be a JSON object (JSON Lines); this is no object"),
     "true for an id": (conversation(id=True), "field id: must be a string, not true"),
 }
 
@@ -242,8 +242,16 @@ def test_errors_name_file_line_and_field(tmp_path: Path, line: object, message: 
     ("raw", "message"),
     [
         (b'{"id": "c",, }', "line 2: not JSON: .* \\(column 12\\)"),
-        (b'{"id": "c"', "line 2: not JSON: .*column"),
-        (b'{"id": "c",', r"line 2: not JSON: .*column 12"),
+        (
+            b'{"id": "c"',
+            "line 2: each line must be a whole JSON object .* this line ends within one",
+        ),
+        (b'{"id": "c",', "line 2: each line must be a whole JSON object"),
+        (b"[{", "line 2: each line must be a whole JSON object"),
+        (
+            b'[{"id": "c"}]',
+            r"line 2: each line must be a JSON object \(JSON Lines\); this is an array",
+        ),
         (b'{"id": "\xff"}', "line 2: not UTF-8 at byte 9"),
         (b"[" * 100_000, "line 2: not JSON: too deep"),
         (b'{"id": ' + b"9" * 5000 + b"}", "line 2: not JSON: a number has 5000 digits: 999"),

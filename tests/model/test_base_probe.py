@@ -42,6 +42,13 @@ def test_a_family_that_would_answer_wrongly_is_refused(family: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_token_embeddings_of_another_kind_are_refused() -> None:
+    lm = tiny_base()
+    lm.set_input_embeddings(torch.nn.ModuleList())  # as Musicgen's
+    with pytest.raises(UserError, match="cannot be used: their token embeddings are a ModuleList"):
+        check_base_model(lm)
+
+
 def test_a_cache_whose_rows_cannot_move_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     keep, none = PreallocatedLayer.keep, torch.tensor([], dtype=torch.long)
     monkeypatch.setattr(
@@ -167,7 +174,9 @@ def test_special_tokens_that_no_prompt_has_need_no_embedding(tmp_path: Path) -> 
 def test_the_table_of_the_docs_is_that_of_the_command() -> None:
     """It names each type that transformers has once; some of them are tried again."""
     page = (ROOT / "docs/training.md").read_text("utf-8")
-    lines = [line for line in page.splitlines() if line.startswith(("| no: ", "| yes |"))]
+    lines = [
+        line for line in page.splitlines() if line.startswith(("| no: ", "| yes |", "| not tried"))
+    ]
     named = [(name, line.split(" | ")[0]) for line in lines for name in line.split("`")[1::2]]
     assert sorted(name for name, _ in named) == sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     listed = dict(named)

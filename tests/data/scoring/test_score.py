@@ -324,7 +324,7 @@ def without(name: str) -> dict:
             "line 2, field answer_in_evidence: must be a list",
         ),
         (HAND_WRITTEN[0], "line 2, field turn: this question is answered in line 1 already"),
-        ('{"conversation": ', "line 2: not JSON"),
+        ('{"conversation": ', "line 2: each line must be a whole JSON object"),
         ("[]", "line 2: each line must be a JSON object"),
         ({"id": "c1", "turns": []}, "line 2: this is a conversation; predictions are needed"),
     ],
