@@ -302,7 +302,9 @@ def answer_line(answer: ReadAnswer) -> str:
     """Describe a reader's answer in one line: text, probability, and the fact that contains it."""
     sure = [] if answer.confidence is None else [f"confidence {answer.confidence:.2f}"]
     sure = sure or [f"probability {answer.probability:.2f}, not calibrated"]
-    if answer.withheld is None and answer.span is not None:
+    if answer.withheld is not None:  # it may be in the evidence all the same
+        return clean_line(f"no answer that is sure enough ({'; '.join(sure)})")
+    if answer.span is not None:
         sure.append("fact {}, characters {} to {}".format(answer.fact, *answer.span))
     return clean_line(f"answer: {answer.text} ({'; '.join(sure)})")
 

@@ -106,4 +106,4 @@ def test_an_answer_names_its_fact_unless_it_is_withheld() -> None:
     sure = "probability 0.50, not calibrated; fact 7, characters 14 to 18"
     assert answer_line(found) == f"answer: Oslo ({sure})"
     withheld = replace(found, text="not in the evidence", confidence=0.25, withheld="Oslo")
-    assert answer_line(withheld) == "answer: not in the evidence (confidence 0.25)"
+    assert answer_line(withheld) == "no answer that is sure enough (confidence 0.25)"

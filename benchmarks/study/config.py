@@ -166,7 +166,8 @@ def read_study(name: str | Path) -> Study:
         study: Study = _read(Study, tree)
         return study
     except OSError as error:
-        raise UserError(f"study {path}: {error.strerror}") from None
+        known = ", ".join(sorted(one.stem for one in HERE.glob("*.yaml")))
+        raise UserError(f"study {path}: {error.strerror}; shipped are {known}") from None
     except RecursionError:
         raise UserError(f"study {path}, {deep_place(text)}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
