@@ -283,7 +283,7 @@ def print_recollection(recollection: Recollection, num_facts: int | None) -> Non
     elif recollection.plan is not None:
         last = [trace.answer for sub in recollection.plan.subs[-1:] for trace in sub.steps[-1:]]
         if recollection.plan.answer is not None and recollection.plan.answer not in last:
-            print_line(f"answer: {recollection.plan.answer}")
+            print_line(f"answer: {recollection.plan.answer} (not calibrated)")
     if not recollection.themes:
         print_facts(each_once(recollection.facts)[:num_facts])
     by_key = {fact.key: fact for fact in recollection.facts}

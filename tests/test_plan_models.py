@@ -113,7 +113,7 @@ def test_steps_answer_and_facts_are_printed(db: str, capsys: Any) -> None:
     assert printed[0].endswith("→ Norway")
     assert printed[1].split("\t")[:3] == ["2", "Who leads Norway", "Norway"]
     assert printed[1].endswith("→ Olav")
-    assert printed[2] == "answer: King Olav"
+    assert printed[2] == "answer: King Olav (not calibrated)"
     assert any("Olav leads Norway" in line for line in printed[3:])
     assert (found["plan"]["answer"], found["plan"]["stopped"], found["plan"]["calls"]) == (
         "King Olav",
