@@ -1,9 +1,9 @@
-"""Makes the reader that comes with the package from a checkpoint of ``configs/mixture/memories``.
+"""Makes the reader that comes with the package from a checkpoint of ``configs/mixture/reader``.
 
 The threshold below which answers are withheld comes from the predictions on tune questions: the
-largest one that keeps a share of the right answers. That of answers from a memory graph comes from
-the questions about diaries and chats: the smallest one from which on a share is right. Run in a
-clone.
+largest one that keeps a share of the right answers. Answers from a memory graph have a calibration
+of their own, fitted on questions about diaries and chats, and as threshold the smallest confidence
+from which on a share is right. Run in a clone.
 """
 
 from __future__ import annotations
@@ -17,22 +17,17 @@ from turngraph.configs.shipped import READER_FOLDER
 from turngraph.configs.user_error import UserError
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Json, iter_lines
+from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.types import NOT_IN_EVIDENCE
-from turngraph.inference.calibrated import MEMORY_THRESHOLD, THRESHOLD
+from turngraph.inference.calibrated import FROM_MEMORY, THRESHOLD
 from turngraph.inference.hub import save_checkpoint_files
 from turngraph.model.checkpoint import CARD, MANIFEST, METRICS, hashes, read_checkpoint
-
-MEMORIES = ("diaries", "chats")
-"""Names of the sources whose passages a memory graph recalled."""
+from turngraph.training.calibrate import calibrate
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the packaged reader's folder."""
     args = parse(argv)
-    records = [record for _, record in iter_lines(args.predictions)]
-    level = threshold(records, args.keep)
-    recalled = [record for record in records if record["conversation"].startswith(MEMORIES)]
-    memory_level = sure_from(recalled, args.right)
     checkpoint = read_checkpoint(args.checkpoint)
     card = READER_FOLDER / CARD
     words = card.read_text(encoding="utf-8") if card.is_file() else None
@@ -41,34 +36,56 @@ def main(argv: Sequence[str] | None = None) -> None:
     save_checkpoint_files(checkpoint, READER_FOLDER)
     if words is not None:  # the card is written by hand
         card.write_text(words, encoding="utf-8")
-    levels = {THRESHOLD: round(level, 4), MEMORY_THRESHOLD: round(memory_level, 4)}
-    metrics = checkpoint.metrics | levels
+    metrics = dict(checkpoint.metrics)
+    if args.predictions is not None:
+        records = predictions(args.predictions)
+        level = metrics[THRESHOLD] = round(threshold(records, args.keep), 4)
+        withheld = [r for r in records if r["confidence"] < level]
+        nothing = sum(map(is_unanswerable, records))
+        print(f"answers below {level} are withheld: {len(withheld)} of {len(records)},")
+        print(f"{sum(map(is_unanswerable, withheld))} of {nothing} that no passage answers")
+    if args.memories is not None:
+        calibration, recalled = calibrated(predictions(args.memories))
+        level = sure_from(recalled, args.right)
+        metrics[FROM_MEMORY] = {"confidence": calibration, THRESHOLD: level}
+        right = [record["hit_at_1"] for record in recalled if given(record, level)]
+        print(f"from a memory {len(right)} of {len(recalled)} are answered, {sum(right)} right")
     (READER_FOLDER / METRICS).write_text(json.dumps(metrics, indent=1), encoding="utf-8")
     manifest = checkpoint.manifest | {"files": hashes(READER_FOLDER)}
     (READER_FOLDER / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    withheld = [r for r in records if r["confidence"] < level]
-    nothing = [r for r in records if is_unanswerable(r)]
-    both = sum(is_unanswerable(r) for r in withheld)
     size = sum(path.stat().st_size for path in READER_FOLDER.rglob("*")) / 2**20
-    print(
-        f"{READER_FOLDER}: {size:.1f} MiB; answers below {level:.3f} are withheld: {len(withheld)}"
-    )
-    print(f"of {len(records)}, among them {both} of {len(nothing)} that no passage answers")
-    sure = [r["hit_at_1"] and not is_unanswerable(r) for r in recalled if given(r, memory_level)]
-    print(
-        f"from a memory: {len(sure)} of {len(recalled)} from {memory_level:.3f}, {sum(sure)} right"
-    )
+    print(f"{READER_FOLDER}: {size:.1f} MiB")
+
+
+def predictions(path: str) -> list[Json]:
+    """Return the records of a file of predictions."""
+    return [record for _, record in iter_lines(path)]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = CommandParser(description=__doc__)
     parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--predictions", required=True, help="its answers to tune questions")
+    add = parser.add_argument
+    add("--predictions", help="its answers to tune questions; without, the threshold stays")
+    add("--memories", help="its answers to questions about memories, from what is recalled")
     parser.add_argument("--keep", type=float, default=0.9, help="share of right answers kept")
-    parser.add_argument("--right", type=float, default=0.9, help="share right from a memory graph")
+    parser.add_argument("--right", type=float, default=0.75, help="share right from a memory graph")
     args: argparse.Namespace = parser.parse_args(argv)
     return args
+
+
+def calibrated(records: Sequence[Json]) -> tuple[Json, list[Json]]:
+    """Return the calibration that fits predictions, and the predictions with its confidence.
+
+    Raises:
+        UserError: too few are right, or wrong.
+    """
+    calibration = calibrate(records)
+    if calibration is None:
+        raise UserError("these predictions cannot be calibrated")
+    confidence = Confidence(calibration, None)
+    return calibration.to_json(), [confidence.applied(record) for record in records]
 
 
 def threshold(records: Sequence[Json], keep: float) -> float:

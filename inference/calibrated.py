@@ -11,8 +11,8 @@ from turngraph.model.checkpoint import METRICS, Checkpoint
 logger = logging.getLogger(__name__)
 THRESHOLD = "abstain_below"
 """Field of a checkpoint's metrics with its own threshold."""
-MEMORY_THRESHOLD = "abstain_below_from_memory"
-"""Likewise, of answers from a memory graph alone."""
+FROM_MEMORY = "from_memory"
+"""Field with a calibration and a threshold of answers from a memory graph alone."""
 NEEDED = "training fits it on data.tune, from 10 right and 10 wrong answers on"
 
 
@@ -26,18 +26,19 @@ def read_confidence(
         abstain_below: probability below which answers are withheld; None: the threshold in the
             checkpoint's metrics, as in the packaged reader's; without one, no answer is withheld.
         from_memory: whether what a memory graph recalls is all that is read. The packaged reader
-            has another threshold for it.
+            has another calibration and another threshold for it.
 
     Raises:
         UserError: ``abstain_below`` is given, and the checkpoint has no calibration.
     """
     where = str(checkpoint.folder / METRICS)
-    calibration = Calibration.from_json(checkpoint.metrics.get("confidence"), where)
+    metrics = checkpoint.metrics
+    if from_memory:
+        metrics = metrics.get(FROM_MEMORY, metrics)
+    calibration = Calibration.from_json(metrics.get("confidence"), where)
     if calibration is not None:
         if abstain_below is None:
-            abstain_below = checkpoint.metrics.get(THRESHOLD)
-            if from_memory:
-                abstain_below = checkpoint.metrics.get(MEMORY_THRESHOLD, abstain_below)
+            abstain_below = metrics.get(THRESHOLD)
         return Confidence(calibration, abstain_below)
     if abstain_below is not None:
         raise UserError(

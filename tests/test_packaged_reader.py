@@ -14,7 +14,7 @@ from turngraph.data.json_fields import iter_lines
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.confidence import Calibration
 from turngraph.data.types import NOT_IN_EVIDENCE, Answer, Conversation, Evidence, Turn
-from turngraph.inference.calibrated import THRESHOLD
+from turngraph.inference.calibrated import FROM_MEMORY, THRESHOLD
 from turngraph.model.checkpoint import CARD, METRICS, read_checkpoint
 
 TEXT = """# Harbour rowing club
@@ -29,8 +29,9 @@ def test_its_files_are_whole_and_small() -> None:
     size = sum(path.stat().st_size for path in READER_FOLDER.rglob("*") if path.is_file())
     assert size < 12 * 2**20
     found = checkpoint.metrics
-    assert 0 < found[THRESHOLD] < 1
-    assert Calibration.from_json(found["confidence"], METRICS) is not None
+    for metrics in (found, found[FROM_MEMORY]):
+        assert 0 < metrics[THRESHOLD] < 1
+        assert Calibration.from_json(metrics["confidence"], METRICS) is not None
     card = (READER_FOLDER / CARD).read_text(encoding="utf-8")
     for words in ("## Trained on", "CC BY-SA 4.0", "## What it cannot do"):
         assert words in card
@@ -49,6 +50,18 @@ def test_its_name_is_a_checkpoints_where_no_folder_has_it(
 @pytest.fixture(scope="module")
 def qa() -> turngraph.QA:
     return turngraph.load(device="cpu")
+
+
+def test_answers_from_a_memory_have_a_confidence_of_their_own(qa: turngraph.QA) -> None:
+    found = qa.checkpoint.metrics
+    asked = (qa.chat(["Ada lives in Rome."]).confidence, qa.reader().confidence)
+    levels = [confidence and confidence.abstain_below for confidence in asked]
+    assert levels == [found[THRESHOLD], found[FROM_MEMORY][THRESHOLD]]
+    biases = [confidence and confidence.calibration.bias for confidence in asked]
+    assert biases == [part["confidence"]["bias"] for part in (found, found[FROM_MEMORY])]
+    of_question = qa.reader(abstain_below=0.1).confidence
+    assert of_question is not None
+    assert of_question.abstain_below == 0.1
 
 
 def test_it_answers_from_a_document_and_warns_of_nothing(
