@@ -252,7 +252,9 @@ def test_bad_lines_become_error_records_in_their_places(
     command += ["--history", history]
     expected = undisturbed[history]
     with_bad_lines(tmp_path / "in.jsonl")
-    with pytest.raises(ValueError, match=r"in\.jsonl, line 1: not JSON"):
+    with pytest.raises(
+        ValueError, match=r"in\.jsonl, line 1: each line must be a whole JSON object"
+    ):
         main(command)
     assert not (tmp_path / "out.jsonl").exists()
     caplog.set_level("INFO")
@@ -266,7 +268,7 @@ def test_bad_lines_become_error_records_in_their_places(
         record["answer"] for record in expected
     ]
     assert found[0]["line"] == 1
-    assert "not JSON" in found[0]["error"]
+    assert "each line must be a whole JSON object" in found[0]["error"]
     for record, turn in zip(found[4:6], ("0", "x"), strict=True):
         assert (record["conversation"], record["turn"], record["line"]) == ("c1#3", turn, 3)
         assert record["error"].endswith("line 3, field turns[1].question: missing")

@@ -67,8 +67,8 @@ def spoiled(**changes: Any) -> str:
 
 
 BAD_LINES = {
-    "malformed": ('{"id": "a", "turns": [', ", line 3: not JSON"),
-    "indented": ("[", ", line 3: each line must be a whole JSON object (JSON Lines); here one"),
+    "malformed": ('{"id": "a", "turns": [', ", line 3: each line must be a whole JSON object"),
+    "indented": ("[", ", line 3: each line must be a whole JSON object (JSON Lines); this line"),
     "not_utf8": (b'{"id": "\xff"}', ", line 3: not UTF-8 at byte 9"),
     "no_question": (
         spoiled(turns=[{"answers": []}]),
@@ -200,7 +200,10 @@ def test_in_a_process_of_its_own(checkpoint: Path, tmp_path: Path, tiny_folder: 
     checkpoint = shutil.copytree(checkpoint, tmp_path / "checkpoint")
     (checkpoint / "adapter" / "adapter_model.safetensors").write_bytes(b"")
     for arguments, start in (
-        (["train.py", *run_options(tiny_folder, tmp_path)], f"error: {bad}, line 3: not JSON"),
+        (
+            ["train.py", *run_options(tiny_folder, tmp_path)],
+            f"error: {bad}, line 3: each line must be a whole",
+        ),
         (
             ["infer.py", *answer_options(checkpoint, tmp_path)],
             f"error: {checkpoint}/adapter/adapter_model.safetensors: changed or truncated",
