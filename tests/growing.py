@@ -25,14 +25,14 @@ def cpu_seconds(do: Callable[[], object]) -> float:
 
 
 def assert_grows_linearly(seconds: Callable[[int], float], num: int) -> None:
-    """Fail if the fastest of eight calls at four times n takes far more than four times as long.
+    """Fail if the fastest of up to 24 calls at 4 n takes far more than four times as long.
 
     Args:
         seconds: returns the CPU seconds of an input of a size.
         num: the size, for which it takes some hundredths of a second.
     """
     small = large = float("inf")
-    for _ in range(8):
+    for _ in range(24):
         small, large = min(small, seconds(num)), min(large, seconds(4 * num))
         if large < MOST * max(small, 0.004):
             return
