@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from rank_bm25 import BM25Plus
@@ -111,7 +112,6 @@ class EvidenceIndex:
         self.ranker = ranker
         self.stemmer = stemmer
         self._bm25: BM25Plus | bm25s.BM25 | None = None
-        self._similar: SimilarTerms | None = None
         corpus = [terms(passage.text, stemmer) for passage in pool]
         if not any(corpus):  # no words; every passage then scores 0
             return
@@ -120,7 +120,6 @@ class EvidenceIndex:
         else:
             self._bm25 = bm25s.BM25(method="bm25+", k1=K1, b=B, delta=DELTA, dtype="float64")
             self._bm25.index(corpus, show_progress=False)
-        self._similar = SimilarTerms({term for passage in corpus for term in passage})
 
     @classmethod
     def of(cls, pool: Sequence[Evidence], bm25: bm25s.BM25 | None) -> EvidenceIndex:
@@ -136,38 +135,49 @@ class EvidenceIndex:
 
     def scores(self, query: str) -> np.ndarray:
         """Return the BM25+ score of every passage, rounded so that equal passages tie."""
-        return EvidenceIndex.query_scores(self, query)
+        scores, added = self._scores(query)
+        return np.round(scores + added, SCORE_DECIMALS)
 
-    def _scores(self, text: str) -> np.ndarray:
+    def _scores(self, text: str) -> tuple[np.ndarray, float]:
+        """Return scores above that of a passage without a word of the text, and that score."""
         if self._bm25 is None:
-            return np.zeros(len(self.pool))
+            return np.zeros(len(self.pool)), 0.0
         known, other = list[str](), list[str]()
         for token in terms(text, self.stemmer):
-            (known if self._has(token) else other).append(token)
-        scores = self._exact(known)
-        if (similar := self._similar) is None:
-            return np.round(scores, SCORE_DECIMALS)
+            (known if token in self._vocabulary else other).append(token)
+        scores, added = self._exact(known)
+        scores = scores - added
         for token in other:
             highest = np.zeros(len(self.pool))  # of a passage's most similar term, not their sum
-            for term, share in similar.like(token):
-                exact = self._exact([term])
-                # a passage without the term has the least score, which BM25+ adds to all
-                highest = np.maximum(highest, share * np.where(exact > exact.min(), exact, 0.0))
+            for term, share in self._similar.like(token):
+                exact, least = self._exact([term])
+                highest = np.maximum(highest, share * np.where(exact > least, exact, 0.0))
             scores = scores + highest
-        return np.round(scores, SCORE_DECIMALS)
+        return scores, added
 
-    def _has(self, term: str) -> bool:
-        """Tell whether a passage has a term."""
-        of = self._bm25
-        return term in (of.idf if isinstance(of, BM25Plus) else of.vocab_dict if of else ())
+    @cached_property
+    def _similar(self) -> SimilarTerms:
+        return SimilarTerms(self._vocabulary)
 
-    def _exact(self, known: list[str]) -> np.ndarray:
-        """Return the scores for terms that some passages have."""
+    @property
+    def _vocabulary(self) -> dict[str, Any]:
+        """The terms that passages have."""
+        of: Any = self._bm25
+        vocabulary: dict[str, Any] = of.idf if isinstance(of, BM25Plus) else of.vocab_dict
+        return vocabulary
+
+    def _exact(self, known: list[str]) -> tuple[np.ndarray, float]:
+        """Return the scores for terms that some passages have, and what a passage without has.
+
+        It is delta times the idf of each term, which BM25+ adds to all passages.
+        """
         if not known:
-            return np.zeros(len(self.pool))
-        assert self._bm25 is not None
-        scores: np.ndarray = self._bm25.get_scores(known)
-        return scores
+            return np.zeros(len(self.pool)), 0.0
+        of: Any = self._bm25
+        scores: np.ndarray = of.get_scores(known)
+        if isinstance(of, BM25Plus):
+            return scores, sum(DELTA * of.idf[term] for term in known)
+        return scores, float(of.nonoccurrence_array[[of.vocab_dict[term] for term in known]].sum())
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.
@@ -184,9 +194,12 @@ class EvidenceIndex:
         return [Retrieved(self.pool[i], float(scores[i]), turn) for i in indices]
 
     def query_scores(self, query: Query) -> np.ndarray:
-        """Return the score of every passage for Q_t, or for its turns with their weights."""
+        """Return the score of every passage for Q_t, or for its turns with their weights.
+
+        It is 0 without a word of the query, where BM25+ has delta times the idf of each word.
+        """
         turns = [(query, 1.0)] if isinstance(query, str) else list(query)
         total = np.zeros(len(self.pool))
         for text, weight in turns:
-            total += weight * self._scores(text)
+            total += weight * self._scores(text)[0]
         return np.round(total, SCORE_DECIMALS)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import Counter, defaultdict
 from collections.abc import Collection
 from functools import cached_property
+
+import numpy as np
 
 SHORTEST, SHORTEST_LATIN = 2, 5
 """Fewest characters of a word, and of an ASCII word, for which similar terms are looked for. A word
@@ -30,7 +31,7 @@ def ngrams(term: str) -> set[str]:
 
 
 class SimilarTerms:
-    """Terms by their n-grams, which are computed for the first word that asks for them.
+    """Terms by their n-grams. The terms are scanned for those of a word, and no index is kept.
 
     Args:
         terms: different terms.
@@ -40,24 +41,30 @@ class SimilarTerms:
         self._terms = sorted(terms)
 
     @cached_property
-    def _index(self) -> tuple[dict[str, list[int]], list[int]]:
-        """Numbers of the terms with each n-gram, and the number of n-grams of each term."""
-        having, sizes = defaultdict[str, list[int]](list), list[int]()
-        for number, term in enumerate(self._terms):
-            grams = ngrams(term) if len(term) > 1 else set()
-            sizes.append(len(grams))
-            for gram in grams:
-                having[gram].append(number)
-        return dict(having), sizes
+    def _text(self) -> tuple[str, np.ndarray]:
+        """All terms in a row, each after a mark of its beginning, and where each begins."""
+        lengths = np.array([len(term) + 1 for term in self._terms], np.int64)
+        return "".join("^" + term for term in self._terms), lengths.cumsum() - lengths
+
+    def _having(self, gram: str) -> np.ndarray:
+        """Return the numbers of the terms that have an n-gram, ascending."""
+        text, starts = self._text
+        places = [match.start() for match in re.finditer(re.escape(gram), text)]
+        return np.unique(np.searchsorted(starts, places, "right") - 1)
 
     def like(self, word: str) -> list[tuple[str, float]]:
         """Return the most similar terms with Dice's share of common n-grams, the highest first."""
         if len(word) < (SHORTEST_LATIN if word.isascii() else SHORTEST):
             return []
-        grams, (having, sizes) = ngrams(word), self._index
-        common = Counter(number for gram in grams for number in having.get(gram, ()))
-        shares = (
-            (2 * num / (len(grams) + sizes[number]), -number) for number, num in common.items()
-        )
+        grams = ngrams(word)
+        common = np.zeros(len(self._terms), np.int64)
+        for gram in grams:
+            common[self._having(gram)] += 1
+        fewest = LEAST / (2 - LEAST) * len(grams)  # what a term without further n-grams needs
+        shares = list[tuple[float, int]]()
+        for number in np.flatnonzero(common >= fewest).tolist():
+            term = self._terms[number]
+            of_term = ngrams(term) if len(term) > 1 else set[str]()
+            shares.append((2 * len(grams & of_term) / (len(grams) + len(of_term)), -number))
         best = heapq.nlargest(MOST_TERMS, (pair for pair in shares if pair[0] >= LEAST))
         return [(self._terms[-number], share) for share, number in best]

@@ -180,7 +180,7 @@ def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
 
     If a column of numbers or dates begins with a cell of another kind, that cell is its name. If it
     begins with a number or date that is no year, the first row is like the others. Otherwise the
-    first row is taken for a header, and a line in the log says so.
+    first row is taken for a header, and a warning says so.
     """
     if len(rows) == 1 and any(answer_type(cell) != "string" for cell in rows[0] if cell):
         return False  # names of columns alone would be words
@@ -191,7 +191,7 @@ def _has_header(rows: Sequence[Sequence[str]], name: str) -> bool:
         return True
     if any(_VALUE.search(columns[i][0]) and not _YEAR.fullmatch(columns[i][0]) for i in of_values):
         return False
-    logger.info("%s: its first row is taken for the names of the columns", name)
+    logger.warning("%s: its first row is taken for the names of the columns", name)
     return True
 
 

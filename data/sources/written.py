@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if not 0 <= args.tune < 1:
         raise UserError(f"--tune {args.tune}: must lie in [0, 1)")
-    logging.getLogger("turngraph.data.sources.readers").setLevel(logging.WARNING)  # of many files
+    logging.getLogger("turngraph.data.sources.readers").setLevel(logging.ERROR)  # of many files
     documents = [document for path in args.input for document in read_written(path)]
     random.Random(args.seed).shuffle(documents)
     num_tune = round(args.tune * len(documents))

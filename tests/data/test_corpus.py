@@ -88,7 +88,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Corpus:
 def test_a_corpus_ranks_as_a_pool_of_its_passages(corpus: Corpus) -> None:
     pool = list(corpus.passages)
     turns = [("mill", 0.4), (QUESTIONS[0], 1.0)]
-    for query in (*QUESTIONS, turns):
+    other_endings = "Harbours or schools?"
+    assert len(corpus.index("bm25").rank(other_endings, 8)) == 8
+    for query in (*QUESTIONS, turns, other_endings):
         of_pool = EvidenceIndex(pool).rank(query, 8)
         assert corpus.index("bm25").rank(query, 8) == of_pool
     for question in QUESTIONS[:2]:

@@ -43,7 +43,7 @@ def test_scores_are_those_of_the_definition(seed: int) -> None:
         passage(i, " ".join(rng.choices("abcdef", k=3)), " ".join(rng.choices("qrstuvwxyz", k=3)))
         for i in range(12)
     ]
-    index, plain = LinkedIndex(pool, "bm25s", "none"), EvidenceIndex(pool).scores("a b c")
+    index, plain = LinkedIndex(pool, "bm25s", "none"), EvidenceIndex(pool).query_scores("a b c")
     above = plain - plain.min()
     expected = plain.copy()
     ids = [{entity.id for entity in one.entities} for one in pool]

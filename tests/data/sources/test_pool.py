@@ -226,7 +226,7 @@ def test_a_csv_without_a_header(tmp_path: Path, text: str, expected: list[str] |
 
 
 def test_a_first_row_that_may_be_a_header_is_named(tmp_path: Path, caplog: Any) -> None:
-    caplog.set_level(logging.INFO, "turngraph.data.sources.readers")  # which notes.py quiets
+    caplog.set_level(logging.WARNING, "turngraph.data.sources.readers")  # which written.py quiets
     read_documents(save(tmp_path, a_csv="City,People\nLima,10", b_csv="City,Land\nLima,Peru"))
     said = [line for line in caplog.messages if "first row" in line]
     assert said == [f"{tmp_path}/b.csv: its first row is taken for the names of the columns"]
