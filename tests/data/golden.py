@@ -44,7 +44,7 @@ PASSAGES: tuple[tuple[Source, str, str], ...] = (
     ("text", "On October 2, 2000 it was in the shops.", ""),
 )
 TURNS = (
-    ("When was Kid A released?", ("2 October 2000",)),
+    ("When was Kid A released, of what rank?", ("2 October 2000",)),
     ("Rank in Fact magazine?", ("7",)),
     ("And the town of the band, that with the café?", ("Abingdon", "Radiohead")),
 )

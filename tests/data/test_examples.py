@@ -198,7 +198,7 @@ def test_memory_none_needs_no_embedder_and_rerank_does(prompt: Prompt) -> None:
 def test_random_memory_follows_the_conversation(prompt: Prompt) -> None:
     def drawn(id_: str) -> list[list[str]]:
         conversation = replace(golden.conversation(), id=id_)
-        builder = builder_of(prompt, memory="random")
+        builder = builder_of(prompt, memory="random", top_k=4)
         return [ids(example) for example in builder.conversation(conversation)]
 
     assert drawn("a") == drawn("a")

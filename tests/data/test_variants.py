@@ -49,7 +49,7 @@ def test_question_nodes_stand_behind_the_evidence_and_not_in_the_prompt(prompt: 
     asked = ExampleBuilder(prompt, EvidenceConfig(**config)).conversation(conversation)[1]
     num = len(plain.graph.node_ids)
     text = prompt.tokenizer.decode(asked.graph.node_ids[num:])
-    assert text == "When was Kid A released? 2 October 2000 Rank in Fact magazine?"
+    assert text == "When was Kid A released, of what rank? 2 October 2000 Rank in Fact magazine?"
     assert np.array_equal(asked.graph.prompt_ids, plain.graph.node_ids)
     assert asked.num_tokens == plain.num_tokens
     assert asked.graph.num_entity_edges == plain.graph.num_entity_edges
