@@ -127,7 +127,7 @@ class Reader(EvidenceModel):
         likely = self.graph.probabilities(scores, candidates, len(reading.nodes))
         above = rows_above(reading, kept_tokens(reading, likely, most), most, padded_left)
         is_read = reading.passages[reading.nodes] >= 0  # False for nodes of the question
-        added = self.graph.added(read.states[reading.nodes], scores, likely * is_read)
+        added = self.graph.added(read.states[reading.nodes], scores, likely)
         added = added * is_read[:, None]
         return above, read.states.index_add(0, reading.nodes, added)
 

@@ -233,6 +233,17 @@ def test_generation_is_greedy_and_ends_where_a_turn_ends(exported: Exported) -> 
     assert AutoTokenizer.from_pretrained(exported.lm).chat_template
 
 
+def test_whatever_ends_an_answer_of_the_base_model_ends_one_of_the_export() -> None:
+    model = tiny_model(evidence="text")
+    known = model.causal_lm.generation_config
+    for ends, expected in (([77, END_ID], [END_ID, 77]), (5, [END_ID, 5]), (None, [END_ID])):
+        known.eos_token_id = ends
+        assert model.end_ids(END_ID) == expected
+    known.bos_token_id, known.eos_token_id = 4, [77]
+    config = merged_lm(model, torch.float32, END_ID).generation_config
+    assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (4, [1, 77], END_ID)
+
+
 def test_a_tied_head_that_was_adapted_is_untied(exported: Exported, tiny_folder: str) -> None:
     tied = exported.kind != "adapted head"
     assert json.loads((exported.lm / "config.json").read_text())["tie_word_embeddings"] is tied

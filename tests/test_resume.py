@@ -462,6 +462,26 @@ def test_curves_of_steps_that_are_taken_again_are_drawn_once(tmp_path: Path) -> 
     assert [(event.step, event.value) for event in events] == [(1, 1.0), (2, 2.5), (3, 3.5)]
 
 
+@pytest.mark.parametrize(
+    ("whole", "part"),
+    [
+        ("", '{"st'),
+        ('{"step": 1, "loss": 2.0}\n', "{"),
+        ('{"step": 1, "loss": 2.0}\n', '{"step": '),
+        ('{"step": 1, "loss": 2.0}\n', '{"step": 2, "lo'),
+    ],
+)
+def test_a_line_of_which_a_killed_run_wrote_a_part_is_cut(
+    whole: str, part: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log.jsonl").write_text(whole + part)
+    log = RunLog(tmp_path, 1, whole.count("\n"), None, {})
+    assert (tmp_path / "log.jsonl").read_text() == whole
+    log.write(2, 1.0, {"loss": 1.0})
+    assert lines(tmp_path)[-1]["step"] == 2
+    assert len(lines(tmp_path)) == log.num_lines
+
+
 def test_a_log_keeps_its_lines_and_a_full_disk_is_told(tmp_path: Path) -> None:
     text = "".join(f'{{"step": {step}}}\n' for step in range(1, 4))
     (tmp_path / "log.jsonl").write_text(text)

@@ -32,6 +32,8 @@ from turngraph.data.batches.prefetch import Trial, fingerprint
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.examples import Example
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.types import Answer
 from turngraph.inference.load import load_builder
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
 from turngraph.model.evidence_model import EvidenceModel
@@ -41,6 +43,7 @@ from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
 from turngraph.tests.waiting import PATIENCE
 from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
+from turngraph.training.launcher import make_accelerator
 from turngraph.training.optimizer import check_warmup, make_optimizer, rate_factor
 from turngraph.training.run import Run
 
@@ -292,6 +295,17 @@ def test_seeds_of_weights_can_share_the_drawn_questions(tiny_data: Path, tiny_fo
     assert drawn(training__seed="1", data__draw_seed="0") == of_seed_0
 
 
+def test_every_seed_is_evaluated_on_the_same_questions(tiny_data: Path, tiny_folder: str) -> None:
+    found = set[tuple[Any, ...]]()
+    for seed in range(4):
+        changes = {"training__seed": seed, "data__draw_seed": seed, "data__train": "null"}
+        changes |= {"training__max_steps": 0, "data__max_tune_questions": 3}
+        config = load_config(options(tiny_folder, tiny_data, tiny_data.parent, **changes))
+        _, tune = train.load_train_and_tune(config, load_builder(config))
+        found.add(tuple(example.key for example in tune))
+    assert [len(keys) for keys in found] == [3]
+
+
 def test_training_learns(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
     changes = {
         "training__max_steps": 40,
@@ -394,6 +408,36 @@ def test_what_does_not_fit_into_the_model_is_found_before_the_first_step(
     assert not (tmp_path / "run").exists()
 
 
+def test_questions_to_tune_on_that_do_not_fit_are_found_as_well(
+    tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = tiny_conversation(0)
+    write_conversations(tmp_path / "train.jsonl", [replace(one, turns=one.turns[:1])])
+    write_conversations(tmp_path / "tune.jsonl", [tiny_conversation(1)])
+    argv = options(tiny_folder, tmp_path, tmp_path / "run")
+    config = load_config(argv)
+    [example], _ = train.load_train_and_tune(config, load_builder(config))
+    monkeypatch.setattr(EvidenceModel, "max_tokens", example.num_tokens)
+    with pytest.raises(ValueError, match=r"conversation c1, turn .*: a prompt of \d+ tokens"):
+        train.main(argv)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_ranker_is_trained_where_a_candidate_is_gold(
+    tiny_folder: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known, other = tiny_conversation(0), tiny_conversation(1)
+    lost = replace(other.turns[0], answers=(Answer("nobody", "Nobody"),))
+    pairs = [replace(known, turns=known.turns[:1]), replace(other, turns=(lost,))]
+    write_conversations(tmp_path / "train.jsonl", pairs)
+    changes = {"model__answers": "nodes", "model__lora": "null", "evidence__graph": "reader"}
+    changes |= {"data__tune": "null", "training__max_steps": 1}
+    argv = options(tiny_folder, tmp_path, tmp_path / "run", **changes)
+    with caplog.at_level(logging.INFO):
+        train.main([option for option in argv if "lora.r" not in option])
+    assert "train.jsonl: 1 question left out of training" in caplog.text
+
+
 def test_what_evaluating_needs_is_said_in_the_words_of_training(
     tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,6 +461,35 @@ def test_what_the_launcher_would_change_is_refused(
     wrong = r"gradient_accumulation_steps: 4 given, must be 1: .* training\.batches_per_step"
     with pytest.raises(ValueError, match=wrong):
         train.main(options(tiny_folder, tiny_data, tmp_path / "run"))
+
+
+def test_a_precision_of_the_launcher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert make_accelerator().mixed_precision == "no"
+    monkeypatch.setattr(Accelerator, "mixed_precision", "bf16")
+    with pytest.raises(UserError, match=r"mixed_precision: 'bf16' given, must be 'no': .*dtype"):
+        make_accelerator()
+
+
+def test_a_run_starts_from_given_weights_and_goes_on_from_its_own(
+    tmp_path: Path, tiny_folder: str
+) -> None:
+    def same(one: Run, other: Run) -> bool:
+        return all(map(torch.equal, one.model.parameters(), other.model.parameters()))
+
+    given = quiet_run(tmp_path / "given", tiny_folder)
+    stir(given.model, seed=1)
+    given.save_best()
+    start = str(given.output / "best")
+    run, again = (quiet_run(tmp_path / "own", tiny_folder, start_from=start) for _ in range(2))
+    assert not same(run, given)
+    run.resume("data", anyway=False)
+    assert same(run, given)
+    stir(run.model, seed=2)
+    run.save_last()
+    again.optimizer = make_optimizer(again.model, again.config.training)
+    again.resume("data", anyway=False)
+    assert same(again, run)
+    assert not same(again, given)
 
 
 def test_other_keys_order_or_bounds_are_other_training_data() -> None:

@@ -175,6 +175,13 @@ def test_it_leaves_the_model_as_it_was() -> None:
     assert logprob(model, example) == before
 
 
+def test_gradients_are_computed_where_the_caller_has_switched_them_off() -> None:
+    model, example = stir(tiny_model()), tiny_examples(1)[0]
+    with torch.no_grad():
+        assert torch.equal(explained(model, example).nodes, explained(model, example).nodes)
+        assert explained(model, example).nodes.abs().max() > 0
+
+
 def test_a_model_without_anything_to_train_can_be_explained() -> None:
     example = tiny_examples(1)[0]
     model = stir(tiny_model())

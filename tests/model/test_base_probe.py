@@ -11,13 +11,14 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+import turngraph.model.generation
 from turngraph.benchmarks.quality.base_families import reason_of, table, tiny_family
 from turngraph.configs.schema import Config, LoraConfig, ModelConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
 from turngraph.inference.load import load_builder
 from turngraph.model.base_model import LORA, add_lora, decoder_layers
 from turngraph.model.base_probe import check_base_model
-from turngraph.model.generation import PreallocatedLayer
+from turngraph.model.generation import PreallocatedLayer, rows_of
 from turngraph.model.make_model import make_model
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import ARCHITECTURES, save_tiny, tiny_base, tiny_tokenizer
@@ -56,6 +57,23 @@ def test_a_cache_whose_rows_cannot_move_is_refused(monkeypatch: pytest.MonkeyPat
     )
     with pytest.raises(UserError, match="a cache changes the logits"):
         check_base_model(tiny_base())
+
+
+def test_given_answers_that_follow_other_prompts_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        turngraph.model.generation, "rows_of", lambda cache, rows: rows_of(cache, 1 - rows)
+    )
+    with pytest.raises(UserError, match="a cache changes the log-probabilities of given answers"):
+        check_base_model(tiny_base())
+
+
+def test_logits_that_are_no_numbers_are_refused() -> None:
+    base = tiny_base()
+    base.model.norm.weight.data[0] = torch.nan
+    with pytest.raises(UserError, match=r"give other logits \(by nan%\)"):
+        check_base_model(base)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -21,10 +21,14 @@ from turngraph.configs.schema import Config, EncoderConfig, LoraConfig, ModelCon
 from turngraph.data.batches.collate import collate
 from turngraph.model.base_model import fingerprint, load_base_model
 from turngraph.model.checkpoint import (
+    CARD,
     check_manifest,
     checkpoint_config,
     commit,
+    hashes,
+    is_replaceable,
     load_checkpoint,
+    read_checkpoint,
     save_checkpoint,
 )
 from turngraph.model.evidence_model import EvidenceModel
@@ -305,6 +309,39 @@ def test_a_second_save_replaces_the_first_whole(
     assert "graph_encoder.safetensors" not in files(folder)
     assert torch.equal(logits(load_checkpoint(folder)), logits(lm))
     assert [path.name for path in folder.parent.iterdir()] == ["best"]
+
+
+def test_only_checkpoints_and_what_is_empty_may_be_replaced(
+    saved: tuple[EvidenceModel, Path], tmp_path: Path
+) -> None:
+    lm, folder = saved
+    for name in ("empty", "full"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "file").touch()
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "loose").symlink_to(tmp_path / "free")
+    for path in (folder, tmp_path / "free", tmp_path / "empty"):
+        assert is_replaceable(path)
+        save_checkpoint(lm, run_config(lm.config.base_model), {}, path)
+        check_manifest(path)
+    before = files(tmp_path)
+    for path in (tmp_path / name for name in ("full", "full/file", "link", "loose")):
+        assert not is_replaceable(path)
+        with pytest.raises(ValueError, match="not a checkpoint, so it is not replaced"):
+            save_checkpoint(lm, run_config(lm.config.base_model), {}, path)
+    assert files(tmp_path) == before
+
+
+def test_a_checkpoint_is_known_by_its_files_and_its_base_model(
+    saved: tuple[EvidenceModel, Path], tmp_path: Path
+) -> None:
+    found = read_checkpoint(saved[1])
+    moved = read_checkpoint(shutil.move(saved[1], tmp_path / "moved"))
+    assert moved.hash == found.hash
+    (moved.folder / CARD).write_text("What I trained.")
+    assert check_manifest(moved.folder)["files"] == hashes(moved.folder)
+    for change in ({"base_model_fingerprint": "other"}, {"files": {}}):
+        assert replace(moved, manifest=moved.manifest | change).hash != found.hash
 
 
 def test_all_of_a_checkpoint_is_on_the_disk_before_it_gets_its_name(

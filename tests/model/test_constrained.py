@@ -133,6 +133,7 @@ def test_what_cannot_be_generated(models: list[str]) -> None:
 
 def test_smallest_value() -> None:
     assert smallest_value(SMALL) == {"texts": [""], "so": False, "year": "", "numbers": [42]}
+    assert smallest_value({"type": "string", "enum": ["no", "maybe", "yes"]}) == "maybe"
 
 
 @pytest.mark.slow  # 300 tokens of a real model

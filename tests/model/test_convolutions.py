@@ -36,6 +36,15 @@ def test_a_convolution_by_name_keeps_the_width_and_learns(name: str) -> None:
     assert not torch.allclose(moved, out)
 
 
+@pytest.mark.parametrize("name", ["gatv2", "GATConv", "TransformerConv"])
+def test_attention_is_dropped_as_configured_and_in_training_alone(name: str) -> None:
+    for dropout, training in ((0.5, True), (0.0, True), (0.5, False)):
+        torch.manual_seed(0)
+        layer = make_convolution(WIDTH, EncoderConfig(conv=name, dropout=dropout)).train(training)
+        same = torch.equal(layer(states(), EDGES), layer(states(), EDGES))
+        assert same != (training and dropout > 0)
+
+
 @pytest.mark.parametrize("heads", [1, 3])
 def test_pygs_gatv2_by_name_is_ours_with_the_same_weights(heads: int) -> None:
     ours = make_convolution(WIDTH, EncoderConfig(heads=heads, dropout=0.0))

@@ -17,6 +17,7 @@ from turngraph.configs.schema import Config, ModelConfig, TrainingConfig
 from turngraph.model import evidence_model
 from turngraph.model.checkpoint import hashes, load_checkpoint, read_checkpoint, save_checkpoint
 from turngraph.model.make_model import make_model
+from turngraph.model.tensor_files import read_tensors
 from turngraph.tests.tiny import LORA
 from turngraph.training.trainer_state import load_optimizer, load_random, read_progress
 
@@ -166,6 +167,7 @@ MANIFESTS: dict[str, bytes | dict[str, Any]] = {
     "files_is_a_list": {"files": [["config.yaml", "0"]]},
     "no_config": {"files": {"metrics.json": ""}},
     "no_weights": {"files": {"config.yaml": None, "metrics.json": None}},
+    "no_metrics": {"files": dict.fromkeys(("config.yaml", ENCODER, ADAPTER))},
     "file_outside": {"files": {"config.yaml": None, "metrics.json": None, "../x": ""}},
     "file_elsewhere": {"files": {"config.yaml": None, "metrics.json": None, "/dev/zero": ""}},
     "hash_is_a_number": {"files": {"config.yaml": 1, "metrics.json": 1}},
@@ -235,6 +237,25 @@ def test_a_damaged_base_model_is_named(file: str, data: bytes, folder: Path) -> 
         load_checkpoint(folder)
 
 
+def test_a_number_may_be_saved_with_or_without_a_dimension(tmp_path: Path) -> None:
+    """As older versions saved it, as a weight and as what the optimizer knows of it."""
+    path = tmp_path / "trainer_state" / "optimizer.safetensors"
+    path.parent.mkdir()
+    for value in (torch.tensor(0.5), torch.tensor([0.5])):
+        save_file({"bias/exp_avg": value, "bias/step": torch.tensor(3.0)}, path)
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.Adam(model.parameters())
+        load_optimizer(model, optimizer, tmp_path)
+        state = optimizer.state[model.bias]
+        assert (state["exp_avg"].tolist(), state["step"].tolist()) == ([0.5], 3.0)
+        save_file({"gate": value}, tmp_path / "weights")
+        read = read_tensors(tmp_path / "weights", {"gate": torch.ones(1)})
+        assert read["gate"].tolist() == [0.5]
+        for other in (torch.ones(2), torch.ones(1).bfloat16()):
+            with pytest.raises(ValueError, match="weights, tensor gate: it has shape"):
+                read_tensors(tmp_path / "weights", {"gate": other})
+
+
 @pytest.mark.parametrize("file", ["optimizer.safetensors", "random.safetensors", "progress.json"])
 def test_damaged_state_to_resume_from_is_named(file: str, folder: Path) -> None:
     """As the run that resumes reads it."""
@@ -268,6 +289,14 @@ def test_forged_optimizer_state_is_refused(
     model = torch.nn.Linear(1, 1)
     with pytest.raises(ValueError, match=r"optimizer\.safetensors, tensor"):
         load_optimizer(model, torch.optim.Adam(model.parameters()), tmp_path)
+
+
+@pytest.mark.parametrize("progress", [{}, {"step": "3"}, {"step": 3.5}])
+def test_forged_progress_is_refused(progress: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "trainer_state").mkdir()
+    (tmp_path / "trainer_state" / "progress.json").write_text(json.dumps(progress))
+    with pytest.raises(ValueError, match=r"progress\.json, field step: must be a whole number"):
+        read_progress(tmp_path)
 
 
 def test_forged_random_states_are_refused(tmp_path: Path) -> None:

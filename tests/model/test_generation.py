@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
+import turngraph.model.generation
 from turngraph.data.batches.collate import collate
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.generation import (
@@ -160,6 +161,14 @@ def test_what_two_prompts_have_in_common_is_read_once(evidence: Any, most: int) 
     assert firsts[4] == 1  # the same prompt again: its last position
 
 
+def test_an_lm_with_a_state_reads_every_prompt_whole() -> None:
+    lm, past, (ids, mask) = other_base("hybrid"), Past(), prompts((12,))
+    alone = ours(lm, ids, mask).ids
+    for _ in range(2):
+        assert torch.equal(ours(lm, ids, mask, past=past).ids, alone)
+        assert past.num_tokens == 0
+
+
 def test_only_equal_rows_from_the_start_are_common() -> None:
     one = torch.arange(12.0).reshape(4, 3)
     other = one.clone()
@@ -197,6 +206,19 @@ def test_given_answers_are_as_likely_as_when_read_alone(
         assert value == pytest.approx(float(steps.gather(1, answer[:, None]).sum()), abs=1e-3)
 
 
+@pytest.mark.parametrize(("tokens", "most"), [(2**14, 16), (5 * 30, 5), (1, 2)])
+def test_few_rows_of_long_prompts_are_copied_at_a_time(
+    tokens: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turngraph.model.generation, "TOKENS_AT_ONCE", tokens)
+    lm, (ids, mask), sizes = tiny_base(), prompts((9, 30)), list[int]()
+    lm.register_forward_hook(lambda *args: sizes.append(len(args[2].logits)))
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    embeddings = lm.get_input_embeddings()(ids)
+    answer_logprobs(lm, embeddings, mask, positions, *proposals((20, 20)))
+    assert max(sizes[1:]) == most
+
+
 @pytest.mark.parametrize("evidence", ["graph", "text"])
 def test_what_is_written_is_as_likely_as_when_it_is_proposed(evidence: Any) -> None:
     model = stir(tiny_model(evidence=evidence))
@@ -213,6 +235,9 @@ def test_which_cache() -> None:
     for lm in (tiny_base(), other_base("sliding"), stir(tiny_model()).lm):
         layers = key_value_cache(lm, 9).layers
         assert [type(layer) for layer in layers] == [PreallocatedLayer, PreallocatedLayer]
+    stateful = tiny_base()
+    stateful._is_stateful = True
+    assert isinstance(key_value_cache(stateful, 9), DynamicCache)
 
 
 def test_bfloat16_decodes_too() -> None:

@@ -71,6 +71,9 @@ def test_relative_change_is_the_mean_over_nodes() -> None:
     states, embedded = model(NODES, EDGES), model.embeddings.weight[NODES]
     expected = ((states - embedded).norm(dim=1) / embedded.norm(dim=1)).mean()
     assert model.relative_change == pytest.approx(float(expected.detach()), rel=1e-5)
+    model.embeddings.weight[NODES[0]] = 0.0
+    model(NODES, EDGES)
+    assert model.relative_change.isfinite()
 
 
 def test_node_embeddings_have_no_gradient_and_are_not_saved() -> None:

@@ -158,6 +158,36 @@ def test_twice_as_much_is_dropped_before_a_score() -> None:
     assert [layer.p for layer in layers if isinstance(layer, nn.Dropout)] == [0.1, 0.2, 0.2]
 
 
+def test_states_are_dropped_before_the_first_layer_and_in_each() -> None:
+    model, shapes = stir(tiny_model(**SETTINGS)), list[tuple[int, ...]]()
+    model.scorer.dropout.register_forward_hook(
+        lambda _, __, dropped: shapes.append(tuple(dropped.shape))
+    )
+    [example] = examples(1)
+    scored(model, [example])
+    assert shapes == [(len(example.graph.node_ids), SCORER.width)] * (1 + SCORER.num_layers)
+
+
+def test_the_size_of_embeddings_does_not_matter() -> None:
+    model, batch = stir(tiny_model(**SETTINGS)), examples(3)
+    model.embeddings.weight.data *= 10.0
+    before = scored(model, batch)
+    model.embeddings.weight.data *= 10.0
+    for one, other in zip(scored(model, batch), before, strict=True):
+        assert one == pytest.approx(other, abs=1e-3)
+
+
+def test_a_question_without_a_token_is_no_question() -> None:
+    model, builder = stir(tiny_model(**SETTINGS)), replace(tiny_builder(), mentions=True)
+    [example] = examples(1)
+    bare = replace(example, graph=builder.graph([item.evidence for item in example.evidence]))
+    assert bare.graph.mentions is not None
+    assert bare.graph.mentions.sizes[-1] == 0
+    [alone] = scored(model, [bare])
+    assert np.exp(alone).sum() == pytest.approx(1, abs=1e-5)
+    assert scored(model, [example, bare])[1] == pytest.approx(alone, abs=1e-5)
+
+
 def test_it_learns_and_answers_with_entities() -> None:
     model, batch = tiny_model(**SETTINGS), examples(9)
     settings = load_config(["--data.train=x", "--training.encoder_learning_rate=0.01"]).training

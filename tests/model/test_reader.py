@@ -157,6 +157,84 @@ def test_probabilities_sum_to_1_in_bfloat16() -> None:
         assert float(logprobs.double().exp().sum()) == pytest.approx(1, abs=1e-5)
 
 
+def test_a_node_is_as_likely_as_what_ends_at_it() -> None:
+    """Half is said by the mentions that end there, a quarter by the spans at either end."""
+    model, examples = reader(), read_examples(3)
+    batch = batch_of(examples)
+    assert batch.candidates is not None
+    with torch.no_grad():
+        scores = model.read(batch).scores
+        found = model.graph.probabilities(scores, batch.candidates, len(scores.states))
+    wanted = np.zeros(len(found))
+    np.add.at(wanted, batch.candidates.nodes.numpy(), scores.mentions.exp().numpy() / 2)
+    for spans in slow_spans(model, batch):
+        for ends, logprob in spans.items():
+            np.add.at(wanted, list(ends), np.exp(logprob) / 4)
+    assert found.tolist() == pytest.approx(wanted.tolist(), abs=1e-5)
+    assert float(found.sum()) == pytest.approx(len(examples), abs=1e-4)
+
+
+def test_what_the_graph_says_is_added_to_passages_in_the_size_of_their_states() -> None:
+    model, batch = reader(), batch_of(read_examples(3))
+    graph, reading = model.graph, batch.reading
+    assert reading is not None
+    assert batch.candidates is not None
+    with torch.no_grad():
+        read = model.read(batch)
+        likely = graph.probabilities(read.scores, batch.candidates, len(reading.nodes))
+        _, found = model.rows(batch, read, padded_left=False)
+        wanted = read.states.clone()
+        for node, token in enumerate(reading.nodes.tolist()):
+            if reading.passages[token] >= 0:  # not of the question
+                said = graph.residual_gate * graph.up(read.scores.states[node])
+                said = said + likely[node] * graph.mark
+                wanted[token] += said * read.states[token].square().mean().sqrt()
+    torch.testing.assert_close(found, wanted)
+
+
+def test_the_size_of_a_state_is_not_differentiated() -> None:
+    model = reader()
+    scores = model.read(batch_of(read_examples(1))).scores
+    num, width = len(scores.states), model.graph.up.out_features
+    states = torch.randn(num, width, requires_grad=True)
+    added = model.graph.added(states, scores, torch.rand(num)).sum()
+    assert added.requires_grad
+    assert torch.autograd.grad(added, states, allow_unused=True) == (None,)
+
+
+def test_the_mixture_leaves_both_heads_alone() -> None:
+    model, batch = reader(), batch_of(read_examples(4))
+    assert batch.reading is not None
+    assert batch.candidates is not None
+    scores = model.read(batch).scores
+    heads = {
+        name: getattr(scores, name).detach().requires_grad_()
+        for name in ("entities", "spans", "kinds")
+    }
+    places = batch.reading.answers, batch.reading.num_answers
+    mixture_loss(scores._replace(**heads), batch.candidates, *places).backward()
+    assert heads["kinds"].grad.abs().sum() > 0
+    assert heads["entities"].grad is heads["spans"].grad is None
+
+
+def test_scores_beyond_a_height_say_no_more_of_the_kind() -> None:
+    model, batch, found = reader(), batch_of(read_examples(2)), {}
+    for shift in (-900.0, -90.0, 0.0, 90.0, 900.0):
+        with torch.no_grad():
+            model.graph.scorer.score[-1].bias.fill_(shift)
+            found[shift] = model.read(batch).scores.kinds
+    assert torch.equal(found[-900.0], found[-90.0])
+    assert torch.equal(found[900.0], found[90.0])
+    assert len({kinds[0, 0].item() for kinds in found.values()}) == 3
+
+
+def test_nodes_are_scored_alone_as_they_are_before_text_is_written() -> None:
+    model, batch = reader(), batch_of(read_examples(3))
+    with torch.no_grad():
+        for one, other in zip(model.node_scores(batch), model.read(batch).scores, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 def test_a_new_graph_adds_nothing() -> None:
     model = tiny_model(layer=1, scorer=SCORER, lora=LORA)
     assert isinstance(model, Reader)

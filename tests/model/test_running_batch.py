@@ -152,3 +152,7 @@ def test_an_lm_with_other_layers_than_attention_is_refused(architecture: str, ki
     model = make_model(config, blind_model(architecture))
     with pytest.raises(UserError, match=f"not batched for an LM with layers of type {kind}"):
         RunningBatch(model, END_ID)
+    stateful = tiny_model()
+    stateful.causal_lm.get_base_model()._is_stateful = True
+    with pytest.raises(UserError, match="not batched for an LM with layers of type llama"):
+        RunningBatch(stateful, END_ID)

@@ -268,6 +268,35 @@ def test_a_run_starts_from_the_weights_of_another_checkpoint(
         load_start(saved / "best", wider)
 
 
+def test_a_run_starts_from_no_other_base_model_and_from_nothing_damaged(
+    saved: Path, config: Config, tmp_path: Path
+) -> None:
+    elsewhere = changed(config, "model.base_model", save_tiny(tmp_path / "base", seed=3))
+    with pytest.raises(ValueError, match=r"training\.start_from: .*another base model"):
+        load_start(saved / "best", make_model(elsewhere.model))
+    damaged = shutil.copytree(saved / "best", tmp_path / "damaged")
+    flip_a_bit(damaged / "graph_encoder.safetensors")
+    with pytest.raises(ValueError, match=r"training\.start_from: .*changed or truncated"):
+        load_start(damaged, make_model(config.model))
+
+
+def test_what_a_killed_save_left_is_removed_and_nothing_of_ones_own(
+    saved: Path, config: Config, tmp_path: Path
+) -> None:
+    output = shutil.copytree(saved, tmp_path / "run")
+    shutil.copytree(output / "last", output / ".last-old")  # it had only this left to remove
+    (output / ".last-notes.txt").touch()
+    (output / ".last-elsewhere").symlink_to(saved)
+    (output / "step_00000007").symlink_to(saved / "last")
+    kept = {"best", "last", ".last-notes.txt", ".last-elsewhere", "step_00000007"}
+    found = find_resumable(output, config, "fingerprint", anyway=False)
+    assert found == (output / "last", PROGRESS)
+    assert {path.name for path in output.iterdir()} == kept
+    start_afresh(output)
+    assert {path.name for path in output.iterdir()} == kept - {"best", "last"}
+    assert (saved / "last" / "manifest.json").is_file()
+
+
 def test_saves_are_kept_by_step_and_carry_their_metrics(
     config: Config, accelerator: Accelerator, tmp_path: Path
 ) -> None:

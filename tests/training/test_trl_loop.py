@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -17,7 +19,7 @@ from turngraph.configs.parse import load_config
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.batches.schedule import BatchSchedule
-from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.load import load_builder
@@ -179,6 +181,28 @@ def test_a_config_that_trl_cannot_train_is_refused(
     with pytest.raises(ValueError, match=f"^option --{field}: "):
         train.main([*argv, "--training.loop", "trl"])
     assert not (tmp_path / "run").exists()
+
+
+def test_several_processes_are_refused(
+    base_model: Path, conversations: Path, tmp_path: Path
+) -> None:
+    config = load_config(options(base_model, conversations, tmp_path))
+    model, accelerator = SimpleNamespace(config=config.model), SimpleNamespace(num_processes=2)
+    run: Any = SimpleNamespace(config=config, model=model, accelerator=accelerator)
+    schedule: Any = SimpleNamespace(num_steps=1)
+    with pytest.raises(UserError, match=r"training\.loop: 'trl' given, .*; 2 were started"):
+        trl_loop.train_with_trl(run, [], schedule, StopRequest())
+
+
+def test_a_base_model_whose_loss_trl_averages_otherwise_is_refused(
+    base_model: Path, conversations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(options(base_model, conversations, tmp_path))
+    averaging = SimpleNamespace(model_accepts_loss_kwargs=False)
+    monkeypatch.setattr(trl_loop, "SFTTrainer", lambda **_: averaging)
+    args, rest = trl_loop.trainer_arguments(config), (MagicMock(), MagicMock())
+    with pytest.raises(UserError, match=r"model\.base_model: .* set training\.loop to native"):
+        trl_loop.make_trainer(make_model(config.model), config, args, *rest, num_steps=4)
 
 
 def test_a_loss_that_is_no_number_leaves_no_checkpoint(
