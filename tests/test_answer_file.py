@@ -38,7 +38,8 @@ def whole(path: Path) -> str:
         (b"[" * 50_000 + b"\n", "line 2: not JSON: too deep"),
         (b"[" + b"9" * 5000 + b", {}]\n", "line 2: not JSON: a number has 5000 digits"),
         (b'["x", {}]\n', "line 2: damaged, not an answer of this run; --fresh starts over"),
-        (b"[7, {}]\n", "line 2: damaged, not an answer of this run"),
+        (b'[3, {"answer": "a"}]\n', "line 2: damaged, not an answer of this run"),
+        (b'[-1, {"answer": "a"}]\n', "line 2: damaged, not an answer of this run"),
         (b"[1, []]\n", "line 2: damaged, not an answer of this run"),
         (b"[1, {}]\n", "line 2: damaged, not an answer of this run"),
         (b'[1, {"answer": 7}]\n', "line 2: damaged, not an answer of this run"),
@@ -62,6 +63,30 @@ def test_damaged_settings_are_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "out.jsonl.run.json").write_text(text)
     with pytest.raises(ValueError, match=r"out\.jsonl\.run\.json: damaged.*--fresh starts over"):
         AnswerFile(tmp_path / "out.jsonl", SETTINGS, 3, False)
+
+
+@pytest.mark.parametrize(("before", "now"), [({}, {"corpus": "x"}), ({"corpus": "x"}, {})])
+def test_a_setting_that_only_one_of_two_runs_has_keeps_them_apart(
+    before: dict[str, str], now: dict[str, str], tmp_path: Path
+) -> None:
+    with AnswerFile(tmp_path / "out.jsonl", SETTINGS | before, 3, False) as file:
+        file.begin()
+    with pytest.raises(ValueError, match=r"out\.jsonl: begun with corpus .*, now .* given: "):
+        AnswerFile(tmp_path / "out.jsonl", SETTINGS | now, 3, False)
+
+
+def test_all_answers_are_on_the_disk_before_the_journal_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "out.jsonl", list[tuple[int, bool]]()
+
+    def sync(handle: int) -> None:
+        if os.path.samestat(os.fstat(handle), path.stat()):
+            synced.append((os.fstat(handle).st_size, Path(f"{path}.unfinished").exists()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    text = whole(path)
+    assert synced[-1:] == [(len(text), True)]
 
 
 def test_a_full_disk_loses_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

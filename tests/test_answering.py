@@ -403,6 +403,31 @@ def test_out_of_memory(
         assert "error" in record or record["answer"] == other["answer"]
 
 
+def test_a_turn_that_failed_is_an_empty_answer_to_those_after_it(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = turngraph.inference.answer_batches.answer_batch
+
+    def answer_batch(model: Any, prompt: Any, examples: Any, new: int, **choice: Any) -> Any:
+        if not fails:
+            found = works(model, prompt, examples, new, **choice)
+            return [r | {"answer": "" if r["turn"] == "0" else r["answer"]} for r in found]
+        if any(example.turn == 0 for example in examples):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return works(model, prompt, examples, new, **choice)
+
+    monkeypatch.setattr(turngraph.inference.answer_batches, "answer_batch", answer_batch)
+    command += ["--history", "predicted", "--keep_going"]
+    fails = False
+    expected = one_run(command, tmp_path / "empty.jsonl")
+    fails = True
+    with pytest.raises(SystemExit):
+        one_run(command, tmp_path / "failed.jsonl")
+    found = timeless(tmp_path / "failed.jsonl")
+    assert ["error" in record for record in found] == [r["turn"] == "0" for r in expected]
+    assert [r for r in found if r["turn"] != "0"] == [r for r in expected if r["turn"] != "0"]
+
+
 def test_weights_that_overflow_are_told_without_the_question(
     command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

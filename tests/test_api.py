@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import turngraph
+import turngraph.inference.answer_batches
 import turngraph.model.checkpoint
 from turngraph import infer
 from turngraph.data.jsonlines import write_conversations, write_pool
@@ -119,6 +120,22 @@ def test_batch_answers_are_those_of_the_command_line(
     for source in (str(tmp_path / "in.jsonl"), CONVERSATIONS):
         records = qa.answer(source, history=history, max_new_tokens=5, batch_size=3)
         assert timeless(list(records)) == written
+
+
+def test_an_answer_comes_before_the_next_batch_is_read(
+    qa: QA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, answer_batch = list[int](), turngraph.inference.answer_batches.answer_batch
+
+    def noted(*given: Any, **named: Any) -> list[Json]:
+        answered.append(len(given[2]))
+        return answer_batch(*given, **named)
+
+    monkeypatch.setattr(turngraph.inference.answer_batches, "answer_batch", noted)
+    records = qa.answer(CONVERSATIONS, max_new_tokens=2, batch_size=2)
+    assert next(records)["conversation"] == CONVERSATIONS[0].id
+    assert answered == [2]
+    records.close()
 
 
 def test_the_keywords_of_answer_are_the_fields_of_its_options() -> None:

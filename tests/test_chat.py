@@ -342,6 +342,19 @@ def test_a_chat_is_typed_only_between_two_terminals(
     assert done == ["warm_up", "run", "remember", "close"]
 
 
+def test_a_chat_that_is_broken_off_closes_its_session(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = list[bool]()
+    monkeypatch.setattr(session, "warm_up", ctrl_c)
+    monkeypatch.setattr(session, "close", lambda: closed.append(True))
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}", io.StringIO())
+    with pytest.raises(KeyboardInterrupt):
+        run_chat(session, [], None, 3)
+    assert closed == [True]
+
+
 def test_what_is_saved_can_be_read_answered_and_trained_on(
     session: Session, graph_checkpoint: str, tmp_path: Path
 ) -> None:

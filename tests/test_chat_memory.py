@@ -128,6 +128,9 @@ def test_new_keeps_what_is_remembered(remembering: Session) -> None:
     assert episodes(remembering) == 2
     screen("/undo")
     assert episodes(remembering) == 1
+    remembering.ask("Bert moved to Lima in 2015. Is it warm?")
+    remembering.begin()
+    assert episodes(remembering) == 2
 
 
 def test_a_chat_with_a_memory_graph_is_saved_for_its_owner_only(

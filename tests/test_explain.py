@@ -190,6 +190,20 @@ def test_only_the_turns_that_were_answered_are_explained() -> None:
     assert [turn["id"] for turn in found["turns"]] == ["1"]
 
 
+def test_an_empty_answer_is_explained_and_a_turn_that_failed_is_not() -> None:
+    found = of_conversation(stir(tiny_model()), answers={0: None, 1: "", 2: "sol"})
+    assert [turn["id"] for turn in found["turns"]] == ["1", "2"]
+
+
+def test_turns_that_were_not_answered_fill_the_memory_too() -> None:
+    settings = {"top_k": 3, "memory": "random"}
+    [turn] = of_conversation(stir(tiny_model()), answers={2: "sol"}, **settings)["turns"]
+    [example] = tiny_builder(**settings).conversation(tiny_conversation(0), [2])
+    expected = [(item.evidence.text, item.from_turn) for item in example.evidence]
+    assert [(one["text"], one["from_turn"]) for one in turn["passages"]] == expected
+    assert any(from_turn < 2 for _, from_turn in expected)
+
+
 def pages(checkpoint: str, folder: Path, conversations: list[Conversation], *more: str) -> set[str]:
     """Return the names of the pages that ``answer --explain`` writes."""
     write_conversations(folder / "input.jsonl", conversations)
@@ -209,6 +223,20 @@ def test_answer_explains_each_conversation_on_a_page(graph_checkpoint: str, tmp_
     (tmp_path / "why" / "why-c0.html").unlink()  # complete predictions are not computed again
     assert "why-c0.html" in pages(graph_checkpoint, tmp_path, conversations)
     assert (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines() == lines
+
+
+def test_answers_from_the_evidence_of_others_are_explained_by_it(
+    graph_checkpoint: str, tmp_path: Path
+) -> None:
+    conversations = [
+        replace(one, evidence=tuple(replace(e, id=f"{one.id}:{e.id}") for e in one.evidence))
+        for one in (tiny_conversation(0), tiny_conversation(1))
+    ]
+    pages(graph_checkpoint, tmp_path, conversations, "--evidence_of", "other")
+    for own, other in (("c0", "c1"), ("c1", "c0")):
+        page = (tmp_path / "why" / f"why-{own}.html").read_text(encoding="utf-8")
+        assert f"{other}:0" in page
+        assert f"{own}:" not in page
 
 
 def test_lines_that_could_not_be_read_have_no_page(graph_checkpoint: str, tmp_path: Path) -> None:
@@ -254,7 +282,8 @@ def test_pages_resume_where_they_were_stopped(
     with pytest.raises(SystemExit) as ended:
         pages(graph_checkpoint, tmp_path, conversations)
     assert ended.value.code == EXIT_GO_ON
-    assert (tmp_path / "why" / "why.html.unfinished").is_file()
+    with (tmp_path / "why" / "why.html.unfinished").open("a", encoding="utf-8") as journal:
+        journal.write('"c')  # as a kill or a full disk leaves it
     found = pages(graph_checkpoint, tmp_path, conversations)
     assert found == {"why-c0.html", "why-c1.html", "why-c2.html"}
     assert written == ["c0", "c1", "c2"]

@@ -336,6 +336,20 @@ def test_many_prompts_are_spread_over_files(
         assert torch.equal(*tensors)
 
 
+def test_what_is_written_has_the_type_that_is_asked_for(exported: Exported, tmp_path: Path) -> None:
+    if exported.kind != "graph":
+        return
+    common = ["--checkpoint", exported.checkpoint, "--input", str(exported.input)]
+    folders = [tmp_path / "lm", tmp_path / "prompts"]
+    folders[0].mkdir()  # an empty folder may be there
+    options = ["--output", str(folders[0]), "--prompts", str(folders[1]), "--dtype", "bfloat16"]
+    infer.main(["export", *common, *options])
+    for folder in folders:
+        [file] = folder.glob("*.safetensors")
+        assert {tensor.dtype for tensor in load_file(file).values()} == {torch.bfloat16}
+        assert json.loads((folder / "export.json").read_text())["dtype"] == "bfloat16"
+
+
 def test_a_quantized_base_model_is_reported(
     tiny_folder: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

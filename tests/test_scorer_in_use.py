@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from turngraph.data.batches.collate import candidate_entities
 from turngraph.data.jsonlines import write_pool
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
-from turngraph.inference.answer_batches import answer_batch
+from turngraph.inference.answer_batches import answer_batch, surer
 from turngraph.inference.api import QA, load
 from turngraph.inference.candidates import NUM_SPANS, spans
 from turngraph.inference.explain import explain_conversation, why
@@ -99,6 +100,30 @@ def test_of_two_readings_the_surer_answers(
     turns = explain_conversation(model, builder, *given).turns
     found = {turn.index: turn.logprob for turn in turns if turn.index in logprobs}
     assert found == pytest.approx(logprobs, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("with_dialogue", "alone", "is_alone"),
+    [
+        ((0.3, 0.9), (0.4, 0.1), True),
+        ((0.3, 0.1), (0.39, 0.9), False),  # surer, and still not sure
+        ((0.5, 0.1), (0.5, 0.9), False),
+        ((0.6, 0.1), (0.5, 0.9), False),  # its confidence counts, not its probability
+        ((None, 0.3), (None, 0.5), True),
+        ((None, 0.5), (None, 0.3), False),
+    ],
+)
+def test_an_answer_without_the_dialogue_has_to_be_sure_and_surer(
+    with_dialogue: tuple[float | None, float], alone: tuple[float | None, float], is_alone: bool
+) -> None:
+    first, second = (
+        {"answer": text, "confidence": sure, "logprob": math.log(p), "milliseconds": 1.5}
+        for text, (sure, p) in (("Lima", with_dialogue), ("Oslo", alone))
+    )
+    chosen = surer(first, second)
+    assert chosen["answer"] == ("Oslo" if is_alone else "Lima")
+    assert chosen.get("alone", False) == is_alone
+    assert chosen["milliseconds"] == 3.0
 
 
 def test_of_entities_of_one_name_the_likeliest_is_explained(with_scorer: Loaded) -> None:

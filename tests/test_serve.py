@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -275,8 +276,12 @@ def test_an_answer_of_a_completion_is_as_long_as_its_client_wants(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, asked = start(), {"messages": [{"role": "user", "content": QUESTIONS[0]}]}
-    for field in ("max_tokens", "max_completion_tokens"):
-        body = client.post("/v1/chat/completions", json=asked | {field: 3}).json()
+    for given in (
+        {"max_tokens": 3},
+        {"max_completion_tokens": 3},
+        {"max_tokens": 2, "max_completion_tokens": 3},  # the name that OpenAI's API has now
+    ):
+        body = client.post("/v1/chat/completions", json=asked | given).json()
         assert body["usage"]["completion_tokens"] == 3
         assert body["choices"][0]["finish_reason"] == "length"
     long = client.post("/v1/chat/completions", json=asked | {"max_tokens": 9999}).json()
@@ -366,6 +371,32 @@ def test_what_a_user_states_is_remembered_and_forgotten(start: Start) -> None:
     assert client.post("/api/memory/forget", json={"entity": "Anna"}).json()["episodes"] == 2
     assert client.get("/api/memory/history", params={"entity": "Anna"}).status_code == 422
     assert client.post("/api/memory/forget", json={}).status_code == 422
+
+
+def test_the_memory_is_asked_as_of_a_time(start: Start) -> None:
+    client = start()
+    ask(client, client.post("/api/conversations").json()["id"], "Anna lives in Gdynia.")
+    for as_of, is_known in ({}, True), ({"as_of": "2001"}, False):
+        asked = {"question": "Where does Anna live?"} | as_of
+        _, planned = events(client.get("/api/memory/plan", params=asked).text)[-1]
+        for found in (client.get("/api/memory/ask", params=asked).json(), planned):
+            assert any("Gdynia" in fact["text"] for fact in found["facts"]) == is_known
+
+
+def test_answers_from_a_memory_have_a_confidence_of_their_own(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = Confidence(Calibration((0.0,) * len(FEATURES), 0.0, 50, 0.1), 0.9)
+    monkeypatch.setattr(
+        "turngraph.inference.serve.service.read_confidence",
+        lambda *given: strict if given[2:] == (True,) else None,
+    )
+    client = start()
+    told = ask(client, client.post("/api/conversations").json()["id"], "Anna lives in Gdynia.")
+    asked = {"question": "Where does Anna live?", "answer": True}
+    answer = client.get("/api/memory/ask", params=asked).json()["answer"]
+    assert (told["confidence"], answer["confidence"]) == (None, 0.5)
+    assert answer["text"] == NOT_IN_EVIDENCE
 
 
 def test_the_steps_of_a_plan_come_before_the_answer(start: Start) -> None:
@@ -498,6 +529,9 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
     kind, data = events(client.post(route, json={"question": long}).text)[-1]
     assert kind == "error"
     assert "positions" in data["message"]
+    streamed = {"messages": [{"role": "user", "content": long}], "stream": True}
+    *_, last = client.post(chat, json=streamed).text.strip().split("\n\n")
+    assert "positions" in json.loads(last[6:])["error"]["message"]
     assert client.get(f"/api/conversations/{id_}").json()["turns"] == []
 
 
@@ -578,6 +612,7 @@ def test_bodies_that_come_at_once_have_a_limit(
 ) -> None:
     monkeypatch.setattr("turngraph.inference.serve.limits.MAX_HELD_OF_USER", 100)
     monkeypatch.setattr("turngraph.inference.serve.limits.MAX_HELD", 150)
+    monkeypatch.setattr("turngraph.inference.serve.limits.MAX_BODY", 60)
     names = {add_user(tmp_path / "tokens", name): name for name in ("ada", "bob", "cem")}
     tokens, statuses = dict(zip(names.values(), names, strict=True)), list[tuple[str, int]]()
 
@@ -659,6 +694,13 @@ def test_prometheus_reads_how_much_is_asked(start: Start) -> None:
         'turngraph_held{what="conversations"} 1.0',
     ):
         assert line in found.splitlines()
+    body = {"messages": [{"role": "user", "content": QUESTIONS[0]}]}
+    usage = client.post("/v1/chat/completions", json=body).json()["usage"]
+    before, after = (
+        float(text.partition("\nturngraph_tokens_total ")[2].split("\n")[0])
+        for text in (found, client.get("/metrics").text)
+    )
+    assert after - before == usage["completion_tokens"]
 
 
 def test_many_completions_do_not_hold_other_routes(
@@ -769,6 +811,11 @@ def test_the_conversation_asked_longest_ago_is_closed_and_goes_on(
     for turn in range(2):
         assert [ask(client, id_, QUESTIONS[0])["turn"] for id_ in ids] == [turn] * 3
     assert client.app.state.service.held()["conversations"] <= 2
+    monkeypatch.setattr("turngraph.inference.serve.service.MAX_OPEN", 2)
+    first, second, third = ids
+    for id_ in (first, second, first, third):
+        ask(client, id_, QUESTIONS[1])
+    assert [id_ for _, id_ in client.app.state.service._open] == [first, third]
 
 
 def fail(message: str) -> None:
@@ -906,20 +953,27 @@ def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> Non
         engine.generate(batch, 400, END_ID, deadline=time.monotonic())
     with engine._changed, pytest.raises(ZeroDivisionError):  # nothing is decoded meanwhile
         engine.generate(batch, 400, END_ID, check=lambda: leave(None))
-    step, failed = engine._running.step, threading.Event()
+    assert engine.generate(batch, 40, END_ID).ids.tolist() == expected
+    assert engine._running.rows == []
+    failed = list[Exception]()
 
-    def fail() -> Any:
+    def fail(error: Exception) -> Any:
         if not engine._running.rows:  # the turn in which the rows before were evicted
             return []
-        failed.set()
-        raise RuntimeError("broken")
+        failed.append(error)
+        raise error
 
-    engine._running.step = fail
-    with pytest.raises(RuntimeError, match="broken"):
-        engine.generate(batch, 40, END_ID)
-    assert failed.is_set()
-    assert step is not engine._running.step
-    assert engine.generate(batch, 40, END_ID).ids.tolist() == expected
+    for error, told in (
+        (RuntimeError("broken"), "^broken$"),
+        (torch.OutOfMemoryError("CUDA"), "the prompt is too long for a batch with the other"),
+    ):
+        step = engine._running.step
+        engine._running.step = partial(fail, error)
+        with pytest.raises(Exception, match=told):
+            engine.generate(batch, 40, END_ID)
+        assert failed.pop() is error
+        assert step is not engine._running.step
+        assert engine.generate(batch, 40, END_ID).ids.tolist() == expected
     engine.close()
     with pytest.raises(Exception, match="stops"):
         engine.generate(batch, 1, END_ID)

@@ -163,6 +163,24 @@ def test_a_connection_that_says_nothing_makes_room_for_others(
     assert made.result() == [True] * len(left) + [False]
 
 
+def test_a_connection_counts_as_idle_from_its_last_answer_on(
+    running: Callable[[], Connect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
+    connect = running()
+    open_ = connect.server.server_state.connections
+    used = connect(GET)
+    assert status(used) == 200
+    silent = connect(GET[:20])
+    wait_until(lambda: len(open_) == 2, pause=0.01)
+    used.sendall(GET)
+    assert status(used) == 200
+    assert status(connect(GET)) == 200
+    used.sendall(GET)
+    assert status(used) == 200
+    assert ends(silent)
+
+
 def test_connections_that_are_all_served_make_no_room(
     running: Callable[[], Connect], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,21 @@ def test_turns_that_a_killed_server_did_not_remember_are_remembered_later(
     assert any("Gdynia" in text for text in facts(restarted(start, again)))
 
 
+def test_a_turn_that_cannot_be_kept_is_not_remembered(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, "Where does Anna live?")
+    asked = {"question": TOLD, "stream": False}
+    with monkeypatch.context() as patch:
+        patch.setattr(ConversationStore, "add_turn", lambda *_: fail("the disk is full"))
+        assert client.post(f"/api/conversations/{id_}/ask", json=asked).status_code == 422
+    client = restarted(start, client)
+    assert facts(client) == []
+    assert ask(client, id_, "Where is Anna?")["turn"] == 1
+
+
 def no_more(session: Session) -> None:
     assert session.persistent is not None
     if session.persistent.num_turns < len(session.turns):
@@ -165,6 +180,7 @@ def test_faults_of_the_server_are_logged_and_told_without_paths(
     ):
         (folder / name).write_bytes(b"no database" * 100)
         assert told(client.get(route)) == (503, UNAVAILABLE)
+        assert client.get(route).json()["error"]["type"] == "server_error"
         assert f"{folder / name}" in caplog.text
         (folder / name).unlink()
     id_ = client.post("/api/conversations").json()["id"]
@@ -295,6 +311,7 @@ def test_an_answer_that_nobody_waits_for_is_told_apart_from_one_that_the_server_
     assert failure(UserError("too\nlong")) == {"message": "too long"}
     assert "an answer failed" not in caplog.text
     assert failure(RuntimeError("secret")) == {"message": FAILED}
+    assert failure(Unavailable("/secret/memory.db: damaged")) == {"message": UNAVAILABLE}
     assert "an answer failed" in caplog.text
 
 
@@ -332,11 +349,15 @@ def test_a_document_that_is_removed_meanwhile_is_not_there(
     monkeypatch.setattr(Documents, "_paths", paths)
     assert client.delete("/api/documents/a.txt").status_code == 404
     folder = tmp_path / "users" / "local" / "documents"
-    for name in (f".{'0' * 32}.txt", f".{'1' * 32}.txt"):
-        (folder / name).write_bytes(b"left by a kill")
-    os.utime(folder / name, (0, 0))
+    left, old, old_file = (folder / f".{digit * 32}" for digit in "012")
+    for trial in (left, old):
+        trial.mkdir()
+        (trial / "a.txt").write_bytes(b"left by a kill")
+    old_file.touch()
+    for path in (old, old_file):
+        os.utime(path, (0, 0))
     assert start().get("/api/documents").json() == []
-    assert [path.name for path in folder.iterdir()] == [f".{'0' * 32}.txt"]  # may be in use
+    assert list(folder.iterdir()) == [left]  # may be in use
 
 
 def test_a_token_that_was_replaced_or_removed_counts_no_more(
@@ -391,7 +412,9 @@ def test_a_token_that_was_replaced_or_removed_counts_no_more(
 def test_a_new_token_leaves_the_other_lines_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text(f"# friends\nada {'0' * 64}\n# family\n")
+    path.chmod(0o644)
     token = add_user(path, "ada")
+    assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text().splitlines()[:2] == ["# friends", "# family"]
     assert Users(path).user_of(f"bearer {token}") == "ada"
     with pytest.raises(UserError, match="'Ada' differs in case alone from ada"):
@@ -430,7 +453,40 @@ def test_no_user_takes_the_places_of_all() -> None:
     for one in asked:
         one.end()
     assert engine.num_admitted == 0
+    for _ in range(60):
+        engine.admit("dan")
+        engine.dismiss("dan", seconds=0.0)
+    asked = [engine.admit(str(number)) for number in range(engine.most_admitted)]
+    with pytest.raises(Busy) as told:
+        engine.admit("eve")
+    assert told.value.seconds == 1.0  # not at once, however quick answers are
     engine.close()
+
+
+@pytest.mark.parametrize(("spare", "rows", "together"), [(0, 9, 2), (-1, 9, 1), (99, 1, 1)])
+def test_no_more_answers_are_decoded_together_than_there_is_room_for(
+    spare: int, rows: int, together: int
+) -> None:
+    batches = [collate([one], "left", with_target=False) for one in tiny_examples(2)]
+    lengths = [batch.input_ids.shape[1] for batch in batches]
+    assert lengths[0] != lengths[1]
+    room = 2 * (max(lengths) + 9)
+    engine = Engine(tiny_model().eval(), END_ID, room + spare, rows, 128)
+    may_go_on, seen, step = threading.Event(), list[int](), engine._running.step
+
+    def noted() -> Any:
+        assert may_go_on.wait(60)
+        seen.append(len(engine._running.rows))
+        return step()
+
+    engine._running.step = noted
+    with ThreadPoolExecutor(2) as threads:
+        for batch in batches:
+            threads.submit(engine.generate, batch, 9, END_ID)
+        wait_until(lambda: engine.num_running + len(engine._waiting) == 2)
+        may_go_on.set()
+    engine.close()
+    assert max(seen) == together
 
 
 @pytest.mark.parametrize("rows", [1, 2])
@@ -617,6 +673,32 @@ def test_a_question_waits_for_no_load_of_another_user(
     assert not places._taken
 
 
+def test_documents_of_the_user_who_asked_longest_ago_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, reads = "turngraph.inference.serve.documents", list[str]()
+
+    def read(paths: list[Path], **_: int) -> tuple[tuple[Evidence, ...], list[str]]:
+        reads.extend(path.name for path in paths)
+        return read_evidence(paths), []
+
+    def folder(user: str) -> Path:
+        (tmp_path / user).mkdir(exist_ok=True)
+        return tmp_path / user
+
+    monkeypatch.setattr(f"{module}.read_limited", read)
+    monkeypatch.setattr(f"{module}.MAX_POOLS", 2)
+    documents = Documents(folder, (), len, len)
+    for user in ("ada", "bob"):
+        documents.add(user, f"{user}.txt", b"A pier is old.")
+    documents.pool("ada")
+    documents.add("cem", "cem.txt", b"A pier is old.")
+    reads.clear()
+    for user in ("ada", "cem", "bob"):
+        documents.pool(user)
+    assert reads == ["bob.txt"]
+
+
 def test_a_user_has_so_many_documents(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turngraph.inference.serve.documents.MAX_DOCUMENTS", 1)
     client = start()
@@ -625,10 +707,14 @@ def test_a_user_has_so_many_documents(start: Start, monkeypatch: pytest.MonkeyPa
     assert "a user may have 1 documents" in put[2].json()["error"]["message"]
 
 
-def test_a_document_is_for_the_servers_user_alone(start: Start, tmp_path: Path) -> None:
-    assert start().put("/api/documents/a.txt", content="A pier is old.").status_code == 201
-    [path] = (tmp_path / "users").rglob("a.txt")
-    assert [one.stat().st_mode & 0o777 for one in (path, path.parent)] == [0o600, 0o700]
+def test_what_a_user_has_is_for_the_servers_user_alone(start: Start, tmp_path: Path) -> None:
+    client = start()
+    assert client.put("/api/documents/a.txt", content="A pier is old.").status_code == 201
+    ask(client, client.post("/api/conversations").json()["id"], TOLD)
+    paths = list((tmp_path / "users").rglob("*"))
+    names = {path.name for path in paths}
+    assert {"local", "conversations.db", "memory.db", "documents", "a.txt"} <= names
+    assert not [path for path in paths if path.stat().st_mode & 0o077]
 
 
 def test_conversations_that_are_deleted_while_they_answer_hold_no_other_route(
