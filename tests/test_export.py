@@ -338,7 +338,7 @@ def test_many_prompts_are_spread_over_files(
 
 def test_what_is_written_has_the_type_that_is_asked_for(exported: Exported, tmp_path: Path) -> None:
     if exported.kind != "graph":
-        return
+        pytest.skip("one kind is enough")
     common = ["--checkpoint", exported.checkpoint, "--input", str(exported.input)]
     folders = [tmp_path / "lm", tmp_path / "prompts"]
     folders[0].mkdir()  # an empty folder may be there
