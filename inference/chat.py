@@ -67,7 +67,6 @@ def chat(session: Session, evidence: Sequence[str], memory: str | None, num_pass
         session.warm_up()
         terminal.greet(len(evidence), memory)
         terminal.run()
-        session.remember()
     finally:
         session.close()
     if terminal.num_errors and not terminal.interactive:

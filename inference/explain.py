@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
@@ -430,11 +431,11 @@ def explained(journal: Path, predictions: str) -> set[str]:
     head = json.dumps({"predictions": predictions})
     lines = list(raw_lines(journal)) if journal.is_file() else []
     if lines and lines[0][1] == f"{head}\n".encode():
-        return {
-            str(parse_json(decoded(raw, location), location))
-            for location, raw in lines[1:]
-            if raw.endswith(b"\n")
-        }
+        if not lines[-1][1].endswith(b"\n"):  # incomplete: the run was killed while writing it
+            with writing(journal):
+                os.truncate(journal, sum(len(raw) for _, raw in lines[:-1]))
+            lines.pop()
+        return {str(parse_json(decoded(raw, location), location)) for location, raw in lines[1:]}
     with whole_file(journal) as file:
         file.write(f"{head}\n")
     return set()

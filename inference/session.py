@@ -329,6 +329,8 @@ class Session:
         Raises:
             UserError: there is none, or the memory graph cannot be written.
         """
+        if num < 1:
+            raise UserError(f"{num} turns to undo, at least 1 is needed")
         first, *_ = self.turns[-num:] or [self.last()]  # which raises the error
         with suppress(KeyboardInterrupt), held_interrupts():
             self.memory.restore(first.before)
@@ -382,9 +384,16 @@ class Session:
         return path
 
     def close(self) -> None:
-        """Close the persistent memory graph; a conversation's own is in memory alone."""
+        """Store the finished turns in the persistent memory graph and close it.
+
+        Raises:
+            UserError: it cannot be written; it is closed all the same.
+        """
         if self.persistent is not None:
-            self.persistent.close()
+            try:
+                self.remember()
+            finally:
+                self.persistent.close()
 
 
 def _saved(turn: ChatAnswer) -> Turn:

@@ -46,6 +46,8 @@ MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
 FORMAT = 4
 OLD = "-old"
 """Suffix of a folder that is being replaced, until the new one has its name."""
+PARTIAL = ".partial"
+"""Suffix of a folder that is being written."""
 PACKAGES = ("turngraph", "torch", "torch-geometric", "transformers", "peft", "accelerate")
 _CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 CARD = "README.md"
@@ -136,7 +138,7 @@ def save_checkpoint(
 def _new_folder(folder: Path) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        partial = Path(tempfile.mkdtemp(PARTIAL, f".{folder.name}-", folder.parent))
     except OSError as error:
         raise UserError(f"{folder}: checkpoint cannot be written: {error}") from None
     partial.chmod(0o755)

@@ -313,10 +313,11 @@ def _sum_of_finite(values: Tensor) -> Tensor:
 def mixture_loss(
     scores: NodeScores, candidates: CandidatesLike, answers: Tensor, num_answers: Tensor
 ) -> Tensor:
-    """Sum -log of the chance of the answer by its kind, which trains no head but that of kinds.
+    """Sum -log of the chance of the answer by its kind.
 
     It is p(entity) p(gold candidates) + p(span) p(gold places); where no passage has the answer it
-    is p(none).
+    is p(none). The chances of candidates and of places are not differentiated; those of the kinds
+    are, with all that they are computed from.
 
     Args:
         scores: of a scorer with a span head.

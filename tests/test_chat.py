@@ -211,6 +211,10 @@ def test_a_turn_that_was_taken_back_leaves_nothing(session: Session, graph_model
     assert evidence_of(again.example) == evidence_of(expected.example)
     assert again.record["answer"] == expected.record["answer"]
     assert session.interaction == other.interaction
+    for num in (0, -1):
+        with pytest.raises(UserError, match=f"^{num} turns to undo, at least 1 is needed"):
+            session.undo(num)
+    assert session.interaction == other.interaction
     for _ in QUESTIONS:
         session.undo()
     assert len(session.memory) == 0
@@ -329,7 +333,7 @@ def test_a_chat_is_typed_only_between_two_terminals(
             done.append("run")
             self.num_errors += 1
 
-    for name in ("warm_up", "remember", "close"):
+    for name in ("warm_up", "close"):
         monkeypatch.setattr(session, name, partial(done.append, name))
     monkeypatch.setattr("turngraph.inference.chat.TerminalChat", Made)
     for stream, terminal in zip(("stdin", "stdout"), terminals, strict=True):
@@ -339,7 +343,7 @@ def test_a_chat_is_typed_only_between_two_terminals(
     with nullcontext() if all(terminals) else pytest.raises(SystemExit, match=r"^1$"):
         run_chat(session, [], None, 3)
     assert typed == [all(terminals)]
-    assert done == ["warm_up", "run", "remember", "close"]
+    assert done == ["warm_up", "run", "close"]
 
 
 def test_a_chat_that_is_broken_off_closes_its_session(

@@ -133,6 +133,37 @@ def test_new_keeps_what_is_remembered(remembering: Session) -> None:
     assert episodes(remembering) == 2
 
 
+def test_the_last_turn_is_remembered_when_a_chat_ends(
+    remembering: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = remembering.persistent
+    assert graph is not None
+    remembering.ask("Ada moved to Oslo in 2010. Is it cold?")
+    closed, close = list[int](), graph.close
+
+    def noted() -> None:
+        closed.append(graph.graph.stats().nodes["episodic"])
+        close()
+
+    monkeypatch.setattr(graph, "close", noted)
+    remembering.close()
+    assert closed == [2]  # question and answer
+
+
+def test_a_chat_whose_last_turn_cannot_be_remembered_is_closed(
+    remembering: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, closed = remembering.persistent, list[bool]()
+    assert graph is not None
+    remembering.ask("Ada moved to Oslo in 2010. Is it cold?")
+    with monkeypatch.context() as patch:
+        patch.setattr(graph, "remember", lambda _: ctrl_c() or 1 / 0)
+        patch.setattr(graph, "close", lambda: closed.append(True))
+        with pytest.raises(ZeroDivisionError):
+            remembering.close()
+    assert closed == [True]
+
+
 def test_a_chat_with_a_memory_graph_is_saved_for_its_owner_only(
     remembering: Session, graph_model: Loaded, tmp_path: Path
 ) -> None:

@@ -282,11 +282,15 @@ def test_pages_resume_where_they_were_stopped(
     with pytest.raises(SystemExit) as ended:
         pages(graph_checkpoint, tmp_path, conversations)
     assert ended.value.code == EXIT_GO_ON
-    with (tmp_path / "why" / "why.html.unfinished").open("a", encoding="utf-8") as journal:
-        journal.write('"c')  # as a kill or a full disk leaves it
+    with (tmp_path / "why" / "why.html.unfinished").open("a", encoding="utf-8") as file:
+        file.write('"c')  # as a kill or a full disk leaves it
     found = pages(graph_checkpoint, tmp_path, conversations)
     assert found == {"why-c0.html", "why-c1.html", "why-c2.html"}
     assert written == ["c0", "c1", "c2"]
+    journal = tmp_path / "cut"
+    journal.write_text('{"predictions": "x"}\n"c0"\n"c1')
+    assert turngraph.inference.explain.explained(journal, "x") == {"c0"}
+    assert journal.read_text() == '{"predictions": "x"}\n"c0"\n'
     # pages of other predictions do not count
     (tmp_path / "why" / "why.html.unfinished").write_text('{"predictions": "x"}\n"c0"\n')
     pages(graph_checkpoint, tmp_path, conversations)

@@ -360,7 +360,7 @@ def test_what_changes_nothing_may_change(
     moved = tmp_path / "moved"
     stopped.rename(moved)
     (moved / "last").rename(moved / ".last-old")  # a save was killed between two names
-    (moved / ".last-abc").mkdir()
+    (moved / ".last-abc.partial").mkdir()
     changes = {"training__save_every": 5, "training__eval_batch_size": 2}
     train.main(argv(tiny_folder, tiny_data, moved, **changes))
     same_run(moved, undisturbed)

@@ -135,7 +135,7 @@ def tiny_conversation(number: int, id_: str | None = None) -> Conversation:
     pool = (
         passage("0", f"{country}, capital, {capital}", "kb", country, capital),
         passage("1", f"{country}, currency is {currency}", "infobox", country, currency),
-        passage("2", f"City {capital}, people {people}", "table", capital, people),
+        passage("2", f"City {capital}, people of the city {people}", "table", capital, people),
         passage("3", f"Many visitors of {capital} pay in {currency}.", "text", capital, currency),
         passage("4", "A sentence about nothing in particular.", "text"),
         passage("5", f"It often rains in {country}.", "text", country),

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 
 from turngraph.configs.user_error import UserError
-from turngraph.model.checkpoint import MANIFEST, OLD, check_manifest, is_replaceable, replace_folder
+from turngraph.data.json_fields import Json
+from turngraph.model.checkpoint import (
+    MANIFEST,
+    OLD,
+    PARTIAL,
+    check_manifest,
+    is_replaceable,
+    replace_folder,
+)
 from turngraph.training.trainer_state import read_progress
 
 logger = logging.getLogger(__name__)
@@ -18,6 +27,9 @@ KEPT = 2
 """Number of checkpoints to resume from, the one to be written included."""
 NAMES = ("best", "last", "step_*")
 """Names of a run's checkpoints."""
+LEFT = re.compile(rf"\.(best|last|step_\d+)(?:({OLD})|{GONE}|-\w+{re.escape(PARTIAL)})")
+"""Names of folders that a killed save leaves. The first group is the checkpoint's name, the second
+is there if the folder is the checkpoint itself, which was being replaced."""
 
 
 def check_ours(output: Path) -> None:
@@ -41,33 +53,46 @@ def our_checkpoints(output: Path, name: str) -> list[Path]:
 
 
 def undo_killed_save(output: Path) -> None:
-    """Undo a save that was interrupted: remove partial folders, restore renamed ones."""
-    for old in output.glob(f".*{OLD}"):
-        folder = output / old.name.removeprefix(".").removesuffix(OLD)
-        if not folder.exists():
-            os.rename(old, folder)
-    for name in NAMES:
-        for left in output.glob(f".{name}-*"):
-            if left.is_dir() and not left.is_symlink():
-                shutil.rmtree(left)
+    """Undo a save that was interrupted: restore renamed folders, remove partial ones."""
+    for left in output.glob(".*"):
+        name = LEFT.fullmatch(left.name)
+        if name is None or not left.is_dir() or left.is_symlink():
+            continue
+        if name[2] and not (output / name[1]).exists():
+            os.rename(left, output / name[1])
+        else:
+            shutil.rmtree(left)
 
 
 def keep_newest(output: Path, step: int) -> None:
     """Make room for a new ``last``: rename the current one by its step, remove the oldest.
 
-    A ``last`` of the same step is not renamed; the new one replaces it.
+    A ``last`` of the same step, or one that is damaged, is not renamed; the new one replaces it.
 
     Args:
         output: the run's folder.
         step: step of the checkpoint to be written.
     """
-    before = read_progress(output / "last")
+    try:
+        before = _intact_progress(output / "last") if (output / "last").exists() else None
+    except UserError:
+        before = None  # the run has resumed from an older one, which stays
     if before is not None and before["step"] != step:
         replace_folder(output / "last", output / f"step_{before['step']:08d}")
     for folder in our_checkpoints(output, "step_*")[::-1][KEPT - 1 :]:
         gone = folder.with_name(f".{folder.name}{GONE}")
         os.rename(folder, gone)
         shutil.rmtree(gone)
+
+
+def _intact_progress(folder: Path) -> Json | None:
+    """Return the progress of a checkpoint; None if it is none to resume from.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    check_manifest(folder)
+    return read_progress(folder)
 
 
 def newest_checkpoint(output: Path) -> Path | None:
@@ -83,8 +108,7 @@ def newest_checkpoint(output: Path) -> Path | None:
     for name in ("last", "step_*"):
         for folder in our_checkpoints(output, name):
             try:
-                check_manifest(folder)
-                progress = read_progress(folder)
+                progress = _intact_progress(folder)
             except UserError as error:
                 damage.append(str(error))
                 continue

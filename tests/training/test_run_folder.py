@@ -285,10 +285,12 @@ def test_what_a_killed_save_left_is_removed_and_nothing_of_ones_own(
 ) -> None:
     output = shutil.copytree(saved, tmp_path / "run")
     shutil.copytree(output / "last", output / ".last-old")  # it had only this left to remove
-    (output / ".last-notes.txt").touch()
-    (output / ".last-elsewhere").symlink_to(saved)
+    for name in (".best-practices", ".notes-old", ".last-old-notes"):
+        (output / name).mkdir()
+    (output / ".last-notes.partial").touch()
+    (output / ".last-elsewhere.partial").symlink_to(saved)
     (output / "step_00000007").symlink_to(saved / "last")
-    kept = {"best", "last", ".last-notes.txt", ".last-elsewhere", "step_00000007"}
+    kept = {path.name for path in output.iterdir()} - {".last-old"}
     found = find_resumable(output, config, "fingerprint", anyway=False)
     assert found == (output / "last", PROGRESS)
     assert {path.name for path in output.iterdir()} == kept
@@ -316,6 +318,30 @@ def test_saves_are_kept_by_step_and_carry_their_metrics(
     found = find_resumable(tmp_path / "none", config, "fingerprint", anyway=False)
     assert found is not None
     assert found[0] == tmp_path / "none" / "last"
+
+
+@pytest.mark.parametrize("file", ["progress.json", "optimizer.safetensors"])
+def test_a_run_that_skips_a_damaged_checkpoint_saves_and_keeps_the_intact_one(
+    file: str, config: Config, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    model, optimizer = trained(config, 1)
+    for step in (2, 4):
+        progress = replace(PROGRESS, step=step)
+        save_resumable(tmp_path, model, optimizer, config, progress, accelerator)
+    path = tmp_path / "last" / "trainer_state" / file
+    path.write_bytes(path.read_bytes()[:-7])
+    found = find_resumable(tmp_path, config, "fingerprint", anyway=False)
+    assert found is not None
+    assert found[0] == tmp_path / "step_00000002"
+    for step in (5, 7):
+        progress = replace(PROGRESS, step=step)
+        save_resumable(tmp_path, model, optimizer, config, progress, accelerator)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "last",
+            {5: "step_00000002", 7: "step_00000005"}[step],
+        ]
+        for folder in tmp_path.iterdir():
+            check_manifest(folder)
 
 
 def test_weights_optimizer_and_random_numbers_are_restored(
@@ -382,7 +408,7 @@ def test_starting_afresh_removes_checkpoints_and_logs_and_nothing_else(tmp_path:
     for name in ("best", "last", "step_00000004", "step_00000006"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "manifest.json").touch()
-    for name in (".best-abc", "answers", ".step_00000002-gone", "step_mine", "tensorboard"):
+    for name in (".best-abc.partial", "answers", ".step_00000002-gone", "step_mine", "tensorboard"):
         (tmp_path / name).mkdir()
     (tmp_path / "tensorboard" / "events.out.tfevents.1").touch()
     for name in ("step_mine/notes", "tensorboard/mine.txt"):
