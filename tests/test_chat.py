@@ -157,7 +157,7 @@ def test_why_lists_the_passages_by_share(session: Session) -> None:
     assert len(shares) == len(session.last().example.evidence)
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(100, abs=3)
-    assert any(line.endswith("Lima: passages 1, 3") for line in said[said.index("Linked by") :])
+    assert any(line.endswith("Peru: passages 1, 2") for line in said[said.index("Linked by") :])
     assert session.ask(QUESTIONS[1]).record["answer"] is not None  # it has trained nothing
 
 

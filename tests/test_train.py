@@ -353,7 +353,7 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     )
     assert f"{trained} trainable, {frozen} frozen" in said
     assert re.search(r"examples +12: tokens \d+ on average, \d+ at most, nodes", said)
-    assert "30 of 2 batches; 3.0 examples a batch, 9.6 % padding" in said
+    assert "30 of 2 batches; 3.0 examples a batch, 9.2 % padding" in said
     assert re.search(r"time +[\d.]+ min: training .* tokens/s\), 5 evaluations of 3\.0 min", said)
     assert re.search(r"peak [\d.]+ GiB of [\d.]+ GiB: fits", said)
     logged = [record.getMessage() for record in caplog.records]
