@@ -85,8 +85,7 @@ class ChainGraph:
         assert self.edge_types is not None, "edges without types"
         in_chain = np.isin(self.edge_types, [EDGE_TYPES.index(name) for name in CHAIN_TYPES])
         continues = np.zeros(len(self.node_ids), bool)
-        continues[self.edge_index[:, in_chain].max(axis=0, initial=0)] = True
-        continues[:1] = False
+        continues[self.edge_index[:, in_chain].max(axis=0)] = True
         return np.cumsum(~continues) - 1
 
 

@@ -52,10 +52,9 @@ def more_edges(
         with_tables: whether to return table edges.
         with_question: whether the last of the passages is the question.
     """
-    num = len(passages) - with_question
     edges = [question_edges(passages, tokens, spans)] if with_question else []
     if with_tables:
-        edges += table_edges(passages[:num], tokens[:num])
+        edges += table_edges(passages, tokens)
     return edges
 
 
@@ -132,7 +131,7 @@ def table_edges(
 def _tokens_of(tokens: TokenisedPassage, start: int, end: int) -> list[int]:
     """Return the indices of the tokens within a span of characters."""
     ends = tokens.ends
-    return [i for i, e in enumerate(ends) if e <= end and (ends[i - 1] if i else 0) >= start < e]
+    return [i for i, e in enumerate(ends) if e <= end and (ends[i - 1] if i else 0) >= start]
 
 
 def _index(pairs: Pairs) -> np.ndarray:

@@ -89,9 +89,12 @@ def test_an_answer_that_is_not_sure_enough_is_withheld() -> None:
     assert kept["confidence"] == pytest.approx(1 / (1 + math.exp(-0.8)), abs=1e-4)
     even = Calibration((0.0,) * len(FEATURES), 0.0, 100, 0.05)
     assert "withheld" not in Confidence(even, 0.5).applied(record(-1.0))  # not below it
-    withheld = Confidence(SURE, 0.8).applied(record(-1.0))
+    withheld = Confidence(SURE, 0.8).applied(record(-1.0, hit_at_5=True))
     assert (withheld["answer"], withheld["withheld"]) == (NOT_IN_EVIDENCE, "Lima")
     assert (withheld["candidates"], withheld["hit_at_1"]) == ([], False)
+    assert withheld["hit_at_5"] is False
+    unscored = {key: value for key, value in record(-1.0).items() if key != "hit_at_1"}
+    assert not {"hit_at_1", "hit_at_5"} & Confidence(SURE, 0.8).applied(unscored).keys()
     assert "withheld" not in Confidence(SURE, None).applied(record(-40.0))
 
 

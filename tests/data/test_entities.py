@@ -130,6 +130,9 @@ def test_subject_object_and_qualifier_values_of_a_fact() -> None:
         ("She is Ludwig van Beethoven's aunt.", ["Ludwig van Beethoven"]),
         ("He read J. R. R. Tolkien and J.K. Rowling.", ["J. R. R. Tolkien", "J.K. Rowling"]),
         ("They flew with Apollo 11 to it.", ["11", "Apollo 11"]),
+        ("He met Ana 10,000 times.", ["10,000", "Ana"]),
+        ("They met at Expo 2000 there.", ["2000", "Expo"]),
+        ("He met Ana de la there.", ["Ana"]),
         ("It is run by Johnson & Johnson.", ["Johnson & Johnson"]),
         ("He saw Lima and Cusco.", ["Lima", "Cusco"]),
         ("He came to the city of Dr. Ana Diaz.", ["Dr. Ana Diaz"]),
@@ -206,6 +209,19 @@ def test_numbers_of_two_digits_and_more(text: str, expected: set[str]) -> None:
 )
 def test_quoted_titles(text: str) -> None:
     assert labels(text) == ["the old song"]
+
+
+@pytest.mark.parametrize(("length", "is_entity"), [(1, False), (2, True), (100, True)])
+def test_an_entity_has_two_to_a_hundred_characters(length: int, is_entity: bool) -> None:
+    assert (entity_of("x" * length) is not None) == is_entity
+
+
+@pytest.mark.parametrize(("length", "is_title"), [(80, True), (81, False)])
+def test_a_title_has_80_characters_at_most(length: int, is_title: bool) -> None:
+    title = "x" * length
+    expected = [title] if is_title else []
+    assert labels(f'it is "{title}" now') == expected
+    assert labels(f"{title}, It rains.", others=(f"{title}, It snows.",)) == expected
 
 
 def test_quoted_sentences_are_no_titles() -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from turngraph.data.linearise import (
+    MAX_LEAD,
+    cut_lead,
     linearise_infobox,
     linearise_row,
     linearise_sentence,
@@ -30,6 +32,13 @@ def test_row_refuses_headers_that_do_not_fit():
         linearise_row("Oslo", ["Year"], ["1990", "1991"])
 
 
+def test_a_long_title_is_cut_and_marked() -> None:
+    whole = "x" * MAX_LEAD
+    assert cut_lead(whole) == whole
+    assert cut_lead(f"{whole}y") == f"{whole}…"
+    assert cut_lead(f"{whole[:-1]} yz") == f"{whole[:-1]}…"
+
+
 def test_infobox_and_sentence() -> None:
     assert linearise_infobox("Oslo", "Mayor", "Anne") == "Oslo, Mayor, Anne"
     assert linearise_infobox("Oslo", "Total", "12", "Area") == "Oslo, Area, Total, 12"
@@ -51,6 +60,7 @@ def test_infobox_and_sentence() -> None:
         ("Apple Inc. was big.", ["Apple Inc. was big."]),
         ('"Stop!" He ran? Yes.', ['"Stop!"', "He ran?", "Yes."]),
         ('He said "no." Then he left.', ['He said "no."', "Then he left."]),
+        ("He sang Yes. (no joke) It was long.", ["He sang Yes. (no joke) It was long."]),
         ("see www.example.org for more", ["see www.example.org for more"]),
         ("Note: 1. Unofficial;  2. Shared.", ["Note: 1. Unofficial;  2. Shared."]),
         ("We met at 16:55. Beatriz came later.", ["We met at 16:55.", "Beatriz came later."]),

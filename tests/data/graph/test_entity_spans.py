@@ -44,6 +44,7 @@ def spans_of(text: str, *labels: str) -> list[tuple[str, str]]:
         ("किताबें", "किताब", []),  # a vowel sign is part of the letter before it
         ("(Lima) Lima-Callao Lima's", "Lima", ["Lima", "Lima", "Lima"]),
         ("in 1967, not 21967 or 19670", "1967", ["1967"]),
+        ("since the 1980s", "1980", []),
         ("New  York\nand New\tYork", "New York", ["New  York", "New\tYork"]),
         ("New York\u00a0City", "new york city", ["New York\u00a0City"]),
         ("", "Lima", []),
@@ -64,12 +65,16 @@ def test_whole_words_in_any_case_and_spacing(text: str, label: str, expected: li
         ("in İstanbul'da", "Istanbul", ["İstanbul"]),
         ("ﬁlm and film", "film", ["ﬁlm", "film"]),
         ("½ or 1", "1", ["1"]),
+        ("½ or 2", "2", ["2"]),
         ("ΟΔΥΣΣΕΥΣ und Οδυσσεύς", "Οδυσσεύς", ["ΟΔΥΣΣΕΥΣ", "Οδυσσεύς"]),
         ("日本の東京都", "東京", ["東京"]),
+        ("東京2020と東京", "東京", ["東京", "東京"]),
+        ("東京Łódźと東京", "東京", ["東京", "東京"]),
         ("バスとパス", "バス", ["バス"]),
         ("ハスとハ\u3099ス", "バス", ["ハ\u3099ス"]),
         ("यह किताब है", "किताब", ["किताब"]),
         ("यह किताब है", "क", []),
+        ("की2 है की", "की", ["की"]),
         ("กรุงเทพมหานคร", "กรุงเทพ", ["กรุงเทพ"]),
         ("МОСКВА и Москвариум", "Москва", ["МОСКВА"]),
         ("😀 Lima 😀😀", "Lima", ["Lima"]),
@@ -129,13 +134,18 @@ def test_an_ambiguous_mention_is_the_passages_own_else_the_best_ranked() -> None
 
 @pytest.mark.parametrize(
     ("label", "elsewhere"),
-    [("12", False), ("US", False), ("123", False), ("1967", True), ("Oslo", True), ("東", True)],
+    [("12", False), ("US", False), ("123", False), ("1967", True), ("Rio", True), ("東", True)],
 )
 def test_a_short_mention_is_believed_only_where_it_is_listed(label: str, elsewhere: bool) -> None:
     row, other = passage(f"rank {label} x", entity(label)), passage(f"some {label} there")
     found = entity_spans([row, other])
     assert len(found[0]) == 1
     assert len(found[1]) == elsewhere
+
+
+def test_a_part_of_a_word_is_a_mention_only_where_its_entity_is_listed() -> None:
+    listed, other = passage("two New Yorkers", entity("New York")), passage("all New Yorkers")
+    assert [len(found) for found in entity_spans([listed, other])] == [1, 0]
 
 
 def test_no_entities_and_empty_labels() -> None:

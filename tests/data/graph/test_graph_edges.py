@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from turngraph.configs.schema import EDGE_TYPES
@@ -90,6 +91,24 @@ def test_rows_and_columns() -> None:
     assert {(text[a], text[b]) for a, b in columns[1].T.tolist()} == {
         ("1", "4"), ("4", "1"), ("3", "6"), ("6", "3"),
     }  # fmt: skip
+
+
+def test_a_columns_cells_are_joined_to_the_one_in_its_best_ranked_row() -> None:
+    passages, tokens, text = graph_of("T, A is 1", "T, A is 2", "T, A is 3", source="table")
+    *_, columns = table_edges(passages, tokens)
+    forward = [(text[a], text[b]) for a, b in columns[1].T.tolist() if a < b]
+    assert forward == [("1", "2"), ("1", "3")]
+
+
+def test_of_a_row_that_was_cut_off_the_cells_before_have_edges() -> None:
+    texts = "T, A is 1, B is 2, C is 3", "T, B is 4, C is 5"
+    passages, whole, text = graph_of(*texts, source="table")
+    cut = text.index(" 3")
+    tokens = [TokenisedPassage(whole[0].ids[:cut], whole[0].ends[:cut], 1), whole[1]]
+    _, rows, columns = table_edges(passages, tokens)
+    ends = text[:cut] + texts[1]
+    found = {(ends[a], ends[b]) for a, b in np.hstack([rows[1], columns[1]]).T.tolist() if a < b}
+    assert found == {("1", "2"), ("4", "5"), ("2", "4")}
 
 
 def test_sentences_have_no_table_edges() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,27 @@ def check(graph: ChainGraph, shuffled: ChainGraph) -> None:
 def test_every_passage_keeps_its_number_of_edges(places: dict[str, list[int]], seed: int) -> None:
     graph, starts = graph_of(places, 8)
     check(graph, shuffle_entity_edges(graph, starts, seed))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_edge_occurs_twice_where_no_token_is_free(seed: int) -> None:
+    passages = [TokenisedPassage([7], [1]) for _ in range(6)]
+    places = {"a": (0, 1, 2, 3), "b": (1, 2, 3, 4), "c": (2, 3, 4, 5)}
+    spans = [[EntitySpan(e, 0, 1) for e, p in places.items() if i in p] for i in range(6)]
+    graph = chain_graph(passages, spans, max_entity_share=1.0)
+    assert len(entity_pairs(graph)) == 18
+    found = entity_pairs(shuffle_entity_edges(graph, node_starts(passages), seed))
+    assert Counter(a for a, _ in found) == Counter(a for a, _ in entity_pairs(graph))
+
+
+def test_two_edges_become_any_other_two() -> None:
+    graph, starts = graph_of({"a": [0, 1], "b": [2, 3]}, 4)
+    found = set()
+    for seed in range(20):
+        pairs = entity_pairs(shuffle_entity_edges(graph, starts, seed))
+        found.add(frozenset((a // SIZE, b // SIZE) for a, b in pairs if a < b))
+    possible = {(0, 1), (2, 3)}, {(0, 2), (1, 3)}, {(0, 3), (1, 2)}
+    assert found == set(map(frozenset, possible))
 
 
 def test_partners_are_others_and_the_same_each_time() -> None:

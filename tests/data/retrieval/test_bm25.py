@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker, best, cut_query, terms
-from turngraph.data.retrieval.similar_terms import MOST_TERMS, SimilarTerms
+from turngraph.data.retrieval.similar_terms import LEAST, MOST_TERMS, SimilarTerms
 from turngraph.data.types import Evidence
 
 RANKERS: tuple[Ranker, ...] = ("bm25s", "rank_bm25")
@@ -220,6 +220,36 @@ def test_another_spelling_stands_for_a_word_that_no_passage_has() -> None:
     for query in ("the capital", "capital", "vlag capital"):
         assert index.scores(query)[1] > index.scores("the")[1]
     assert index.scores("capital").argmax() == 1
+
+
+@pytest.mark.parametrize("ranker", RANKERS)
+def test_a_word_that_no_passage_has_scores_as_the_most_similar_term(ranker: Ranker) -> None:
+    texts = ["capital capitol", "capitol hill", "the capital", "chad"]
+    index = EvidenceIndex(make_pool(texts), ranker)
+    similar = SimilarTerms({word for text in texts for word in text.split()}).like("capitals")
+    assert len(similar) == 2
+    expected = [
+        max(share * index.scores(term)[i] * (term in text.split()) for term, share in similar)
+        for i, text in enumerate(texts)
+    ]
+    assert index.query_scores("capitals") == pytest.approx(expected, abs=1e-5)
+
+
+@given(
+    st.sets(st.text("abc", min_size=1, max_size=8), max_size=40),
+    st.text("abc", min_size=5, max_size=8),
+)
+def test_similar_terms_are_those_of_the_definition(known: set[str], word: str) -> None:
+    def grams(term: str) -> set[str]:
+        return {f"^{term}"[i : i + 3] for i in range(max(len(term) - 1, 1))}
+
+    shares = {
+        term: 2 * len(grams(term) & grams(word)) / (len(grams(term)) + len(grams(word)))
+        for term in sorted(known)
+        if len(term) > 1
+    }
+    expected = sorted(((t, s) for t, s in shares.items() if s >= LEAST), key=lambda pair: -pair[1])
+    assert SimilarTerms(known).like(word) == expected[:MOST_TERMS]
 
 
 def test_similar_terms_share_half_of_their_ngrams() -> None:

@@ -17,7 +17,7 @@ from turngraph.data.retrieval.dense import CANDIDATES, DenseIndex, FusedIndex
 from turngraph.data.retrieval.links import LinkedIndex
 from turngraph.data.retrieval.reciprocal_ranks import fuse, fuse_retrieved, fused_scores
 from turngraph.data.turn_retrieval import TurnRetrieval
-from turngraph.data.types import Query, Retrieved
+from turngraph.data.types import Evidence, Query, Retrieved
 from turngraph.tests.data.retrieval.test_bm25 import make_pool
 
 TEXTS = ["lima is in peru", "the river rhine", "peru has a river", "", "lima is in peru"]
@@ -74,7 +74,7 @@ def test_fusion_embeds_only_what_words_rank_first() -> None:
     assert len(FusedIndex(pool, noted, "bm25s", "none").rank("lima", 150)) == 150 == len(asked) - 1
 
 
-@pytest.mark.parametrize(("cosine", "found"), [(0.29, []), (0.31, ["e0"])])
+@pytest.mark.parametrize(("cosine", "found"), [(0.29, []), (0.3, ["e0"]), (0.31, ["e0"])])
 def test_fusion_finds_nothing_without_a_word_or_a_near_vector(
     cosine: float, found: list[str]
 ) -> None:
@@ -98,6 +98,26 @@ def test_ranks_are_fused_with_a_constant_of_60() -> None:
     assert [item.evidence.text for item in found] == ["lima", "oslo"]
     assert [item.score for item in found] == [round(1 / 61 + 1 / 62, 12), round(1 / 61, 12)]
     assert fuse_retrieved([[oslo], [lima]], 1)[0].evidence == oslo.evidence
+
+
+def test_many_equal_passages_stay_in_order() -> None:
+    pool = make_pool(["lima", "the rhine"] * 50)
+    expected = [f"e{i}" for i in range(0, 100, 2)]
+    for index in (DenseIndex(pool, letters), FusedIndex(pool, letters, "bm25s", "none")):
+        assert [item.evidence.id for item in index.rank("lima", 50)] == expected
+    longest_first = make_pool([f"lima{' x' * (39 - i)}" for i in range(40)])  # equal to vectors
+    index = FusedIndex(longest_first, lambda texts: np.ones((len(texts), 1)), "bm25s", "none")
+    found = [item.evidence.id for item in index.rank("lima", 40)]
+    assert found == [f"e{i}" for first in range(20) for i in (first, 39 - first)]
+    assert fuse([np.array([7])], 100).tolist() == [7, *range(7), *range(8, 100)]
+
+
+def test_an_equal_text_of_another_source_is_another_passage() -> None:
+    text, row = (Evidence("e", "lima", source) for source in ("text", "table"))
+    found = fuse_retrieved([[Retrieved(text, 1.0, 0)], [Retrieved(row, 1.0, 0)]], 2)
+    assert [item.evidence for item in found] == [text, row]
+    again = fuse_retrieved([[Retrieved(text, 1.0, 0)], [Retrieved(text, 2.0, 1)]], 2)
+    assert [item.from_turn for item in again] == [0]
 
 
 def test_fusion_takes_the_stemmer() -> None:

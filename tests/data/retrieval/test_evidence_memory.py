@@ -168,6 +168,22 @@ def test_random_depends_on_the_seed_and_never_on_the_question() -> None:
     assert random_names("0/c1", "Q")[:6] == [f"e{i}" for i in range(6)]
 
 
+def test_a_turn_that_is_asked_again_draws_the_same() -> None:
+    drawn = memory("random", *(f"m{i}" for i in range(20)))
+    state, retrieved = drawn.state(), found(*(f"e{i}" for i in range(9)), turn=1)
+    first, second = (names(drawn.merge(retrieved, "Q", always)) for _ in range(2))
+    drawn.restore(state)
+    assert [names(drawn.merge(retrieved, "Q", always)) for _ in range(2)] == [first, second]
+    assert first != second
+
+
+def test_many_equally_near_passages_are_taken_in_the_order_of_memory() -> None:
+    embed = Embedder(**{f"m{i}": 10 + 40 * (i % 2) for i in range(60)})
+    made = memory("rerank", *embed.angles, embed=embed)
+    merged = names(made.merge(found(*(f"e{i}" for i in range(90)), turn=1), "Q", always))
+    assert merged[60:] == [f"m{i}" for i in range(0, 60, 2)]
+
+
 def test_random_draws_any_passage_of_memory_and_embeds_nothing() -> None:
     embed, drawn = Embedder(), set()
     for seed in range(40):

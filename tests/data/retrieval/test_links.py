@@ -36,12 +36,13 @@ def test_a_row_that_matches_brings_the_passage_that_its_cell_links_to() -> None:
     assert found[1].score > found[2].score
 
 
+@pytest.mark.parametrize("num", [6, 12, 20])
 @pytest.mark.parametrize("seed", range(5))
-def test_scores_are_those_of_the_definition(seed: int) -> None:
+def test_scores_are_those_of_the_definition(seed: int, num: int) -> None:
     rng = random.Random(seed)
     pool = [
         passage(i, " ".join(rng.choices("abcdef", k=3)), " ".join(rng.choices("qrstuvwxyz", k=3)))
-        for i in range(12)
+        for i in range(num)
     ]
     index, plain = LinkedIndex(pool, "bm25s", "none"), EvidenceIndex(pool).query_scores("a b c")
     above = plain - plain.min()

@@ -130,6 +130,51 @@ def test_what_joins_passages_stands_in_the_list_and_in_the_graph(record: Explana
     assert oslo == str(edge["entity"]) == section.css_first(".entity").attributes["data-entities"]
 
 
+def test_shares_are_whole_percents_from_ten_on_and_never_a_rounded_nothing(
+    record: Explanation,
+) -> None:
+    shares = (0.0, 0.0004, 0.001, 0.0994, 0.0996, 0.8)
+    passages = tuple(passage(str(n), "Oslo", share) for n, share in enumerate(shares))
+    turn = replace(record.turns[0], passages=passages, edges=())
+    nothing = replace(turn, index=1, passages=passages[:1])
+    found, bare = read(replace(record, turns=(turn, nothing))).css("section.turn")
+    shown = ["80 %", "10 %", "9.9 %", "0.1 %", "< 0.1 %", "0 %"]
+    assert words(found, ".passage .share") == shown
+    assert [bar.attributes["width"] for bar in bare.css(".bar rect")] == ["0%"]
+
+
+def test_entities_that_join_passages_are_ordered_by_the_sum_of_their_edges(
+    record: Explanation,
+) -> None:
+    texts = "Oslo, Norway and a fjord", "Oslo, Norway", "Oslo", "x" * 33, "y" * 32
+    names = ("Oslo", "Norway", "fjord"), ("Oslo", "Norway"), ("Oslo",), (), ()
+    passages = tuple(
+        passage(str(n), text, 0.2, *found)
+        for n, (text, found) in enumerate(zip(texts, names, strict=True))
+    )
+    edges = (
+        PassageEdge(0, 1, "Norway", "Norway", 0.4, 0.5),
+        PassageEdge(0, 1, "Oslo", "Oslo", 0.3, 0.5),
+        PassageEdge(0, 2, "Oslo", "Oslo", 0.3, 0.5),
+    )
+    turns = [
+        replace(record.turns[0], index=n, passages=passages[:num], edges=edges)
+        for n, num in enumerate((5, 4))
+    ]
+    page = read(replace(record, turns=tuple(turns)))
+    assert words(page.css_first("section"), ".joins li") == [
+        "Oslo share 60 % · passages 1, 2, 3",
+        "Norway share 40 % · passages 1, 2",
+    ]
+    five, four = (
+        [node["label"] for node in graph["nodes"]]
+        for graph in json.loads(page.css_first("#graphs").text())
+    )
+    rest = ["x" * 31 + "…", "y" * 32]
+    assert five == ["Norway · fjord", "Norway", "Oslo", *rest]  # Oslo is in most passages
+    assert four == ["Norway · fjord", "Norway", "Oslo", rest[0]]
+
+
 def test_where_nothing_joins_no_graph_is_drawn(record: Explanation) -> None:
     turn = replace(record.turns[0], edges=())
     plain = tuple(replace(passage, attention=None) for passage in turn.passages)

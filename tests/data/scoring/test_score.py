@@ -316,6 +316,8 @@ def without(name: str) -> dict:
         (HAND_WRITTEN[1] | {"answer": ["Lima"]}, "line 2, field answer: must be a string"),
         (HAND_WRITTEN[1] | {"candidates": [{}]}, "line 2, field candidates[0].label: missing"),
         (HAND_WRITTEN[1] | {"num_tokens": "9"}, "line 2, field num_tokens: must be a number"),
+        (HAND_WRITTEN[1] | {"num_tokens": True}, "line 2, field num_tokens: must be a number"),
+        (HAND_WRITTEN[1] | {"logprob": 0.5}, "line 2, field logprob: must be a number up to 0"),
         (HAND_WRITTEN[1] | {"milliseconds": -1}, "line 2, field milliseconds: must be a number"),
         (HAND_WRITTEN[1] | {"milliseconds": 10**400}, "line 2, field milliseconds: must be a"),
         (HAND_WRITTEN[1] | {"turn_index": 0.5}, "line 2, field turn_index: must be a whole"),
@@ -392,6 +394,16 @@ def test_each_metric_stands_in_its_own_column(
     assert header.split()[-len(heads) :] == heads
     shown = ["0.000", "1.000", "0.250", "0.750", "0.000", "0.667", "1.000", "1.000", "123.0"]
     assert row.split()[-10:] == [*shown, "4.500"]
+
+
+def test_an_entity_with_a_semicolon_in_its_label_is_one_answer(tmp_path: Path) -> None:
+    named = {"id": "Q1", "label": "Tom; Jerry"}
+    lines = [
+        line("c", turn, "Tom; Jerry", candidates=[one], gold=[{"id": "Q1", "label": "The mouse"}])
+        for turn, one in enumerate((named | {"logprob": -0.1}, named))
+    ]
+    scores = score_predictions(write(tmp_path / "p.jsonl", lines))
+    assert scores.values[:, list(METRICS).index("hit_at_1")].tolist() == [1, 0]
 
 
 def test_after_an_error_only_the_evidence_can_be_right(tmp_path: Path) -> None:
