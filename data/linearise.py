@@ -28,6 +28,8 @@ _MONTH_AFTER_DAY = re.compile(  # "3. Mai", "3. August 2021": German dates
 )
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
 _OPENING = "\"'“‘«([„¿¡"
+LOOKED_AT = 24
+"""Characters after a dot that are looked at: white space, marks, and the next word's beginning."""
 MAX_LEAD = 200
 """Characters of the longest title, heading or header that passages repeat."""
 
@@ -96,7 +98,7 @@ def _append_span(spans: list[tuple[int, int]], text: str, start: int, end: int) 
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
-    following = text[match.end() : match.end() + 8].lstrip().lstrip(_OPENING)
+    following = text[match.end() : match.end() + LOOKED_AT].lstrip().lstrip(_OPENING)
     if not following or following[0].islower() or match[0][0] in _STOPS:
         return not following or match[0][0] in _STOPS
     if match[0] != ".":
@@ -115,7 +117,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
         return True
     if _INITIALS.fullmatch(word[0]) and (word[0][0].isupper() or "." in word[0]):
         # the sentence continues in "J. Smith" and "J.R.R. Tolkien", not in "in the U.S. The"
-        return "." in word[0] and following.split()[0] in _STARTERS
+        return "." in word[0] and following.split()[0].rstrip(",") in _STARTERS
     return last not in _ABBREVIATIONS
 
 

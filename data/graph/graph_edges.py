@@ -131,7 +131,7 @@ def table_edges(
 def _tokens_of(tokens: TokenisedPassage, start: int, end: int) -> list[int]:
     """Return the indices of the tokens within a span of characters."""
     ends = tokens.ends
-    return [i for i, e in enumerate(ends) if e <= end and (ends[i - 1] if i else 0) >= start]
+    return [i for i, e in enumerate(ends) if e <= end and (ends[i - 1] if i else 0) >= start < e]
 
 
 def _index(pairs: Pairs) -> np.ndarray:

@@ -55,8 +55,10 @@ def answer_value(text: str) -> str:
 
 def split_answer(answer: str) -> list[str]:
     """Split a generated answer at "; "; empty and repeated elements are left out."""
-    elements = {answer_value(part): part.strip() for part in reversed(answer.split(LIST_SEPARATOR))}
-    return [part for value, part in reversed(elements.items()) if value]
+    elements = dict[str, str]()
+    for part in answer.split(LIST_SEPARATOR):
+        elements.setdefault(answer_value(part), part.strip())
+    return [part for value, part in elements.items() if value]
 
 
 def _values(answer: str) -> set[str]:

@@ -56,6 +56,7 @@ def test_infobox_and_sentence() -> None:
         ("Born in St. Louis on Jan. 5, 1990.", ["Born in St. Louis on Jan. 5, 1990."]),
         ("He left the U.S. The war was over.", ["He left the U.S.", "The war was over."]),
         ("The U.S. Army came.", ["The U.S. Army came."]),
+        ("He left the U.S.\n\n“However, he came.", ["He left the U.S.", "“However, he came."]),
         ("Apple Inc. Its rival fell.", ["Apple Inc.", "Its rival fell."]),
         ("Apple Inc. was big.", ["Apple Inc. was big."]),
         ('"Stop!" He ran? Yes.', ['"Stop!"', "He ran?", "Yes."]),

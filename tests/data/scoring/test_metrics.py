@@ -82,6 +82,10 @@ def test_nearest_entities_equal_a_plain_sort(answer: str, labels: list[str], k: 
     assert [found[i :: len(elements)] for i in range(len(elements))] == expected
 
 
+def test_elements_of_a_list_stay_in_order_and_occur_once() -> None:
+    assert split_answer("b; A; b; ; c;A") == ["b", "A", "c;A"]
+
+
 @given(st.text("ab; ", max_size=8), st.lists(st.text("ab ", max_size=3), max_size=3), LABELS)
 def test_metrics_are_ordered(answer: str, labels: list[str], names: list[str]):
     answers, candidates = gold(*labels), nearest_entities(answer, [passage(*names)])
