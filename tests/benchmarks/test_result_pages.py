@@ -27,6 +27,8 @@ def test_a_page_has_the_rows_and_the_command_of_its_table() -> None:
     for name, table in read_tables().items():
         assert all((table.title, table.command, table.at)), name
         assert len(table.rows) > 1, name
+        texts = (*table.notes, *table.command)
+        assert all(isinstance(text, str) for text in texts), name  # YAML reads "a: b" as a mapping
 
 
 def test_a_table_that_is_not_whole_is_named(tmp_path: Path) -> None:
