@@ -25,6 +25,8 @@ logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at D
 K1, B, DELTA = 1.5, 0.75, 1.0
 MAX_QUERY_WORDS = 128
 """Words of Q_t that are kept, the last ones, where Q_t is one text."""
+MAX_SIMILAR_WORDS = 32
+"""Words of a query that no passage has, and that are compared with the terms of passages."""
 SCORE_DECIMALS = 6
 """Scores are rounded, as those of equal passages may differ in the last bits."""
 _RUN = re.compile(rf"[{UNSPACED}]{{2,}}|{WORD.pattern}")
@@ -147,7 +149,7 @@ class EvidenceIndex:
             (known if token in self._vocabulary else other).append(token)
         scores, added = self._exact(known)
         scores = scores - added
-        for token in other:
+        for token in other[-MAX_SIMILAR_WORDS:]:
             highest = np.zeros(len(self.pool))  # of a passage's most similar term, not their sum
             for term, share in self._similar.like(token):
                 exact, least = self._exact([term])

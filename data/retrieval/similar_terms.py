@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Collection
-from functools import cached_property
 
 import numpy as np
 
@@ -31,7 +30,7 @@ def ngrams(term: str) -> set[str]:
 
 
 class SimilarTerms:
-    """Terms by their n-grams. The terms are scanned for those of a word, and no index is kept.
+    """Terms by their n-grams, which are indexed for the first word that asks for them.
 
     Args:
         terms: different terms.
@@ -39,18 +38,21 @@ class SimilarTerms:
 
     def __init__(self, terms: Collection[str]) -> None:
         self._terms = sorted(terms)
+        self._indexes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
-    @cached_property
-    def _text(self) -> tuple[str, np.ndarray]:
-        """All terms in a row, each after a mark of its beginning, and where each begins."""
-        lengths = np.array([len(term) + 1 for term in self._terms], np.int64)
-        return "".join("^" + term for term in self._terms), lengths.cumsum() - lengths
+    def _index(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the n-grams of all terms as numbers, ascending, and the term of each.
 
-    def _having(self, gram: str) -> np.ndarray:
-        """Return the numbers of the terms that have an n-gram, ascending."""
-        text, starts = self._text
-        places = [match.start() for match in re.finditer(re.escape(gram), text)]
-        return np.unique(np.searchsorted(starts, places, "right") - 1)
+        Those across two terms hold the mark of a beginning, which no word has.
+        """
+        if size not in self._indexes:
+            text = "".join("^" + term for term in self._terms).encode("utf-32-le", "surrogatepass")
+            codes = _codes(np.frombuffer(text, "<u4"), size)
+            lengths = [len(term) + 1 for term in self._terms]
+            owners = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)[: len(codes)]
+            order = codes.argsort(kind="stable")
+            self._indexes[size] = codes[order], owners[order]
+        return self._indexes[size]
 
     def like(self, word: str) -> list[tuple[str, float]]:
         """Return the most similar terms with Dice's share of common n-grams, the highest first."""
@@ -58,8 +60,11 @@ class SimilarTerms:
             return []
         grams = ngrams(word)
         common = np.zeros(len(self._terms), np.int64)
+        codes, owners = self._index(len(next(iter(grams))))
         for gram in grams:
-            common[self._having(gram)] += 1
+            code = _codes(np.array([ord(character) for character in gram]), len(gram))
+            first, last = (np.searchsorted(codes, code, side)[0] for side in ("left", "right"))
+            common[np.unique(owners[first:last])] += 1
         fewest = LEAST / (2 - LEAST) * len(grams)  # what a term without further n-grams needs
         shares = list[tuple[float, int]]()
         for number in np.flatnonzero(common >= fewest).tolist():
@@ -68,3 +73,12 @@ class SimilarTerms:
             shares.append((2 * len(grams & of_term) / (len(grams) + len(of_term)), -number))
         best = heapq.nlargest(MOST_TERMS, (pair for pair in shares if pair[0] >= LEAST))
         return [(self._terms[-number], share) for share, number in best]
+
+
+def _codes(text: np.ndarray, size: int) -> np.ndarray:
+    """Return the n-gram that begins at each character, as one number of 21 bits a character."""
+    count = max(len(text) - size + 1, 0)
+    codes = np.zeros(count, np.uint64)
+    for offset in range(size):
+        codes = codes << np.uint64(21) | text[offset : offset + count].astype(np.uint64)
+    return codes

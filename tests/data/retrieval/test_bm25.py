@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngraph.data.normalise import words
-from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker, best, cut_query, terms
+from turngraph.data.retrieval.bm25 import (
+    MAX_SIMILAR_WORDS,
+    EvidenceIndex,
+    Ranker,
+    best,
+    cut_query,
+    terms,
+)
 from turngraph.data.retrieval.similar_terms import LEAST, MOST_TERMS, SimilarTerms
 from turngraph.data.types import Evidence
 
@@ -261,6 +268,12 @@ def test_similar_terms_share_half_of_their_ngrams() -> None:
     assert SimilarTerms({"서울"}).like("서울은") == [("서울", 0.8)]
     assert [term for term, _ in similar.like("서울")] == ["서울은", "서울에는"]
     assert similar.like("x") == similar.like("首") == similar.like("zzz") == []
+
+
+def test_so_many_words_of_a_query_are_compared_as_similar_ones() -> None:
+    index = EvidenceIndex(make_pool(["capitals", "harbour"]))
+    for num, found in ((MAX_SIMILAR_WORDS - 1, True), (MAX_SIMILAR_WORDS, False)):
+        assert bool(index.rank("capital" + " unknown" * num, 1)) == found
 
 
 def test_many_similar_terms_are_cut() -> None:
