@@ -145,7 +145,7 @@ def add_remember_all(commands: Subparsers) -> None:
 
 def add_ask(commands: Subparsers) -> None:
     """Add ``ask`` and the settings of recall."""
-    added = add_command(commands, "ask", "print the facts that may answer a question", ask)
+    added = add_command(commands, "ask", "answer a question, and print the facts found for it", ask)
     added.add_argument("question", nargs="?", help="default: one a line from standard input")
     added.add_argument(
         "--as_of", type=time_option, metavar="TIME", help="facts that held then: 2019, 2019-05-03"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
+from turngraph.configs.shipped import READER
 from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.times import parse_time
 from turngraph.inference.model_options import check_model_options
@@ -124,10 +125,17 @@ class AskOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> AskOptions:
-        """Return the options of a command line; those that are no field belong to a model."""
+        """Return the options of a command line; those that are no field belong to a model.
+
+        The packaged reader answers unless another one, ``--no_reader``, ``--no_embed`` (no model)
+        or ``--plan`` (its planner answers) is given.
+        """
         names = {field.name for field in fields(cls)}
         own = {name: value for name, value in given.items() if name in names}
         models = {name: value for name, value in given.items() if name not in names}
+        without = models.pop("no_reader") or own["no_embed"] or own["plan"] is not None
+        if own["reader"] is None and not without:
+            own["reader"] = READER
         return cls(**own, models=models)
 
     def __post_init__(self) -> None:
@@ -155,7 +163,7 @@ class AskOptions:
                 "--compute"
             )
         if self.abstain_below is not None and self.reader is None:
-            raise UserError("--abstain_below needs --reader")
+            raise UserError("--abstain_below needs a reader: give --reader")
         check_model_options(self.plan, self.models, self.compute_by)
 
     @property

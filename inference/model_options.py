@@ -60,18 +60,23 @@ def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], 
         help="what is ranked: facts, episodes (whole texts) by PageRank, or both, fused; default:"
         " both, with --plan, --mixture or --forbidden facts",
     )
-    parser.add_argument(
+    readers = parser.add_mutually_exclusive_group()
+    readers.add_argument(
         "--reader",
         nargs="?",
         const=READER,
         metavar="CHECKPOINT",
         help="a checkpoint that answers the question from the facts that were found, with --plan"
-        " also the steps; without CHECKPOINT the reader that comes with the package",
+        " also the steps; default: the reader that comes with the package, with --plan and"
+        " --no_embed none",
+    )
+    readers.add_argument(
+        "--no_reader", action="store_true", help="no reader: facts alone, in a shorter time"
     )
     parser.add_argument(
         "--abstain_below",
         type=float,
-        help="with --reader: confidence below which it answers 'not in the evidence'",
+        help="confidence below which the reader's answer is withheld",
     )
 
 

@@ -317,14 +317,14 @@ def test_a_question_without_a_name_is_answered_by_similarity_and_says_so(
         ("When is the release?", "We hope for the release on Friday."),
     ):
         with caplog.at_level(logging.INFO):
-            asked = run(capsys, "ask", folder, question)
+            asked = run(capsys, "ask", folder, "--no_reader", question)
         assert lines(asked)[0][2] == answer
         assert "names no known object: facts by similarity alone" in caplog.text
         caplog.clear()
     with caplog.at_level(logging.INFO):
-        assert "Ben sells maps" in run(capsys, "ask", folder, "What does Ben sell?")
+        assert "Ben sells maps" in run(capsys, "ask", folder, "--no_reader", "What does Ben sell?")
         assert "The harbour was opened by the king" in run(
-            capsys, "ask", folder, "Who opened the harbour?"
+            capsys, "ask", folder, "--no_reader", "Who opened the harbour?"
         )
     assert "by similarity" not in caplog.text
 

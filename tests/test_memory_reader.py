@@ -84,6 +84,29 @@ def test_without_a_name_the_packaged_reader_answers(
     assert loaded == [READER]
 
 
+@pytest.mark.parametrize(
+    ("words", "answers"),
+    [((), True), (("--over", "facts"), True), (("--no_reader",), False), (("--no_embed",), False),
+     (("--plan", "rules"), False), (("--plan", "rules", "--reader"), True)],
+)  # fmt: skip
+def test_the_packaged_reader_answers_unless_something_else_does(
+    words: tuple[str, ...],
+    answers: bool,
+    db: str,
+    capsys: Any,
+    qa: QA,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[str] = []
+    commands = "turngraph.inference.memory_commands"
+    monkeypatch.setattr(f"{commands}.load_reader", lambda name: loaded.append(name) or qa)
+    monkeypatch.setattr(f"{commands}.make_embed", lambda name: word_vectors)
+    main(["ask", "--db", db, QUESTION, *words])
+    rows = capsys.readouterr().out.splitlines()
+    assert any(row.startswith("answer: ") for row in rows) == answers
+    assert loaded == [READER] * answers
+
+
 def test_nothing_recalled_has_no_answer(tmp_path: Path, capsys: Any, graph_checkpoint: str) -> None:
     MemoryGraph.open(tmp_path / "empty.db").close()
     empty = str(tmp_path / "empty.db")

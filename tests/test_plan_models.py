@@ -232,7 +232,7 @@ def test_options_of_models_need_their_plan(db: str, capsys: Any) -> None:
         ("--model", "m"): "--model needs --plan lm or endpoint",
         ("--plan", "lm", "--budget", "5"): "--budget needs --plan endpoint",
         ("--plan", "endpoint", "--device", "cpu"): "--device needs --plan lm",
-        ("--abstain_below", "0.5"): "--abstain_below needs --reader",
+        ("--abstain_below", "0.5"): "--abstain_below needs a reader: give --reader",
         ("--reader", "./missing"): "./missing: no such folder",
         ("--plan", "rules", "--reader", "./missing"): "./missing: no such folder",
     }
