@@ -134,7 +134,7 @@ def _known_validity(fact: Fact) -> str:
     if fact.partly_until is not None and fact.valid_to is None:
         return f"partly until {fact.partly_until}"
     if fact.valid_from is None and fact.valid_to is None:
-        said = next((place.said for place in fact.provenance if place.said is not None), None)
+        said = next((place.said_locally for place in fact.provenance if place.said), None)
         return "" if said is None else f"said in {said}"
     if fact.valid_to is None:
         return f"from {fact.valid_from}"
@@ -144,7 +144,7 @@ def _known_validity(fact: Fact) -> str:
 
 def origin(entry: Provenance) -> str:
     """Describe an episode by its id, time, speaker and source."""
-    parts = (entry.said, entry.speaker, entry.source)
+    parts = (entry.said_locally, entry.speaker, entry.source)
     return " ".join([f"#{entry.episode}", *(part for part in parts if part)])
 
 

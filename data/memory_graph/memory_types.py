@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol, get_args, overload
 
+from turngraph.data.memory_graph.times import UTC_OFFSET, local_time
+
 NodeType = Literal["object", "thesis", "episodic", "time"]
 EdgeType = Literal["simple", "hyper", "episodic", "time"]
 NODE_TYPES: tuple[str, ...] = get_args(NodeType)
@@ -135,7 +137,8 @@ class Provenance:
     Args:
         episode: node id of the episode.
         span: span of the fact in the episode's text.
-        source, speaker, said: source, speaker and time of the episode.
+        source, speaker, said: source, speaker and time (UTC) of the episode.
+        utc_offset: zone of the speaker's clock, such as "+09:00"; None: UTC, or unknown.
     """
 
     episode: int
@@ -143,6 +146,12 @@ class Provenance:
     source: str | None = None
     speaker: str | None = None
     said: str | None = None
+    utc_offset: str | None = None
+
+    @property
+    def said_locally(self) -> str | None:
+        """The time of the episode as its speaker's clock showed it."""
+        return local_time(self.said, {UTC_OFFSET: self.utc_offset or "Z"})
 
 
 @dataclass(frozen=True, slots=True)

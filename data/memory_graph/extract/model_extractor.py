@@ -306,7 +306,7 @@ def replaced_prompt(update: Update, known: Sequence[Fact]) -> Prompt:
 
 def known_line(fact: Fact) -> str:
     """Return a fact in one line with its times."""
-    said = next((place.said for place in fact.provenance if place.said), None)
+    said = next((place.said_locally for place in fact.provenance if place.said), None)
     times = [
         f"{word} {time}"
         for word, time in (("since", fact.valid_from), ("until", fact.valid_to), ("said", said))

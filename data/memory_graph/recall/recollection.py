@@ -99,7 +99,7 @@ def dated_text(fact: Fact) -> str:
 
     A text that begins with the time from which it holds stays as it is.
     """
-    said = fact.provenance[0].said if fact.provenance else None
+    said = fact.provenance[0].said_locally if fact.provenance else None
     if said is None or (fact.valid_from and fact.text.startswith(f"{fact.valid_from}: ")):
         return fact.text
     return f"{said[:DAY]}: {fact.text}"

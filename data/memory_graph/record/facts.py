@@ -41,12 +41,14 @@ SELECT e.target, o.id, o.text FROM json_each(?) k
 JOIN edges e ON e.target = k.value AND e.type IN ({HYPER}, {EPISODIC_EDGE})
 JOIN nodes o ON o.id = e.source AND o.type = {OBJECT} ORDER BY e.id"""
 _PROVENANCE = """
-SELECT p.fact, p.episode, p.start, p.stop, e.source, e.speaker, n.said FROM json_each(?) k
+SELECT p.fact, p.episode, p.start, p.stop, e.source, e.speaker, n.said,
+    json_extract(e.properties, '$.utc_offset') FROM json_each(?) k
 JOIN provenance p ON p.fact = k.value
 JOIN episodes e ON e.node = p.episode JOIN nodes n ON n.id = p.episode
 ORDER BY n.said IS NOT NULL, n.said, p.episode, p.start"""
 _EPISODES = """
-SELECT e.node, e.source, e.speaker, n.said FROM json_each(?) k
+SELECT e.node, e.source, e.speaker, n.said, json_extract(e.properties, '$.utc_offset')
+FROM json_each(?) k
 JOIN episodes e ON e.node = k.value JOIN nodes n ON n.id = e.node"""
 
 

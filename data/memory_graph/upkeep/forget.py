@@ -26,11 +26,12 @@ from turngraph.data.memory_graph.record.select_episodes import (
 )
 from turngraph.data.memory_graph.record.store import Store, tried_again
 from turngraph.data.memory_graph.record.wide_search import NO_OBJECT, Mention, wide_mentions
+from turngraph.data.memory_graph.times import local_time
 from turngraph.data.memory_graph.upkeep.purge import finish, mark
 
 logger = logging.getLogger(__name__)
 
-_LISTED = """SELECT n.id, n.said, e.source, n.text FROM json_each(?) k
+_LISTED = """SELECT n.id, n.said, e.properties, e.source, n.text FROM json_each(?) k
     JOIN nodes n ON n.id = k.value JOIN episodes e ON e.node = n.id ORDER BY n.id"""
 
 
@@ -59,7 +60,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An episode that ``forget`` would delete."""
+    """An episode that ``forget`` would delete; ``said`` is the time on its speaker's clock."""
 
     episode: int
     said: str | None
@@ -154,7 +155,10 @@ def to_forget(
     with store.reading():
         nodes, _ = _chosen(store, episode, entity, source, wide)
         rows = store.db.execute(_LISTED, (json.dumps(sorted(nodes)[:limit]),)).fetchall()
-    return [Listed(*row) for row in rows]
+    return [
+        Listed(node, local_time(said, json.loads(properties)), source, text)
+        for node, said, properties, source, text in rows
+    ]
 
 
 def other_mentions(store: Store, entity: str | int) -> list[Mention]:

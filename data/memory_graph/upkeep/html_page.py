@@ -27,7 +27,7 @@ from turngraph.data.memory_graph.record.ended_parts import (
     held_between,
     thesis_ends,
 )
-from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.times import local_time, start
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -243,13 +243,21 @@ def _add_provenance(
     sql = f"SELECT node FROM episodes WHERE node IN {_SHOWN} ORDER BY node"
     for (node,) in db.execute(sql, (shown,)):
         facts[node_key(node)]["episode"] = positions.setdefault(node, len(positions))
-    return [_episode(db, node, indices.get(node)) for node in positions]
+    return [origin_of(db, node) | _at(indices.get(node)) for node in positions]
 
 
-def _episode(db: Database, node: int, index: int | None) -> Json:
-    """Return source, speaker and time of an episode, and its index if the page shows it."""
-    source, speaker, said = db.execute(
-        "SELECT source, speaker, said FROM episodes JOIN nodes ON id = node WHERE node = ?", [node]
+def origin_of(db: Database, node: int) -> Json:
+    """Return source and speaker of an episode, and its time as the speaker's clock showed it."""
+    source, speaker, said, properties = db.execute(
+        "SELECT source, speaker, said, properties FROM episodes JOIN nodes ON id = node"
+        " WHERE node = ?",
+        [node],
     ).fetchone()
-    fields = {"source": source, "speaker": speaker, "said": said, "node": index}
+    fields = {"source": source, "speaker": speaker}
+    fields["said"] = local_time(said, json.loads(properties))
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _at(index: int | None) -> Json:
+    """Return the index of a node that the page shows."""
+    return {} if index is None else {"node": index}

@@ -15,7 +15,7 @@ from turngraph.data.memory_graph.memory_types import (
 from turngraph.data.memory_graph.record.ended_parts import holds_between, with_ends
 from turngraph.data.memory_graph.record.lookup import find_object
 from turngraph.data.memory_graph.record.store import Store
-from turngraph.data.memory_graph.times import now, start
+from turngraph.data.memory_graph.times import local_time, now, start
 from turngraph.data.memory_graph.turns import KIND, is_history, question_size
 
 _FACTS = f"""
@@ -41,7 +41,8 @@ class Turn:
         episode: node id of the episode.
         kind: ``question`` or ``answer`` of a chat, or ``turn``: a conversation's question with its
             answer.
-        speaker, time, source: fields of the episode.
+        speaker, source: fields of the episode.
+        time: when it was said, as the speaker's clock showed it.
         text: text of the episode.
     """
 
@@ -65,6 +66,7 @@ def turns(store: Store) -> list[Turn]:
     all_turns: list[Turn] = []
     for node, properties, speaker, time, source, text in rows:
         episode = Episode(text, properties=json.loads(properties))
+        time = local_time(time, episode.properties)
         if is_history(episode):
             all_turns.append(Turn(node, episode.properties[KIND], speaker, time, source, text))
         elif question_size(episode) is not None:  # else a user gave a property of this name

@@ -17,7 +17,7 @@ from turngraph.data.memory_graph.recall.held_quotes import held_quotes
 from turngraph.data.memory_graph.record import theme_rows
 from turngraph.data.memory_graph.record.theme_rows import ChunkRow, QuoteRow, ThemeRow
 from turngraph.data.memory_graph.times import now, start
-from turngraph.data.memory_graph.upkeep.html_page import MAX_NODES, MAX_TEXT, held, page
+from turngraph.data.memory_graph.upkeep.html_page import MAX_NODES, MAX_TEXT, held, origin_of, page
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -169,12 +169,8 @@ class _Builder:
     def _episode(self, node: int) -> int:
         """Return the index of an episode on the page."""
         if node not in self._positions:
-            sql = """SELECT source, speaker, said FROM episodes JOIN nodes ON id = node
-                WHERE node = ?"""
-            row = self.db.execute(sql, (node,)).fetchone()
-            fields = zip(("source", "speaker", "said"), row, strict=True)
             self._positions[node] = len(self.episodes)
-            self.episodes.append({name: value for name, value in fields if value is not None})
+            self.episodes.append(origin_of(self.db, node))
         return self._positions[node]
 
     def add_quotes(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,11 @@ from hypothesis import strategies as st
 
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.recall.recollection import dated_text
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.times import end, local_time, now, parse_time, start
+from turngraph.data.memory_graph.upkeep.html_page import export_html
+from turngraph.inference.memory_printing import origin, validity
 
 
 def seconds(*parts: int) -> int:
@@ -73,6 +78,30 @@ def test_days_count_by_the_clock_of_the_speaker(said: str, word: str, day: str) 
         [visit] = [fact for fact in graph.history("Rome") if fact.ends]
     assert visit.valid_from == day
     assert visit.provenance[0].said == parse_time(said)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [("2024-01-01T08:30+09:00", "2024-01-01T08:30"), ("2023-12-31T20:00-08:00", "2023-12-31T20:00"),
+     ("2024-01-01T08:30", "2024-01-01T08:30")],
+)  # fmt: skip
+def test_a_time_is_shown_as_the_clock_of_the_speaker_showed_it(
+    said: str, shown: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    with MemoryGraph.open(tmp_path / "my.db", word_vectors) as graph:
+        graph.remember_many([Episode("Nora keeps bees.", said)])
+        facts = [*graph.history("Nora"), *graph.ask_episodes("Who keeps bees?").facts]
+        [listed] = graph.to_forget(entity="Nora")
+        export_html(graph.store, page)
+    assert {fact.type for fact in facts} == {"simple", "thesis", "episodic"}
+    for fact in facts:
+        assert fact.provenance[0].said == parse_time(said)
+        assert origin(fact.provenance[0]) == f"#1 {shown}"
+        assert validity(fact) == f"said in {shown}"
+        assert dated_text(fact).startswith(f"{shown[:10]}: ")
+    assert listed.said == shown
+    assert f'"said":"{shown}"' in page.read_text(encoding="utf-8").replace(": ", ":")
 
 
 def test_an_offset_that_is_no_offset_is_a_property_like_others() -> None:

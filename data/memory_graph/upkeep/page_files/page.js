@@ -346,7 +346,10 @@ function lines(item) {
   const others = (item.aliases || []).filter((name) => name !== item.text);
   if (others.length) add(`also ${others.join(", ")}`);
   if (validity(item)) add(validity(item));
-  else if (item.said && item.episode === undefined) add(`said in ${item.said}`);
+  else if (item.said && item.episode === undefined) {
+    const [first] = item.seen || [];
+    add(`said in ${(first && episodes[first[0]].said) || item.said}`); // on the speaker's clock
+  }
   if (item.maybe) add("a hypothesis");
   if (item.episode !== undefined) add(said(episodes[item.episode]));
   for (const [index, quote] of item.seen || []) found.push(source(episodes[index], quote));
