@@ -294,7 +294,7 @@ def print_recollection(recollection: Recollection, num_facts: int | None) -> Non
             f"of {plural(len(theme.sources), 'source')}"
         )
         if theme.summary is not None:
-            print_line(f"{theme.summary} (by {theme.maker})")
+            print_line(" ".join([theme.summary, *theme.questions, f"(by {theme.maker})"]))
         print_facts([by_key[key] for key in theme.facts])
 
 
@@ -338,6 +338,7 @@ def theme_json(theme: RecalledTheme) -> Json:
         "sources": list(theme.sources),
         "summary": theme.summary,
         "maker": theme.maker,
+        "questions": list(theme.questions),
         "quotes": [fact_json(fact) for fact in theme.quotes],
         "facts": list(theme.facts),
     }

@@ -59,10 +59,13 @@ def test_what_was_recalled_is_json() -> None:
 
 def test_a_theme_is_json_and_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     fact, sources = Fact(8, "thesis", "Bob may move."), ("a.txt", None)
-    theme = RecalledTheme(4, 1, 0.12345678, 3, sources, (fact,), "Bob.", "lm:x", 0.98765432, (8,))
+    theme = RecalledTheme(
+        4, 1, 0.12345678, 3, sources, (fact,), "Bob.", "lm:x", 0.98765432, (8,), ("Who?",)
+    )
     assert theme_json(theme) == {
         **{"theme": 4, "level": 1, "eigenvalue": 0.123457, "score": 0.987654, "chunks": 3},
         **{"sources": ["a.txt", None], "summary": "Bob.", "maker": "lm:x"},
+        "questions": ["Who?"],
         **{"quotes": [fact_json(fact)], "facts": [8]},
     }
     print_themes([theme])

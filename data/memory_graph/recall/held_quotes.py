@@ -32,8 +32,10 @@ class RecalledTheme:
         quotes: sentences that represent it best and hold at the moment, best first.
         summary, maker: summary of its quotations by a language model, and the model's name; None:
             no summary.
-        score: cosine of the question and the mean of its chunks; 0 without a question.
+        score: cosine of the question and the mean of its chunks, or the mean of its summary and
+            the summary's questions; 0 without a question.
         facts: keys of its facts among those of the recollection.
+        questions: utility questions of the summary, by the same model.
     """
 
     id: int
@@ -46,6 +48,7 @@ class RecalledTheme:
     maker: str | None = None
     score: float = 0.0
     facts: tuple[int, ...] = ()
+    questions: tuple[str, ...] = ()
 
 
 def held_quotes(store: Store, quotes: Sequence[QuoteRow], second: int) -> tuple[Fact, ...]:
@@ -121,6 +124,7 @@ def as_recalled(store: Store, row: ThemeRow, chunks: Sequence[int], second: int)
         second: second, counted from 1970, at which its quotations hold.
     """
     sources = tuple(s for (s,) in store.db.execute(_SOURCES, (json.dumps(list(chunks)),)))
+    summary, *questions = [None] if row.summary is None else row.summary.split("\n")
     return RecalledTheme(
         id=row.id,
         level=row.level,
@@ -128,6 +132,7 @@ def as_recalled(store: Store, row: ThemeRow, chunks: Sequence[int], second: int)
         num_chunks=len(set(chunks)),
         sources=sources,
         quotes=held_quotes(store, row.quotes, second),
-        summary=row.summary,
+        summary=summary,
         maker=row.maker,
+        questions=tuple(questions),
     )

@@ -211,12 +211,18 @@ def put_summaries(
 ) -> None:
     """Replace the vectors of themes that have a language model's summary by those of the summaries.
 
+    The vector of a summary is the mean of its own and of those of its utility questions, as a
+    chunk's is in the similarity graph.
+
     Args:
         vectors: vectors of the themes; are changed.
         themes: the theme of every row.
         rows: indices of the themes whose vectors are new.
         embed: returns unit vectors of texts.
     """
-    texts = {row: text for row in rows if (text := themes[row].summary) is not None}
-    if texts:
-        vectors[list(texts)] = embed(list(texts.values()))
+    texts = {row: text.split("\n") for row in rows if (text := themes[row].summary) is not None}
+    if not texts:
+        return
+    embedded = iter(embed([line for lines in texts.values() for line in lines]))
+    means = [np.mean([next(embedded) for _ in lines], axis=0) for lines in texts.values()]
+    vectors[list(texts)] = unit_vectors(np.stack(means), "summary")

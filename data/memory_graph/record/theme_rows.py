@@ -88,8 +88,8 @@ class ThemeRow:
         eigenvalue: eigenvalue of its eigenvector.
         members: ids and weights, heaviest first.
         quotes: sentences that represent it best, best first; some may no longer hold.
-        summary, maker: summary of the quotes by a language model, and the model's name; None: no
-            summary.
+        summary, maker: summary of the quotes by a language model with its utility questions, a
+            line each, and the model's name; None: no summary.
     """
 
     id: int

@@ -266,7 +266,7 @@ class _Run:
         if self.lm is not None and self.lm.write is not None:
             with self.store.reading():
                 before = [t for t in theme_rows.read_themes(self.db, level=1) if t.source == source]
-            rows = summarised(self.store, rows, before, self.lm)
+            rows = summarised(self.store, rows, before, self.lm, self.counts)
         return made, rows, [id_ for id_, _ in kept]
 
     def _question_vectors(self, ids: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from turngraph.data.eigen.summaries import (
     summaries_by_lm,
 )
 from turngraph.data.eigen.themes import Theme
+from turngraph.data.eigen.utility_questions import questions_by_lm
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.record import theme_rows
@@ -135,16 +136,23 @@ def quoted_texts(store: Store, quotes: Iterable[Sequence[QuoteRow]]) -> list[lis
 
 
 def summarised(
-    store: Store, themes: Sequence[ThemeRow], before: Sequence[ThemeRow], lm: Lm
+    store: Store,
+    themes: Sequence[ThemeRow],
+    before: Sequence[ThemeRow],
+    lm: Lm,
+    counts: Counter[str],
 ) -> list[ThemeRow]:
     """Return themes with a language model's summaries of their quotations that have not ended.
+
+    Below a summary stand the questions that the model makes of it, as of any chunk.
 
     Args:
         store: the record.
         themes: new themes.
         before: earlier themes of the source, whose summaries are reused for themes that have not
             changed.
-        lm: writes the summaries.
+        lm: writes the summaries and their questions.
+        counts: receives the numbers of replies with questions, by outcome.
     """
     assert lm.write is not None, "asked for summaries"
     with store.reading():
@@ -157,11 +165,13 @@ def summarised(
         quoted = quoted_texts(store, (theme.quotes for theme in current))
     summaries = [old_summaries.get((theme.members, theme.quotes)) for theme in current]
     new = [i for i, text in enumerate(summaries) if text is None and quoted[i]]
-    for i, made in zip(
-        new, summaries_by_lm([quoted[i] for i in new], lm.write, maker=lm.maker), strict=True
-    ):
-        if made.maker == lm.maker:
-            summaries[i] = made.text
+    written = summaries_by_lm([quoted[i] for i in new], lm.write, maker=lm.maker)
+    made = {i: one.text for i, one in zip(new, written, strict=True) if one.maker == lm.maker}
+    lines = {i: [text] for i, text in made.items()}
+    for question in questions_by_lm(list(made.values()), lm.generate, counts):
+        lines[list(made)[question.chunk]].append(question.text)
+    for i in made:
+        summaries[i] = "\n".join(lines[i])
     return [
         replace(theme, summary=text, maker=None if text is None else lm.maker)
         for theme, text in zip(themes, summaries, strict=True)

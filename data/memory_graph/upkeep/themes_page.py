@@ -139,7 +139,7 @@ class _Builder:
         source = "" if type == GROUP else f" of {theme.source or 'no source'}"
         about = f"{members}{source}; eigenvalue {theme.eigenvalue:.3f}"
         if theme.summary is not None:
-            about += f"; by {theme.maker}: {theme.summary}"
+            about += f"; by {theme.maker}: {' '.join(theme.summary.split())}"
         node = {"type": type, "text": first, "about": about, "members": self._num_chunks(theme)}
         self._shown.append((theme, len(self.nodes)))
         self.nodes.append(node)

@@ -216,12 +216,12 @@ def test_what_is_printed(graph: MemoryGraph, capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"theme {found.themes[0].id}")
     assert len(lines) >= len(found.themes) + len(found.facts)
-    assert any(line.endswith("likes much. (by lm:script)") for line in lines)
+    assert any(line.endswith("say of it? (by lm:script)") for line in lines)
     told = recollection_json(found, None)["themes"]
     assert [theme["theme"] for theme in told] == [theme.id for theme in found.themes]
 
 
-def test_a_theme_is_found_by_its_summary(tmp_path: Path) -> None:
+def test_a_theme_is_found_by_its_summary_and_the_questions_of_it(tmp_path: Path) -> None:
     """Also where the arrays of the themes are gone, and only the graph itself is left."""
     with with_talks(tmp_path / "my.db", "a") as graph:
         graph.make_themes(Script().lm())
@@ -232,8 +232,9 @@ def test_a_theme_is_found_by_its_summary(tmp_path: Path) -> None:
             for number, theme in enumerate(index.themes):
                 if theme.level == 1:
                     assert theme.summary is not None
-                    [own] = Hashing()([theme.summary])
-                    assert own @ index._theme_vectors[number] == pytest.approx(1, abs=1e-5)
+                    said, asked = Hashing()(theme.summary.split("\n"))
+                    mean = (said + asked) / np.linalg.norm(said + asked)
+                    assert mean @ index._theme_vectors[number] == pytest.approx(1, abs=1e-5)
         shutil.rmtree(tmp_path / "my.db.derived")
 
 

@@ -200,20 +200,22 @@ def test_an_lm_is_asked_once_for_each_chunk(tmp_path: Path) -> None:
     with with_talks(tmp_path / "my.db", "ab") as graph:
         made = graph.make_themes(script.lm())
         assert made.maker == "lm:script"
-        assert len(script.asked) == 48
+        assert len(script.asked) == 48 + len(script.written), "and for each summary"
         assert made.questions <= 48
         summaries = {theme.summary for theme in graph.themes() if theme.level == 1}
+        asked = {theme.questions for theme in graph.themes() if theme.level == 1}
+        assert asked <= {(f"What did {name} say of it?",) for name in ("Anna", "Bob", "Carl")}
         assert summaries <= {f"{name} likes much." for name in ("Anna", "Bob", "Carl")}
         assert {theme.maker for theme in graph.themes() if theme.level == 1} == {"lm:script"}
         written = len(script.written)
         graph.remember_many(talk("b", 3, seed=1))
         graph.make_themes(script.lm())
-        assert len(script.asked) == 51
+        assert len(script.asked) == 51 + len(script.written)
         assert len(script.written) < 2 * written + 2  # of source b alone
         graph.make_themes()  # what the LM made stays, and is not used
         assert not any(kept for _, _, kept, _ in questions(graph))
         assert graph.make_themes(script.lm()).changed == 2
-        assert len(script.asked) == 51
+        assert len(script.asked) == 51 + len(script.written)
         assert graph.check() == []
 
 
@@ -225,7 +227,7 @@ def test_an_lm_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
         assert (made.complete, made.themes) == (False, (0, 0))
         assert len(script.asked) == 8
         graph.make_themes(script.lm())
-        assert len(script.asked) == 24
+        assert len(script.asked) == 24 + len(script.written)
 
 
 def test_a_round_trip_keeps_what_an_lm_made(tmp_path: Path) -> None:
