@@ -366,6 +366,9 @@ def test_what_a_user_states_is_remembered_and_forgotten(start: Start) -> None:
     assert (kind, last) == ("step", "answer")
     assert step["text"]
     assert "Gdynia" in recalled["facts"][0]["text"]
+    assert recalled["answer"] is None
+    _, read = events(client.get("/api/memory/plan", params=asked).text)[-1]
+    assert read["answer"]["text"] == answer["text"]
     wanted = {"entity": "Anna", "dry_run": True}
     assert client.post("/api/memory/forget", json=wanted).json()["episodes"] == 2
     assert client.post("/api/memory/forget", json={"entity": "Anna"}).json()["episodes"] == 2

@@ -32,6 +32,7 @@ memory = APIRouter(
 )
 Name = Annotated[Spoken, Query(max_length=500)]
 Time = Annotated[str | None, Query(max_length=40, description="an ISO time")]
+Answered = Annotated[bool, Query(description="let the model answer from what is found")]
 MODES = (
     "both: facts and episodes, fused; facts: statements of the traversals; episodes: texts by"
     " personalised PageRank; plan: facts by a plan of steps; themes: statements theme by theme, or"
@@ -84,7 +85,7 @@ def ask(
     user: User,
     as_of: Time = None,
     mode: Annotated[Mode, Query(description=MODES)] = "both",
-    answer: Annotated[bool, Query(description="let the model answer from what is found")] = False,
+    answer: Answered = False,
 ) -> Json:
     """Return what may answer a question, best first; with ``answer`` also the model's answer."""
     with opened(service, user) as graph:
@@ -103,9 +104,12 @@ def ask(
 
 @memory.get("/plan", response_model=None, responses=STREAMED)
 async def plan(
-    question: Name, service: Served, user: User, as_of: Time = None
+    question: Name, service: Served, user: User, as_of: Time = None, answer: Answered = False
 ) -> StreamingResponse:
-    """Ask by a plan: events ``step`` as its steps finish, then ``answer`` or ``error``."""
+    """Ask by a plan: events ``step`` as its steps finish, then ``answer`` or ``error``.
+
+    With ``answer`` the model answers from the facts of all steps.
+    """
     remembered(service, user)
     streaming = Streaming()
 
@@ -114,10 +118,12 @@ async def plan(
             raise Gone
         with opened(service, user) as graph:
             recollection = graph.ask_planned(question, as_of, on_step=streaming.step)
+        if answer:
+            recollection = replace(recollection, answer=service.read(user, recollection))
         return recollection_json(recollection, as_of)
 
-    answer = asyncio.ensure_future(run_in_threadpool(work))
-    stream = events(answer, streaming, lambda one: one)
+    working = asyncio.ensure_future(run_in_threadpool(work))
+    stream = events(working, streaming, lambda one: one)
     return StreamingResponse(stream, media_type="text/event-stream")
 
 
