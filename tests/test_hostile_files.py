@@ -314,6 +314,17 @@ def test_what_was_read_and_what_was_not_is_sent(
     limited_reading.send_read(sender, [tmp_path / "a.jsonl"], 1 << 30)  # nobody waits: no error
 
 
+def test_what_was_read_is_sent_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited_reading, "PART", 2)
+    texts = [f"Pier {number} is old." for number in range(5)]
+    (tmp_path / "a.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    limited_reading.send_read(sender, [tmp_path / "a.txt"], 1 << 30)
+    parts = [receiver.recv() for _ in range(4)]
+    assert [len(part) for part in parts] == [2, 2, 1, 0], "the last are the warnings"
+    assert [passage.text for part in parts for passage in part] == [f"a, {text}" for text in texts]
+
+
 def test_a_process_that_reads_limits_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
