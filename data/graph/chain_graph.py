@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -185,7 +185,7 @@ def last_token(ends: Sequence[int], end: int) -> int:
         end: end of the span, in characters.
     """
     last = bisect_right(ends, end) - 1
-    return last if last >= 0 and ends[last] == end else bisect_left(ends, end)
+    return last if last >= 0 and ends[last] == end else last + 1
 
 
 def _entity_edges(
