@@ -27,7 +27,9 @@ from turngraph.data.memory_graph.plan.steps import (
     Searched,
 )
 from turngraph.data.memory_graph.recall.plan_trace import Clue, Step
-from turngraph.inference.plan_models import plans_maker, server_planner
+from turngraph.inference import plan_models
+from turngraph.inference.model_options import LANGUAGE_MODEL
+from turngraph.inference.plan_models import planner_maker, plans_maker, server_planner
 from turngraph.memory import main
 from turngraph.tests.data.memory_graph.chat_server import Answer, ChatServer, chat_server
 from turngraph.tests.tiny import save_tiny
@@ -221,6 +223,19 @@ def test_what_a_server_does_wrong_is_named_by_stage_and_step_without_text(
         run(capsys, db, "--plan", "endpoint", "--base_url", url, "--model", "m", "--retries", 0)
     for message in (*messages, str(error.value)):
         assert not any(word in message for word in ("Anna", "Norway", "country"))
+
+
+def test_the_local_model_is_the_one_that_is_named_or_the_default(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    for load in ("load_planner", "load_plans"):
+        monkeypatch.setattr(plan_models, load, lambda model, *_: loaded.append(model))
+    with MemoryGraph.open(db) as graph:
+        for options in ({}, {"model": "mine"}):
+            planner_maker("lm", PlanSettings(), options)(graph)
+            plans_maker("lm", options)(graph)
+    assert loaded == [LANGUAGE_MODEL, LANGUAGE_MODEL, "mine", "mine"]
 
 
 def test_options_of_models_need_their_plan(db: str, capsys: Any) -> None:
