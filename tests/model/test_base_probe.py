@@ -17,7 +17,7 @@ from turngraph.configs.schema import Config, LoraConfig, ModelConfig, TrainingCo
 from turngraph.configs.user_error import UserError
 from turngraph.inference.load import load_builder
 from turngraph.model.base_model import LORA, add_lora, decoder_layers
-from turngraph.model.base_probe import check_base_model
+from turngraph.model.base_probe import _change, check_base_model
 from turngraph.model.generation import PreallocatedLayer, rows_of
 from turngraph.model.make_model import make_model
 from turngraph.tests.runs import ROOT
@@ -200,3 +200,13 @@ def test_the_table_of_the_docs_is_that_of_the_command() -> None:
     listed = dict(named)
     for line in table(["llama", "opt", "bert", "rwkv", "ctrl"]).splitlines()[2:]:
         assert {listed[name] for name in line.split("`")[1::2]} == {line.split(" | ")[0]}
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_a_change_is_relative_to_the_size_of_the_logits(scale: float) -> None:
+    """Logits of a model may be large or small; a shift of all of them is no change."""
+    logits = torch.tensor([[1.0, -1.0, 3.0, -3.0], [5.0, 1.0, -1.0, -5.0]])
+    changed = logits.clone()
+    changed[1] *= 1.25
+    assert _change(scale * changed, scale * logits) == pytest.approx(0.25)
+    assert _change(scale * (logits + 7), scale * logits) == pytest.approx(0, abs=1e-4)
