@@ -125,6 +125,9 @@ def test_what_cannot_be_generated(models: list[str]) -> None:
         lm.generate(["a"], EXTRACTION)
     with pytest.raises(ValueError, match="the model has 4096"):
         lm.generate(["a", "word " * 4000], ENTITIES)
+    lm._check_lengths([5, 3996])  # with the 100 tokens of the reply as long as may be
+    with pytest.raises(ValueError, match="take up to 4097 tokens, the model has 4096"):
+        lm._check_lengths([5, 3997])
     with pytest.raises(ValueError, match="JSON schema"):
         lm.generate(["a"], {"type": "string", "pattern": "("})
     with pytest.raises(ValueError, match="device 'tpu'"):

@@ -159,6 +159,14 @@ def test_the_size_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> 
     assert_same(found[0], found[2], 1e-12)
 
 
+def test_a_block_has_as_many_elements_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gatv2, "CPU_BLOCK", 3 * WIDTH + 1)
+    targets = torch.randint(0, 9, (8,))
+    graph = gatv2._group(targets, targets, 9)
+    blocks = list(gatv2._blocks(graph, torch.zeros(9, 1, WIDTH)))
+    assert blocks == [slice(0, 3), slice(3, 6), slice(6, 8)]
+
+
 def test_two_runs_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gatv2, "CPU_BLOCK", 2**14)
     torch.manual_seed(0)
