@@ -428,3 +428,59 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         run(*build_, "--max_minutes", "1e-9")
     assert stopped.value.code == 75
+
+
+def test_every_option_of_the_commands_arrives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, folder = write_files(tmp_path / "files"), tmp_path / "corpus"
+    (files / "empty.txt").write_text("")
+    other = tmp_path / "other.txt"
+
+    def run(command: str, *argv: str) -> list[str]:
+        place = "--output" if command == "build" else "--corpus"
+        corpus_commands.main([command, *argv, place, str(folder)])
+        return capsys.readouterr().out.splitlines()
+
+    def add(text: str, *options: str) -> list[str]:
+        other.write_text(text)
+        return run("add", "--input", str(other), *options)
+
+    with pytest.raises(Unreadable, match=r"empty\.txt: empty"):
+        run("build", "--input", str(files), "--strict")
+    [said] = run("build", "--input", str(files))
+    assert "7 added, 1 skipped; version 1: " in said
+    with pytest.raises(Unreadable, match=r"other\.txt: empty"):
+        add("", "--strict")
+    add("Oslo has a harbour.")
+    add("Oslo has a mill.")
+    assert version_numbers(folder) == [2, 3]  # one older version is kept
+    add("Oslo has a tower.", "--keep", "2")
+    assert version_numbers(folder) == [2, 3, 4]
+    shown = run("show", "--sources")
+    total = "passages of 8 sources"
+    assert [line[:11] for line in shown[:3]] == ["  version 2", "  version 3", "* version 4"]
+    assert all(line.endswith(total) for line in shown[:3])
+    assert [line.split()[2] for line in shown[3:]] == sorted(read_version(folder).sources)
+    hashes = {name: of["sha256"] for name, of in read_version(folder).sources.items()}
+    assert shown[4] == f"        1  {hashes['other.txt'][:12]}  other.txt"
+    assert shown[:3] == run("show")
+    assert "mill" in " ".join(run("search", "Oslo", "--version", "3"))
+    assert "tower" in " ".join(run("search", "Oslo"))
+    assert len(run("search", "mill")) == 2 * 5
+    found = run("search", "mill", "--top_k", "2")
+    assert [line[:5].strip() for line in found[::2]] == ["1", "2"]
+    run("remove", "--source", "other.txt", "--keep", "0")
+    assert version_numbers(folder) == [5]
+    add("Oslo has a harbour.", "--keep", "0")
+    run("remove", "--source", "other.txt")
+    assert version_numbers(folder) == [6, 7]
+    run("build", "--input", str(files / "town_1.txt"), "--keep", "0")
+    assert version_numbers(folder) == [8]
+
+
+def test_a_command_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        corpus_commands.main([])
+    assert stopped.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err
