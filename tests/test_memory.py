@@ -11,8 +11,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +26,8 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.inputs import read_episodes
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.types import Answer, Conversation, Turn
-from turngraph.inference import memory_commands
+from turngraph.inference import memory_commands, remember_commands
+from turngraph.inference.memory_options import row_id
 from turngraph.inference.memory_printing import clean_line
 from turngraph.inference.model_options import local_extractor, server_extractor
 from turngraph.memory import main
@@ -153,6 +157,9 @@ def test_no_answer_and_questions_from_standard_input(
     assert first == "no answer"
     assert len(rest) == 1
     assert "Bert knows Anna" in rest[0]
+    monkeypatch.setattr("sys.stdin", io.StringIO("Whom does Bert know?\nWho is \udcff?\n"))
+    with pytest.raises(ValueError, match=r"^standard input, line 2: not UTF-8"):
+        run(capsys, "ask", folder, "--no_embed")
 
 
 def test_show_and_history(folder: Path, capsys: Any) -> None:
@@ -216,19 +223,44 @@ def test_what_would_be_forgotten_is_listed_up_to_a_number(folder: Path, capsys: 
     ]
     assert {len(line.split("\t")[3]) for line in lines[:20]} == {200}
     assert lines[20] == "and 2 more episodes"
+    assert "episodes\t22" in lines
+
+
+def test_a_list_and_texts_that_just_fit_are_shown_whole(folder: Path, capsys: Any) -> None:
+    texts = [f"Day {day:02} {'x' * 193}" for day in range(20)]
+    (folder / "many.txt").write_text("\n\n".join(texts))
+    run(capsys, "remember", folder, "--input", folder / "many.txt")
+    with pytest.raises(ValueError, match="give --yes"):
+        run(capsys, "forget", folder, "--source", "many.txt")
+    said = capsys.readouterr().out
+    assert [line.split("\t")[3] for line in said.splitlines()[:20]] == texts
+    assert {len(text) for text in texts} == {200}
+    assert "more episode" not in said
+    with pytest.raises(ValueError, match="--wide: given without --entity"):
+        run(capsys, "forget", folder, "--source", "many.txt", "--wide")
 
 
 def test_check_backup_import_and_export(folder: Path, capsys: Any) -> None:
     remember(capsys, folder)
     assert run(capsys, "check", folder) == "sound\n"
     assert run(capsys, "check", folder, "--rebuild") == "sound\n"
-    run(capsys, "backup", folder, "--output", folder / "copy" / "my.db")
+    with MemoryGraph.open(folder / "my.db") as graph:
+        graph.store.db.execute("INSERT INTO fact_words (rowid, words) VALUES (1000, 'nothing')")
+        assert graph.check()
+    assert run(capsys, "check", folder, "--rebuild") == "sound\n"
+    copy = folder / "copy" / "my.db"
+    assert run(capsys, "backup", folder, "--output", copy) == f"written to {copy}\n"
     run(capsys, "export", folder, "--jsonl", folder / "all.jsonl")
     main(["import", "--db", str(folder / "new.db"), "--input", str(folder / "all.jsonl")])
     for name in ("copy/my.db", "new.db"):
         main(["export", "--db", str(folder / name), "--jsonl", str(folder / "again.jsonl")])
         assert (folder / "again.jsonl").read_bytes() == (folder / "all.jsonl").read_bytes()
-    run(capsys, "export", folder, "--graphml", folder / "all.graphml")
+    with pytest.raises(ValueError, match="--ontology and --alone need --rdf"):
+        run(capsys, "import", folder, "--input", folder / "all.jsonl", "--alone")
+    said = run(capsys, "export", folder, "--graphml", folder / "all.graphml")
+    elements = (folder / "all.graphml").read_text().count("<node ")
+    elements += (folder / "all.graphml").read_text().count("<edge ")
+    assert said == f"{elements} elements written to {folder / 'all.graphml'}\n"
     assert (folder / "all.graphml").stat().st_size > 1000
     said = run(capsys, "export", folder, "--html", folder / "all.html", "--max_nodes", 3)
     assert said.startswith("3 of ")
@@ -497,6 +529,13 @@ def test_a_time_that_is_none_is_refused_by_its_option(
     assert not (folder / "my.db").exists()
 
 
+def test_a_number_beyond_any_row_is_refused() -> None:
+    assert (row_id("0"), row_id(f"#{2**63 - 1}")) == (0, 2**63 - 1)
+    for number in (-1, 2**63):
+        with pytest.raises(ArgumentTypeError, match="nothing has such a number"):
+            row_id(str(number))
+
+
 def test_episodes_are_named_as_they_are_printed(capsys: Any, folder: Path) -> None:
     remember(capsys, folder)
     printed = run(capsys, "history", folder, "Bert")
@@ -522,21 +561,46 @@ def test_each_file_is_remembered_in_a_graph_of_its_own(
     options: tuple[str, ...], ray: StandIn, folder: Path, capsys: Any
 ) -> None:
     inputs = [str(folder / name) for name in ("story.txt", "letters.jsonl")]
-    argv = ["remember_all", "--db_dir", str(folder / "dbs"), "--input", *inputs, *options]
+    argv = ["remember_all", "--db_dir", str(folder / "all" / "dbs"), "--input", *inputs, *options]
     with pytest.raises(SystemExit) as stopped:
         main([*argv, "--max_minutes", "1e-9"])
     assert stopped.value.code == 75
     assert "letters" not in capsys.readouterr().out
+    main([*argv[:4], inputs[0], *options, "--max_minutes", "1e-9"])  # no file is left: no stop
+    assert capsys.readouterr().out.count("0 episodes") == 1
     main(argv)
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{inputs[0]}: 0 episodes")
     assert second.startswith(f"{inputs[1]}: 1 episode: ")
     assert bool(ray.most_waiting) == bool(options)
     for name, count in (("story", 2), ("letters", 1)):
-        with MemoryGraph.open(folder / "dbs" / f"{name}.db", read_only=True) as graph:
+        with MemoryGraph.open(folder / "all" / "dbs" / f"{name}.db", read_only=True) as graph:
             assert graph.stats().nodes["episodic"] == count
     with pytest.raises(ValueError, match=r"would both be remembered in .*story\.db"):
         main([*argv, "--input", inputs[0], str(folder / "other" / "story.md")])
+
+
+def test_files_are_counted_on_a_bar_and_told_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Any] = []
+    told: list[str] = []
+
+    class Out(io.StringIO):
+        def flush(self) -> None:
+            told.append(self.getvalue())
+
+    @contextmanager
+    def progress(*given: object, delay: float) -> Iterator[Any]:
+        shown.append((*given, delay))
+        yield SimpleNamespace(update=lambda number=1: shown.append(number))
+
+    monkeypatch.setattr(remember_commands, "progress", progress)
+    monkeypatch.setattr("sys.stdout", Out())
+    inputs = [str(folder / name) for name in ("story.txt", "letters.jsonl")]
+    main(["remember_all", "--db_dir", str(folder / "all" / "dbs"), "--input", *inputs])
+    assert shown == [(2, "remembering", "files", 2), 1, 1]
+    assert [text.count("\n") for text in dict.fromkeys(told)][:2] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ import pytest
 
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
 from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
+from turngraph.data.memory_graph.recall.plan_trace import PlanTrace, Step, StepTrace, SubTrace
 from turngraph.data.memory_graph.recall.recollection import ReadAnswer, Recollection
 from turngraph.inference.memory_printing import (
     answer_line,
     behind_line,
     fact_json,
     print_facts,
+    print_recollection,
     print_themes,
     recollection_json,
     theme_json,
@@ -70,6 +72,41 @@ def test_a_theme_is_json_and_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     }
     print_themes([theme])
     assert capsys.readouterr().out == "4\t1\t0.123\t3\t2\tBob may move.\n"
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_printed"),
+    [
+        ([["Rome", "Oslo"]], False),
+        ([["Oslo", "Rome"]], True),
+        ([["Oslo"], ["Rome"]], True),
+        ([["Rome"], ["Oslo"]], False),
+    ],
+)
+def test_the_answer_of_a_plan_is_printed_unless_its_last_step_shows_it(
+    answers: list[list[str]], is_printed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subs = [
+        SubTrace(
+            "?", tuple(StepTrace(Step(1, "?"), (), answers=(a,)) for a in steps), None, "limit"
+        )
+        for steps in answers
+    ]
+    plan = PlanTrace(tuple(subs), "Oslo", "limit", 0, 0, 0)
+    fact = Fact(8, "thesis", "Bob may move.")
+    print_recollection(Recollection("?", (), (fact,), 1, {}, mode="plan", plan=plan), None)
+    said = capsys.readouterr().out.splitlines()
+    assert ("answer: Oslo (not calibrated)" in said) == is_printed
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_a_theme_of_themes_is_called_one(level: int, capsys: pytest.CaptureFixture[str]) -> None:
+    fact = Fact(8, "thesis", "Bob may move.")
+    theme = RecalledTheme(4, level, 0.5, 3, ("a.txt",), (fact,), None, None, 0.25, (8,), ())
+    print_recollection(Recollection("?", (), (fact,), 1, {}, themes=(theme,)), None)
+    kind = " (of themes)" if level == 2 else ""
+    said = f"theme 4{kind}, closeness 0.250: 3 passages of 1 source\n"
+    assert capsys.readouterr().out.startswith(said)
 
 
 def test_a_hypothesis_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -245,7 +246,7 @@ def test_questions_are_answered_by_the_copy_if_it_has_the_newest_revision(
         sparql = ("sparql", "--db", db)
         with pytest.raises(ValueError, match=r"has nothing complete of urn:turngraph:"):
             main([*ask, *there])
-        printed("push", "--db", db, *there, *at)
+        printed("push", "--db", db, *there, *at, "--timeout", "0.999")
         here = printed(*ask)
         assert "(sum)" in here
         assert printed(*ask, *there, *at) == here
@@ -265,6 +266,8 @@ def test_questions_are_answered_by_the_copy_if_it_has_the_newest_revision(
         main([*sparql, "--endpoint", "http://localhost/query", "--as_of", "2020", rows])
     with pytest.raises(ValueError, match="--timeout: 0 given, must be above 0"):
         main(["push", "--db", db, *there, "--timeout", "0"])
+    with pytest.raises(ValueError, match="--alone: given without --ontology"):
+        main([*sparql, "--endpoint", "http://localhost/query", "--alone", rows])
     with pytest.raises(ValueError, match="--base needs --endpoint"):
         main([*sparql, *at, rows])
 
@@ -293,6 +296,21 @@ def test_a_wrong_address_is_refused(graph: MemoryGraph, url: str) -> None:
 
 
 # Coverage
+
+
+@pytest.mark.parametrize("num_unknown", [20, 22])
+def test_unknown_relations_are_named_up_to_a_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], num_unknown: int
+) -> None:
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        verbs = [f"yodels{letter} at" for letter in string.ascii_lowercase[:num_unknown]]
+        remember(graph, [says("Anna", verb, "Ole") for verb in verbs])
+        main(["ontology", "coverage", "--db", str(graph.store.path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"0 of {num_unknown} facts typed (0.0%)"
+    more = ["first 20 of 22 unknown relations"] if num_unknown > 20 else []
+    assert [line.partition(" unknown: ")[0] for line in lines[1:21]] == ["1"] * 20
+    assert [line for line in lines[21:] if "broken shape" not in line] == more
 
 
 def test_coverage_counts_unknown_relations_and_broken_shapes(
