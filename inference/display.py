@@ -150,7 +150,7 @@ def show_evidence(console: Console, example: Example, word: str) -> None:
     if rows:
         show_table(console, ("", "score", "source", "origin", "evidence"), rows, word)
     if not total:
-        console.out("No evidence was given.", highlight=False)
+        console.out("No evidence was given.")
     elif word:
         console.out(
             visible(f"{len(rows)} of {plural(total, 'passage')} with {word!r}"), highlight=False
@@ -193,7 +193,7 @@ def show_reasons(console: Console, turn: ExplainedTurn) -> None:
     probability = percent(math.exp(turn.logprob))
     console.out(f"The model gave its answer a probability of {probability}.", highlight=False)
     if not turn.passages:
-        console.out("No evidence was given.", highlight=False)
+        console.out("No evidence was given.")
         return
     order = sorted(range(len(turn.passages)), key=lambda i: -turn.passages[i].share)
     rows = [
@@ -222,7 +222,7 @@ def show_joints(console: Console, turn: ExplainedTurn) -> None:
         linking[edge.entity] = (label, share + edge.share, passages | ends)
     if not linking:
         return
-    console.out("Linked by", style="bold", highlight=False)
+    console.out("Linked by", style="bold")
     best = sorted(linking.values(), key=lambda entity: -entity[1])
     for label, share, passages in best[:MOST_REASONS]:
         show_folded(

@@ -150,13 +150,12 @@ class _Builder:
         for number, theme in enumerate(index.themes[:max_nodes]):
             file = self.sources[int(theme.members[0])]
             self._add_theme(number, theme, THEME, f"passages of {file}", len(theme.members))
-        count = len(self.nodes)
-        for number, group in enumerate(index.upper[: max_nodes - count], len(index.themes)):
+        left = max_nodes - len(self.nodes)
+        for number, group in enumerate(index.upper[:left], len(index.themes)):
             members = group.members.tolist()
             self.edges += [
                 {"type": OF_GROUP, "source": len(self.nodes), "target": member}
-                for member in members
-                if member < count
+                for member in members  # all are shown: groups come after all themes
             ]
             size = sum(len(index.themes[member].members) for member in members)
             self._add_theme(number, group, GROUP, "themes", size)

@@ -24,11 +24,11 @@ from turngraph.data.prediction_records import bad_line_records
 from turngraph.data.scoring.score import score_predictions
 from turngraph.infer import main
 from turngraph.inference.answer import EXIT_ERRORS
-from turngraph.inference.answer_batches import Batching
+from turngraph.inference.answer_batches import Batching, answer_batches, prompt_length
 from turngraph.inference.output import AnswerFile
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.tests.processes import Command
-from turngraph.tests.tiny import tiny_conversation
+from turngraph.tests.tiny import tiny_builder, tiny_conversation, tiny_examples, tiny_model
 from turngraph.tests.waiting import wait_until
 
 Json = dict[str, Any]
@@ -401,6 +401,10 @@ def test_out_of_memory(
     assert [r["turn"] for r in found if "error" in r] == ["1"]
     for record, other in zip(found, expected, strict=True):
         assert "error" in record or record["answer"] == other["answer"]
+    # the processes of a sharded model wait for each other: none answers one by one
+    monkeypatch.setattr(turngraph.inference.answer_batches, "is_sharded", lambda _: True)
+    with pytest.raises(ValueError, match=r"a batch of 2 x \d+ tokens.*batch_tokens"):
+        main([*command, "--keep_going", "--fresh"])
 
 
 def test_a_turn_that_failed_is_an_empty_answer_to_those_after_it(
@@ -443,6 +447,24 @@ def test_weights_that_overflow_are_told_without_the_question(
     with pytest.raises(ValueError, match=r"turn 0: the model's answer has no finite") as caught:
         main(command)
     assert tiny_conversation(0).turns[0].question not in str(caught.value)
+
+
+def test_what_is_known_is_not_told_again() -> None:
+    model, builder = tiny_model(), tiny_builder()
+    examples = tiny_examples(3)
+    model.causal_lm.config.max_position_embeddings = prompt_length(examples[1]) + 3
+    fits = [prompt_length(one) <= prompt_length(examples[1]) for one in examples]
+    batching = Batching(3, None, None, keep_going=True)
+
+    def told(*known: int) -> list[int]:
+        batches = answer_batches(model, builder.prompt, examples, batching, known)
+        return sorted(index for batch in batches for index in batch)
+
+    assert set(fits) == {True, False}
+    assert told() == [0, 1, 2]
+    assert told(fits.index(True), fits.index(False)) == [
+        index for index in range(3) if index not in (fits.index(True), fits.index(False))
+    ]
 
 
 @given(

@@ -299,8 +299,12 @@ def test_ctrl_c_at_the_prompt_goes_on_and_ends_what_is_piped(
         return line
 
     monkeypatch.setattr("builtins.input", typed)
-    Screen(session, interactive=True).chat.run()
+    screen = Screen(session, interactive=True)
+    screen.chat.run()
     assert len(session.turns) == 1
+    said = screen.file.getvalue()
+    assert said.startswith("\n")  # the next prompt begins a line
+    assert said.endswith("\n\n")
     given_lines = iter([KeyboardInterrupt()])
     with pytest.raises(KeyboardInterrupt):
         Screen(session).chat.run()

@@ -26,6 +26,7 @@ from turngraph.data.scoring.explanation import ExplainedTurn, Explanation
 from turngraph.data.types import Conversation, Evidence
 from turngraph.inference.explain import (
     dropped_passages,
+    evidence_parts,
     explain_conversation,
     page_paths,
     why,
@@ -320,6 +321,18 @@ def test_an_empty_answer_is_explained_by_its_end_token() -> None:
     ended = replace(example, target_ids=[builder.prompt.end_id])
     expected = -model(collate([ended], "right", with_target=True)).total.item()
     assert why(model, builder, example, "").logprob == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_the_lm_wrote_and_no_passage_says_has_no_parts() -> None:
+    model, builder = stir(tiny_model(layer=1)), tiny_builder()
+    builder.mentions = True
+    example = builder.conversation(tiny_conversation(0))[0]
+    parts = evidence_parts(model, builder, example, "nowhere at all")
+    assert (parts.logprob, len(parts.edge_nodes), parts.edge_ends.shape) == (-100, 0, (2, 0))
+    assert not parts.passages.any()
+    found = why(model, builder, example, "nowhere at all")
+    assert [passage.share for passage in found.passages] == [0] * len(example.evidence)
+    assert found.edges == ()
 
 
 def test_page_names_are_distinct() -> None:

@@ -8,15 +8,19 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 from urllib.parse import unquote, urlsplit
 
 import huggingface_hub.constants
 import pytest
 
 import turngraph
+from turngraph.configs.schema import Config, TrainingConfig
+from turngraph.inference import hub as hub_module
 from turngraph.inference.api import QA
 from turngraph.inference.hub import save_checkpoint_files
 from turngraph.model.base_model import empty_base_model, load_base_model
@@ -145,6 +149,66 @@ def test_pushed_and_loaded_again_it_is_the_same_checkpoint(hub: type[Hub], qa: Q
     assert loaded.checkpoint.hash == qa.checkpoint.hash
     assert not list(loaded.checkpoint.folder.rglob("*.pkl"))
     assert not any("trainer.pkl" in request for request in hub.requests)
+
+
+def test_every_option_of_a_push_and_a_load_arrives(
+    qa: QA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def record(name: str, answer: object) -> Any:
+        return lambda *words, **given: asked.update({name: (words, given)}) or answer
+
+    repo, done = SimpleNamespace(repo_id="org/qa"), SimpleNamespace(commit_url="there")
+    api = SimpleNamespace(
+        create_repo=record("create_repo", repo),
+        create_branch=record("create_branch", None),
+        upload_folder=record("upload_folder", done),
+    )
+    monkeypatch.setattr(hub_module, "HfApi", record("api", api))
+    assert qa.push_to_hub("qa") == "there"
+    assert "create_branch" not in asked
+    assert asked["api"][1] == {"token": None}
+    assert asked["create_repo"] == (("qa",), {"private": None, "exist_ok": True})
+    options = {"revision": "two", "commit_message": "Better"}
+    qa.push_to_hub("qa", private=False, token="hf_x", **options)
+    assert asked["api"][1] == {"token": "hf_x"}
+    assert asked["create_repo"] == (("qa",), {"private": False, "exist_ok": True})
+    assert asked["create_branch"] == (("org/qa",), {"branch": "two", "exist_ok": True})
+    uploaded = asked["upload_folder"][1]
+    assert uploaded["repo_id"] == "org/qa"
+    assert options.items() <= uploaded.items()
+    monkeypatch.setattr(hub_module, "snapshot_download", record("download", tmp_path))
+    hub_module.find_checkpoint("me/qa", revision="two", token="hf_x")
+    assert asked["download"][0] == ("me/qa",)
+    assert {"revision": "two", "token": "hf_x"}.items() <= asked["download"][1].items()
+
+
+@pytest.mark.parametrize(
+    ("answers", "layer", "said"),
+    [("text", 0, "text"), ("text", 1, "reader"), ("nodes", 1, "nodes")],
+)
+def test_a_card_says_how_it_answers_and_how_well(answers: Any, layer: int, said: str) -> None:
+    config = Config(training=TrainingConfig(max_steps=0))
+    config = replace(config, model=replace(config.model, answers=answers, layer=layer))
+    metrics = {"loss": 0.12345, "step": 3, "name": "x"}
+    card = hub_module.model_card(cast("Any", SimpleNamespace(config=config, metrics=metrics)))
+    assert f"from retrieved evidence. {hub_module.HOW_IT_ANSWERS[said]}\n" in card
+    assert "|---|---|\n| loss | 0.123 |\n| step | 3 |\n\n" in card
+    bare = hub_module.model_card(cast("Any", SimpleNamespace(config=config, metrics={})))
+    assert "|---|---|\n| none | |\n" in bare
+
+
+def test_a_folder_that_holds_something_is_not_written_to(qa: QA, tmp_path: Path) -> None:
+    empty = tmp_path / "deep" / "empty"
+    empty.mkdir(parents=True)
+    qa.save_pretrained(empty)
+    assert check_manifest(empty)
+    qa.save_pretrained(tmp_path / "also" / "deep" / "new")
+    (tmp_path / "file").touch()
+    for folder in (empty, tmp_path / "file"):
+        with pytest.raises(ValueError, match="exists already, give the name of a new folder"):
+            qa.save_pretrained(folder)
 
 
 def test_what_resumes_training_is_left_out(graph_checkpoint: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from turngraph.configs.schema import Config, EvidenceConfig, TrainingConfig
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer, Conversation, target_answer
 from turngraph.inference.options import AnswerOptions
+from turngraph.inference.questions import other_pools
 from turngraph.tests.tiny import tiny_conversation
 
 Json = dict[str, Any]
@@ -192,6 +193,16 @@ def test_one_pool_for_all_has_no_other(checkpoint: str, tmp_path: Path) -> None:
     shared = [replace(c, evidence=CONVERSATIONS[0].evidence) for c in CONVERSATIONS]
     with pytest.raises(ValueError, match="same evidence"):
         answer(checkpoint, tmp_path, "--evidence_of", "other", conversations=shared)
+
+
+def test_a_copy_of_a_pool_is_no_other_pool() -> None:
+    first, second = CONVERSATIONS[0], replace(CONVERSATIONS[1], evidence=())
+    copied = [replace(passage) for passage in first.evidence]
+    third = replace(CONVERSATIONS[2], evidence=tuple(copied))
+    pools = other_pools([first, third, second])
+    assert pools == [(), (), first.evidence]
+    with pytest.raises(ValueError, match="same evidence"):
+        other_pools([first, third])
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,12 @@ def test_the_chat_shows_the_plan_of_the_last_answer(graph_model: Loaded, tmp_pat
     assert "no plan" in screen("/plan")
     screen("Anna was born in Norway. Is it cold?", "Jonas Store leads Norway. Is it late?")
     shown = screen(QUESTION, "/plan")
-    assert "country where Anna was born" in shown
-    assert "Who leads [1]" in shown
+    assert re.search("^1 +country where Anna was born", shown, re.MULTILINE)
+    assert re.search(r"^2 +Who leads \[1\]", shown, re.MULTILINE)
+    graph = session.memory.graph
+    graph.planned = replace(graph.planned, subs=graph.planned.subs * 2)
+    numbers = re.findall(r"^(\d\.\d) ", screen("/plan"), re.MULTILINE)
+    assert numbers == ["1.1", "1.2", "2.1", "2.2"]
     session.close()
 
 
@@ -172,6 +176,15 @@ def test_the_chat_computes_and_shows_the_counted_facts(graph_model: Loaded, tmp_
     assert "computed: 2 (count)" in shown
     assert re.search(r"plan: .*count", shown)
     assert "2021-05-03: user visited Rome" in shown
+    assert "SELECT DISTINCT" in shown
+    assert "note: " not in shown
+    rows = re.findall(r"user visited Rome +(20\S*)$", shown, re.MULTILINE)
+    assert rows == [item.fact.valid_from for item in session.memory.graph.computed.items]
+    graph = session.memory.graph
+    first, *others = graph.computed.items
+    undated = replace(first, fact=replace(first.fact, valid_from=None))
+    graph.computed = replace(graph.computed, items=(undated, *others), note="not all")
+    assert "note: not all" in screen("/why")
     [first, *_] = session.turns[-1].example.evidence
     assert first.evidence.text.startswith("Computed: How often did I visit Rome: 2 (Rome 2021-05-0")
     session.undo()

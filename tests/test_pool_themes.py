@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from turngraph.data.eigen.eigen_index import EigenIndex
+from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.upkeep.html_page import MAX_TEXT, page
 from turngraph.data.memory_graph.upkeep.themes_page import GROUP, OF_GROUP, PASSAGE, THEME
 from turngraph.data.types import Evidence
 from turngraph.inference import pool_themes
+from turngraph.inference.model_options import EMBEDDER
 from turngraph.inference.pool_themes import file_of, main, page_data, write_themes_page
 from turngraph.tests.data.memory_graph.test_html_page import HOSTILE, read
 
@@ -35,6 +39,7 @@ def test_themes_lead_to_the_passages_of_their_files(folder: Path, tmp_path: Path
     pool, html = str(tmp_path / "pool.jsonl"), tmp_path / "pool.html"
     main(["--input", str(folder), "--output", pool, "--themes", str(html), "--no_embed"])
     assert Path(pool).exists()
+    assert html.stat().st_mode & 0o777 == 0o600  # as private as what it quotes
     _, data = read(html)
     themes = [node for node in data["nodes"] if node["type"] == THEME]
     passages = [node for node in data["nodes"] if node["type"] == PASSAGE]
@@ -59,12 +64,21 @@ def test_vectors_of_many_passages_are_made_in_parts(
         sizes.append(len(texts))
         return word_vectors(texts)
 
+    shown: list[object] = []
+
+    @contextmanager
+    def progress(*given: object, delay: float) -> Iterator[SimpleNamespace]:
+        shown.append((*given, delay))
+        yield SimpleNamespace(update=shown.append)
+
+    monkeypatch.setattr(pool_themes, "progress", progress)
     monkeypatch.setattr(pool_themes, "BATCH", 5)
     pool = [
         Evidence(f"a.txt#{i}", f"Anna grows {plant}.", "text") for i, plant in enumerate(PLANTS)
     ]
     write_themes_page(pool, tmp_path / "some.html", embed, "some")
     assert sizes == [5, 3]
+    assert shown == [(8, "vectors", "passages", 2), 5, 3]
     write_themes_page(pool, tmp_path / "at_once.html", word_vectors, "some")
     assert (tmp_path / "some.html").read_bytes() == (tmp_path / "at_once.html").read_bytes()
 
@@ -90,10 +104,33 @@ def test_a_page_has_at_most_so_many_nodes() -> None:
     of_groups = [(e["source"], e["target"]) for e in whole["edges"] if e["type"] == OF_GROUP]
     assert of_groups == [(number, 0), (number, 1), (number + 1, 1)]
     assert whole["total"] == len(whole["nodes"])
+    assert {(node["members"], node["quiet"]) for node in whole["nodes"] if "quiet" in node} == {
+        (1, 1)
+    }
+    pool[0] = replace(pool[0], text=long[:MAX_TEXT])
+    index.pool = pool
+    cut = page_data(index, sources, "cut", 1000)
+    assert long[:MAX_TEXT] in [node["text"] for node in cut["nodes"]]
     few = page_data(index, sources, "few", len(index.themes) + 1)
     assert len(few["nodes"]) == len(index.themes) + 1
     assert few["total"] == whole["total"]
     assert "<title>few</title>" in page(few)
+
+
+def test_the_encoder_that_is_named_makes_the_vectors(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named: list[str] = []
+
+    def sentence_encoder(name: str) -> Embed:
+        named.append(name)
+        return word_vectors
+
+    monkeypatch.setattr("turngraph.configs.models.sentence_encoder", sentence_encoder)
+    files = ["--output", str(tmp_path / "pool.jsonl"), "--themes", str(tmp_path / "pool.html")]
+    main(["--input", str(folder), *files])
+    main(["--input", str(folder), *files, "--embedder", "mine"])
+    assert named == [EMBEDDER, "mine"]
 
 
 def test_files_of_few_passages_have_no_themes(folder: Path, tmp_path: Path) -> None:

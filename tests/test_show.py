@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from turngraph.inference.display import (
     show_folded,
     show_passages,
     show_probability,
+    show_question,
     show_reasons,
     show_table,
 )
@@ -61,6 +63,20 @@ def test_words_that_just_fit_stay_on_the_line() -> None:
     console = Console(file=file, color_system=None, width=10, force_terminal=True)
     AnswerStream(console, TINY).end("abcd efghi jk")
     assert file.getvalue() == "abcd efghi\njk\n"
+    file.truncate(0)
+    file.seek(0)
+    AnswerStream(console, TINY).end("abcd efghi jk mnopqrs t")
+    assert file.getvalue() == "abcd efghi\njk mnopqrs\nt\n"
+    file.truncate(0)
+    file.seek(0)
+    stream = AnswerStream(console, TINY)
+    for token in TINY.target_ids("one two three"):
+        stream.add(torch.tensor([token]))
+    stream.end("abcd efghi jk")  # another text: it begins a line
+    assert file.getvalue().endswith("\nabcd efghi\njk\n")
+    file.truncate(0)
+    file.seek(0)
+    console.out("abcd efghi\njk")
     AnswerStream(console, TINY).end(f"{'x' * 25} 6789 1")  # the terminal breaks the first word
     assert file.getvalue() == f"abcd efghi\njk\n{'x' * 25} 6789\n1\n"
 
@@ -211,6 +227,32 @@ def test_every_answer_has_its_probability(logprob: float, shown: str) -> None:
     first, *rest = file.getvalue().split("  [")
     assert first.splitlines() == ["> Where?", "Lima", f"  probability {shown}"]
     assert len(rest) == 3 < len(example.evidence)
+
+
+def test_numbers_in_what_is_said_have_no_colours() -> None:
+    """Nor have names and paths, which rich would highlight."""
+    example, file = tiny_examples(1)[0], io.StringIO()
+    console = Console(file=file, width=200, force_terminal=True, color_system="standard")
+    passages = (ExplainedPassage("0", "text", "said", 1.0, 0, "new", 0.5, None, ()),) * 11
+    edges = (PassageEdge(0, 1, "Q0", "2019", 0.5, 0.5),)
+    turn = ExplainedTurn("0", 0, "?", "Lima", (), -0.5, passages, edges, ())
+    show_question(console, "In 2019?")
+    show_probability(console, {"logprob": -0.5})
+    show_folded(console, "In 2019.")
+    show_evidence(console, replace(example, evidence=[]), "")
+    show_evidence(console, example, "2019")
+    show_reasons(console, turn)
+    show_reasons(console, replace(turn, passages=()))
+    show_table(console, ("a", "b"), [("Lima", "In Lima")], "lima")
+    AnswerStream(console, TINY).end("In 2019")
+    codes = set(re.findall(r"\x1b\[[\d;]*m", file.getvalue()))
+    assert codes == {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m"}  # bold, dim, green
+    plain = [line for line in file.getvalue().splitlines() if "\x1b" not in line]
+    assert "  In 2019." in plain
+    assert f"0 of {len(example.evidence)} passages with '2019'" in plain
+    assert "1 more passage: 50% together" in plain
+    assert "No evidence was given." in plain
+    assert "Lima  In \x1b[1mLima\x1b[0m" in file.getvalue()
 
 
 def test_reasons_are_listed_by_share_and_what_is_left_is_summed_up() -> None:

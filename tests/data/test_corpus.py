@@ -477,10 +477,32 @@ def test_every_option_of_the_commands_arrives(
     assert version_numbers(folder) == [6, 7]
     run("build", "--input", str(files / "town_1.txt"), "--keep", "0")
     assert version_numbers(folder) == [8]
+    assert len(run("show", "--sources")) == 1 + 1  # what is not named is removed
+    assert len(run("search", "Town", "--top_k", "1")) == 2
 
 
-def test_a_command_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        ([], "COMMAND"),
+        (["build", "--output", "x"], "--input"),
+        (["build", "--input", "x"], "--output"),
+        (["add", "--input", "x"], "--corpus"),
+        (["remove", "--corpus", "x"], "--source"),
+        (["search", "x"], "--corpus"),
+        (["switch", "--corpus", "x"], "--version"),
+    ],
+)
+def test_what_a_command_needs_is_named(
+    words: list[str], missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
-        corpus_commands.main([])
+        corpus_commands.main(words)
     assert stopped.value.code == 2
-    assert "COMMAND" in capsys.readouterr().err
+    assert f"required: {missing}" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_corpus_cannot_be_switched(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no corpus"):
+        corpus_commands.main(["switch", "--corpus", str(tmp_path), "--version", "1"])
+    assert list(tmp_path.iterdir()) == []
