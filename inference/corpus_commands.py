@@ -39,12 +39,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> CommandParser:
-    description = (main.__doc__ or "").split("\n", 1)[0]
+    description = (main.__doc__ or "").partition("\n")[0]
     parser = CommandParser(prog="turngraph corpus", description=description)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
-        purpose = (run.__doc__ or "").split("\n", 1)[0]
+        purpose = (run.__doc__ or "").partition("\n")[0]
         command = commands.add_parser(name, help=purpose, description=purpose)
         command.set_defaults(run=run)
         return command

@@ -184,6 +184,21 @@ def test_every_option_of_a_push_and_a_load_arrives(
     assert {"revision": "two", "token": "hf_x"}.items() <= asked["download"][1].items()
 
 
+def test_the_first_line_of_an_error_of_the_hub_is_told(
+    qa: QA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("\nno way\nRequest ID: 1")
+
+    monkeypatch.setattr(hub_module, "snapshot_download", fail)
+    with pytest.raises(ValueError, match=r"me/qa: looked for .* on the hub: no way$"):
+        turngraph.load("me/qa")
+    api = SimpleNamespace(create_repo=fail)
+    monkeypatch.setattr(hub_module, "HfApi", lambda **_: api)
+    with pytest.raises(ValueError, match=r"^me/qa: cannot be uploaded to the hub: no way$"):
+        qa.push_to_hub("me/qa")
+
+
 @pytest.mark.parametrize(
     ("answers", "layer", "said"),
     [("text", 0, "text"), ("text", 1, "reader"), ("nodes", 1, "nodes")],

@@ -449,6 +449,7 @@ def test_every_option_of_the_commands_arrives(
     with pytest.raises(Unreadable, match=r"empty\.txt: empty"):
         run("build", "--input", str(files), "--strict")
     [said] = run("build", "--input", str(files))
+    assert said.startswith(f"{folder}: ")
     assert "7 added, 1 skipped; version 1: " in said
     with pytest.raises(Unreadable, match=r"other\.txt: empty"):
         add("", "--strict")
@@ -500,6 +501,19 @@ def test_what_a_command_needs_is_named(
         corpus_commands.main(words)
     assert stopped.value.code == 2
     assert f"required: {missing}" in capsys.readouterr().err
+
+
+def test_help_says_what_each_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*words: str) -> str:
+        with pytest.raises(SystemExit):
+            corpus_commands.main([*words, "--help"])
+        return " ".join(capsys.readouterr().out.split())
+
+    said = shown()
+    assert "Keep a corpus of passages on disk, which questions search without reading" in said
+    assert "Raises" not in said
+    assert "Find the best passages for a question." in said
+    assert "Find the best passages for a question." in shown("search")
 
 
 def test_a_folder_without_a_corpus_cannot_be_switched(tmp_path: Path) -> None:
