@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -24,7 +29,13 @@ from turngraph.data.prediction_records import bad_line_records
 from turngraph.data.scoring.score import score_predictions
 from turngraph.infer import main
 from turngraph.inference.answer import EXIT_ERRORS
-from turngraph.inference.answer_batches import Batching, answer_batches, prompt_length
+from turngraph.inference.answer_batches import (
+    Batching,
+    answer_batches,
+    answer_together,
+    prompt_length,
+    surer,
+)
 from turngraph.inference.output import AnswerFile
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.tests.processes import Command
@@ -447,6 +458,60 @@ def test_weights_that_overflow_are_told_without_the_question(
     with pytest.raises(ValueError, match=r"turn 0: the model's answer has no finite") as caught:
         main(command)
     assert tiny_conversation(0).turns[0].question not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("with_dialogue", "alone", "is_alone"),
+    [(0.3, 0.4, True), (0.3, 0.39, False), (0.5, 0.5, False), (0.5, 0.51, True), (0.5, 0.3, False)],
+)
+def test_the_surer_of_two_answers_is_chosen(
+    with_dialogue: float, alone: float, is_alone: bool
+) -> None:
+    one = {"answer": "a", "milliseconds": 1.111, "confidence": with_dialogue, "logprob": -1.0}
+    other = {"answer": "b", "milliseconds": 2.222, "confidence": alone, "logprob": -1.0}
+    expected = other | {"alone": True} if is_alone else one
+    assert surer(one, other) == expected | {"milliseconds": 3.33}
+    if (with_dialogue, alone) != (0.3, 0.4):  # the logarithm would round
+        one |= {"confidence": None, "logprob": math.log(with_dialogue)}
+        other |= {"confidence": None, "logprob": math.log(alone)}
+        assert ("alone" in surer(one, other)) == is_alone
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens", "size"),
+    [
+        ({}, 8192, None),
+        ({"batch_size": 2}, None, 2),
+        ({"batch_tokens": 99}, 99, None),
+        ({"batch_size": 2, "batch_tokens": 99}, 99, 2),
+    ],
+)
+def test_answers_together_have_a_limit_and_are_in_order(
+    given: dict[str, Any], tokens: int | None, size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    def answer_batches(_: object, __: object, examples: object, batching: Batching) -> Any:
+        seen.append(batching)
+        yield {1: {"answer": "b"}, 2: {"answer": "c"}}
+        yield {0: {"answer": "a"}}
+
+    @contextmanager
+    def progress(*given: object, shown: bool) -> Iterator[Any]:
+        seen.append((*given, shown))
+        yield SimpleNamespace(update=seen.append)
+
+    monkeypatch.setattr(turngraph.inference.answer_batches, "answer_batches", answer_batches)
+    monkeypatch.setattr(turngraph.inference.answer_batches, "progress", progress)
+    together = partial(answer_together, tiny_model(), tiny_builder().prompt, tiny_examples(3), 7)
+    after = partial(seen.append, "after")
+    records = together(**given, desc="reading", after_batch=after)
+    assert [record["answer"] for record in records] == ["a", "b", "c"]
+    bar = (3, "reading", "questions", True)
+    assert seen == [bar, Batching(7, tokens, size), 2, "after", 1, "after"]
+    seen.clear()
+    together(**given)
+    assert seen[0] == (3, "", "questions", False)
 
 
 def test_what_is_known_is_not_told_again() -> None:

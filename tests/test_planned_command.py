@@ -15,6 +15,8 @@ from turngraph.data.memory_graph.conversation import ConversationGraph
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.types import Evidence, Retrieved
+from turngraph.inference import memory_commands
+from turngraph.inference.memory_options import AskOptions
 from turngraph.inference.options import MemoryOptions
 from turngraph.inference.plan_reader import PlanReader
 from turngraph.inference.session import Session
@@ -118,6 +120,37 @@ def test_episodes_are_a_mode_of_their_own(db: str, capsys: pytest.CaptureFixture
     ask(db, "--over", "episodes", "--json", QUESTION)
     found = json.loads(capsys.readouterr().out)
     assert (found["mode"], found["plan"]) == ("episodes", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "mode", "most"),
+    [
+        ([], "both", 50),
+        (["--over", "facts"], "facts", 50),
+        (["--forbidden", "E"], "facts", 50),
+        (["--mixture", "flat"], "facts", 50),
+        (["--set", "BeamSearch.max_depth=2"], "facts", 50),
+        (["--over", "episodes"], "episodes", 7),
+        (["--themes"], "themes", 50),
+        (["--plan", "rules"], "plan", 50),
+        (["--plan", "rules", "--over", "episodes"], "plan", 50),
+    ],
+)
+def test_the_mode_follows_from_the_options(
+    words: list[str], mode: str, most: int, db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[AskOptions] = []
+    monkeypatch.setattr(memory_commands, "ask", lambda *given: asked.append(given[2]))
+    ask(db, *words, "--num_facts", "7", QUESTION)
+    [options] = asked
+    recall = options.recall()
+    assert (options.mode, recall.num_facts) == (mode, 7)
+    assert recall.traversal.ppr.top_k == most
+    assert recall.forbidden == (("E",) if "--forbidden" in words else ())
+    over = "episodes" if "episodes" in words else "facts"
+    planning = options.planning()
+    assert (planning.over, planning.recall) == (over, recall)
+    assert (planning.max_steps, planning.max_clues) == (4, 4)
 
 
 @pytest.mark.parametrize("words", [["--plan", "magic"], ["--plan", "rules", "--steps", "0"]])

@@ -157,6 +157,17 @@ def test_what_a_scorer_cannot_answer_is_not_explained(with_scorer: Loaded) -> No
     assert found.edges == ()
 
 
+def test_a_span_has_the_words_of_its_place_in_its_passage() -> None:
+    prompt = tiny_builder().prompt
+    for example in read_examples(6):
+        assert example.graph.mentions is not None
+        [answer] = example.conversation.turns[example.turn].answers
+        for first, last in example.graph.mentions.answers.T.tolist():
+            logprobs = torch.full((len(example.graph.node_ids), LONGEST_SPAN), -torch.inf)
+            logprobs[first, last - first] = -0.5
+            assert spans(prompt, example, logprobs) == [(answer.label, -0.5)]
+
+
 def test_of_more_spans_than_are_listed_the_likeliest_stay() -> None:
     [example, *_], prompt = read_examples(1), tiny_builder().prompt
     logprobs = torch.randn(len(example.graph.node_ids), LONGEST_SPAN).log_softmax(0)
