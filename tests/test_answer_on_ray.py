@@ -83,6 +83,10 @@ def test_what_does_not_go(
     with pytest.raises(ValueError, match="the cluster has no GPU, and 1 are needed"):
         infer.main([*of_gpu, *output])
     assert json.loads((tmp_path / "out.jsonl.run.json").read_text())["device"] == "cuda"
+    with monkeypatch.context() as sharding:
+        sharding.setattr("turngraph.inference.answer_job.sharding_wanted", lambda: True)
+        with pytest.raises(ValueError, match="start one process without accelerate"):
+            infer.main([*argv, *output])
     with monkeypatch.context() as two:
         state = SimpleNamespace(num_processes=2)
         two.setattr("turngraph.inference.answer.PartialState", lambda **_: state)

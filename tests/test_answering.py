@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -21,6 +21,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import turngraph.inference.answer
 import turngraph.inference.answer_batches
 import turngraph.inference.load
 from turngraph.data.cli import EXIT_GO_ON
@@ -31,11 +32,13 @@ from turngraph.infer import main
 from turngraph.inference.answer import EXIT_ERRORS
 from turngraph.inference.answer_batches import (
     Batching,
+    answer_batch,
     answer_batches,
     answer_together,
     prompt_length,
     surer,
 )
+from turngraph.inference.answer_job import AnswerJob
 from turngraph.inference.output import AnswerFile
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.tests.processes import Command
@@ -512,6 +515,55 @@ def test_answers_together_have_a_limit_and_are_in_order(
     seen.clear()
     together(**given)
     assert seen[0] == (3, "", "questions", False)
+
+
+def test_the_time_of_a_batch_is_shared_equally(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=iter([10.0, 10.5]).__next__)
+    monkeypatch.setattr(turngraph.inference.answer_batches, "time", clock)
+    records = answer_batch(tiny_model(), tiny_builder().prompt, tiny_examples(2), 1)
+    assert [record["milliseconds"] for record in records] == [250.0, 250.0]
+
+
+@pytest.mark.parametrize(
+    ("ray", "device", "cpu"),
+    [(None, "cpu", True), (None, "cuda", False), ("local", "cuda", True)],
+)
+def test_processes_that_compute_on_no_gpu_take_none(
+    ray: str | None, device: str, cpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(cpu: bool) -> None:
+        raise InterruptedError(str(cpu))
+
+    monkeypatch.setattr(turngraph.inference.answer, "PartialState", begin)
+    monkeypatch.setattr(turngraph.inference.answer, "device_of", lambda given: given)
+    job = SimpleNamespace(ray=ray, loading=SimpleNamespace(device=device))
+    with pytest.raises(InterruptedError, match=f"^{cpu}$"):
+        turngraph.inference.answer.answer_file(cast("AnswerJob", job))
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_process_without_a_batch_waits_or_repeats_the_first(
+    sharded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, asked = turngraph.inference.answer_batches, list[list[int]]()
+    monkeypatch.setattr(module, "is_sharded", lambda _: sharded)
+    monkeypatch.setattr(module, "gather_object", lambda mine: mine)
+    examples = tiny_examples(4)
+    numbers = {id(example): number for number, example in enumerate(examples)}
+
+    def answer_safely(_: object, __: object, mine: list[Any], *___: object) -> list[Json]:
+        asked.append([numbers[id(example)] for example in mine])
+        return [{} for _ in mine]
+
+    monkeypatch.setattr(module, "answer_safely", answer_safely)
+    model, prompt = tiny_model(), tiny_builder().prompt
+    first = Batching(3, None, 1).pack([prompt_length(example) for example in examples])
+    for rank in range(3):
+        state = SimpleNamespace(process_index=rank, num_processes=3)
+        monkeypatch.setattr(module, "PartialState", lambda state=state: state)
+        list(answer_batches(model, prompt, examples, Batching(3, None, 1)))
+    idle = first[3] if sharded else []
+    assert asked == [first[0], first[3], first[1], idle, first[2], idle]
 
 
 def test_what_is_known_is_not_told_again() -> None:

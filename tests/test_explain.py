@@ -196,6 +196,25 @@ def test_an_empty_answer_is_explained_and_a_turn_that_failed_is_not() -> None:
     assert [turn["id"] for turn in found["turns"]] == ["1", "2"]
 
 
+def test_a_turn_that_was_read_alone_is_explained_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Example] = []
+
+    def explain(_: object, __: object, example: Example, *___: object) -> list[ExplainedTurn]:
+        read.append(example)
+        return []
+
+    monkeypatch.setattr(turngraph.inference.explain, "why_if_it_fits", explain)
+    builder, conversation = tiny_builder(), tiny_conversation(0)
+    builder.alone = True
+    given = (tiny_model(), builder, conversation, ANSWERS, "gold", "x", None)
+    explain_conversation(*given, alone={1})
+    with_dialogue = [example.alone is not None for example in read]
+    assert with_dialogue == [False, False, True]  # the first has none, the second was read alone
+    read.clear()
+    explain_conversation(*given, alone={2})
+    assert [example.alone is not None for example in read] == [False, True, False]
+
+
 def test_turns_that_were_not_answered_fill_the_memory_too() -> None:
     settings = {"top_k": 3, "memory": "random"}
     [turn] = of_conversation(stir(tiny_model()), answers={2: "sol"}, **settings)["turns"]
