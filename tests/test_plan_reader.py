@@ -75,6 +75,7 @@ def test_a_step_is_the_next_turn_of_its_plan(
     example = builder.turn(plan, 1, [("Where was Anna born", "Oslo")], memory)
     [record] = answer_batch(model, builder.prompt, [example], 8)
     assert digest.answers == ((record["answer"],) if record["answer"] else ())
+    assert read[0].conversation == plan
     assert [(item.evidence.text, item.from_turn) for item in read[0].evidence] == [
         (item.evidence.text, item.from_turn) for item in example.evidence
     ]
