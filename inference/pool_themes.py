@@ -15,6 +15,7 @@ import numpy as np
 
 from turngraph.configs.progress import progress
 from turngraph.configs.user_error import UserError
+from turngraph.configs.words import plural
 from turngraph.data.outputs import whole_file
 from turngraph.data.sources.pool import make_pool, pool_parser
 from turngraph.data.types import Evidence
@@ -149,7 +150,8 @@ class _Builder:
         index = self.index
         for number, theme in enumerate(index.themes[:max_nodes]):
             file = self.sources[int(theme.members[0])]
-            self._add_theme(number, theme, THEME, f"passages of {file}", len(theme.members))
+            about = f"{plural(len(theme.members), 'passage')} of {file}"
+            self._add_theme(number, theme, THEME, about, len(theme.members))
         left = max_nodes - len(self.nodes)
         for number, group in enumerate(index.upper[:left], len(index.themes)):
             members = group.members.tolist()
@@ -158,10 +160,10 @@ class _Builder:
                 for member in members  # all are shown: groups come after all themes
             ]
             size = sum(len(index.themes[member].members) for member in members)
-            self._add_theme(number, group, GROUP, "themes", size)
+            self._add_theme(number, group, GROUP, plural(len(members), "theme"), size)
 
     def _add_theme(self, number: int, theme: Theme, type_: int, members: str, size: int) -> None:
-        about = f"{len(theme.members)} {members}; eigenvalue {theme.eigenvalue:.3f}"
+        about = f"{members}; eigenvalue {theme.eigenvalue:.3f}"
         self.nodes.append({"type": type_, "about": about, "members": size})
         self._quoted.append(self.index.chunks[self.index.quoted[number]].tolist())
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from turngraph.configs.words import plural
 from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
@@ -52,7 +53,7 @@ def test_themes_lead_to_the_passages_of_their_files(folder: Path, tmp_path: Path
             assert data["nodes"][quote["node"]]["text"] == quote["text"]
             file = data["episodes"][quote["episode"]]["source"]
             assert ("grows" in quote["text"]) == (file == "garden.txt")
-            assert theme["about"].startswith(f"{theme['members']} passages of {file}; ")
+            assert theme["about"].startswith(f"{plural(theme['members'], 'passage')} of {file}; ")
 
 
 def test_vectors_of_many_passages_are_made_in_parts(
@@ -97,7 +98,7 @@ def test_a_page_has_at_most_so_many_nodes() -> None:
     groups = [node for node in whole["nodes"] if node["type"] == GROUP]
     sizes = [len(theme.members) for theme in index.themes]
     assert [group["members"] for group in groups] == [sizes[0] + sizes[1], sizes[1]]
-    assert [group["about"].partition(";")[0] for group in groups] == ["2 themes", "1 themes"]
+    assert [group["about"].partition(";")[0] for group in groups] == ["2 themes", "1 theme"]
     shown = f"{long[:MAX_TEXT]}… ({len(long):,} characters)"
     assert shown in [node["text"] for node in whole["nodes"] if node["type"] == PASSAGE]
     number = len(index.themes)
