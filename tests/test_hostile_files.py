@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -293,6 +294,36 @@ def test_why_reading_failed_is_told(
     monkeypatch.setattr(limited_reading._forks, "Process", InThisProcess)
     with pytest.raises(raised, match=told):
         limited_reading.read_limited([tmp_path / "a.md"])
+
+
+@pytest.mark.parametrize(("ease", "more"), [((), 1), ((1,), 1), ((3,), 3)])
+def test_reading_may_take_longer_for_each_mebibyte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ease: tuple[int, ...], more: int
+) -> None:
+    limits = list[int]()
+
+    class ReadsNothing(MagicMock):
+        """A process that reads no document."""
+
+        exitcode = 0
+
+        def start(self) -> None:
+            sender, _, *given = self.args
+            limits.extend(given)
+            sender.send(())
+
+    def process(**given: Any) -> Any:
+        made = ReadsNothing()
+        made.args = given["args"]
+        return made
+
+    monkeypatch.setattr(limited_reading._forks, "Process", process)
+    paths = [tmp_path / name for name in ("a.md", "b.md", "removed.md")]
+    for path in paths[:2]:
+        with path.open("wb") as file:
+            file.truncate(3 << 19)  # one and a half mebibytes
+    assert limited_reading.read_limited(paths, *ease) == ((), [])
+    assert limits == [(2 << 30) * more, (60 + 3 * 20) * more]
 
 
 def test_what_was_read_and_what_was_not_is_sent(

@@ -35,7 +35,7 @@ from turngraph.inference.serve import limited_reading
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Engine, Late
 from turngraph.inference.serve.limits import BodyLimit
-from turngraph.inference.serve.openai_routes import ChatMessage, Ending, dialogue
+from turngraph.inference.serve.openai_routes import ChatMessage, ChatRequest, Ending, dialogue
 from turngraph.inference.serve.run_server import serve
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
@@ -162,6 +162,9 @@ def test_clients_of_openai_get_answers_that_depend_on_the_dialogue(start: Start,
     *chunks, counted = [json.loads(c[6:]) for c in streamed.text.strip().split("\n\n")[:-1]]
     assert (counted["choices"], counted["usage"]) == ([], body["usage"])
     assert {chunk["usage"] for chunk in chunks} == {None}
+    for options in ({}, {"include_usage": False}):
+        asked = {"messages": messages, "stream": True, "stream_options": options}
+        assert '"usage"' not in client.post("/v1/chat/completions", json=asked).text
 
 
 ASKED = [{"role": "user", "content": "What is the capital"}]
@@ -192,7 +195,10 @@ def test_a_dialogue_is_what_user_and_assistant_say(
 
 REFUSED: list[Json] = [
     *({"messages": m} for m in ([*ASKED, ASKED[0] | {"role": "assistant"}], [], [CALL])),
-    {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+    *(
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Who?"}, part]}]}
+        for part in ({"type": "image_url"}, {"type": "text", "text": 5})
+    ),
     {"messages": [{"role": "user", "content": " "}]},
     *({"max_tokens": n} for n in (0, -1)),
     *({"stop": stop} for stop in ("", ["a"] * 5)),
@@ -220,7 +226,30 @@ def test_what_openai_has_and_this_server_does_not_is_refused(start: Start) -> No
         assert error.keys() == {"message", "type", "param", "code"}
         assert error["message"].startswith(field)
         assert error["type"] == "invalid_request_error"
-        assert error["param"] in (field, None)
+        assert error["param"] == field or (field, error["param"]) == ("messages", None)
+    images = client.post("/v1/chat/completions", json=REFUSED[3]).json()["error"]["message"]
+    assert images == "messages: only parts of type text can be read"
+    many = client.post("/v1/chat/completions", json={"messages": ASKED * 1001})
+    assert "at most 1000 items" in many.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("field", "most", "more"),
+    [
+        ("messages", ASKED * 1000, ASKED * 1001),
+        ("messages", [ASKED[0] | {"content": "x" * n} for n in (1, 100_000)],
+         [ASKED[0] | {"content": "x" * 100_001}]),
+        ("stop", ["x" * 1000] * 4, ["x" * 1001]),
+        ("model", "x" * 500, "x" * 501),
+        ("max_tokens", 1, 0), ("max_completion_tokens", 1, 0),
+        ("n", 1, 2), ("logprobs", False, True), ("top_logprobs", 0, 1),
+    ],
+)  # fmt: skip
+def test_a_field_of_openai_is_read_up_to_its_limit(field: str, most: Any, more: Any) -> None:
+    read = ChatRequest(**{"messages": ASKED} | {field: most}).model_dump(include={field})
+    assert read == {field: most}
+    with pytest.raises(ValueError, match=field):
+        ChatRequest(**{"messages": ASKED} | {field: more})
 
 
 def test_nulls_are_defaults_and_the_model_has_one_name(start: Start) -> None:
@@ -270,6 +299,8 @@ def test_nothing_of_a_stop_is_ever_given_out(size: int) -> None:
         given += ending.add("", is_last=True)
         assert given == text[: min([text.find(s) for s in stops if s in text], default=None)]
         assert ending.has_ended == any(stop in text for stop in stops)
+    ending = Ending(["D", "END"])
+    assert [ending.add("Lima E"), ending.add("N")] == ["Lima", " "]  # no more is held back
 
 
 def test_an_answer_of_a_completion_is_as_long_as_its_client_wants(
@@ -610,11 +641,20 @@ def test_a_body_that_comes_too_slowly_or_from_a_stranger_is_not_read(
     assert asyncio.run(status(BodyLimit(start().app, Users(None)), leaving)) == 400
 
 
+@pytest.mark.parametrize(
+    ("of_user", "of_all", "refused"),
+    [
+        pytest.param(119, 179, ["ada", "cem"], id="too many of one, too many of all"),
+        pytest.param(120, 239, ["cem"], id="too many of all"),
+        pytest.param(119, 240, ["ada"], id="too many of one"),
+        pytest.param(120, 240, [], id="as many as may be"),
+    ],
+)
 def test_bodies_that_come_at_once_have_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_user: int, of_all: int, refused: list[str]
 ) -> None:
-    monkeypatch.setattr("turngraph.inference.serve.limits.MAX_HELD_OF_USER", 100)
-    monkeypatch.setattr("turngraph.inference.serve.limits.MAX_HELD", 150)
+    monkeypatch.setattr("turngraph.inference.serve.limits.MAX_HELD_OF_USER", of_user)
+    monkeypatch.setattr("turngraph.inference.serve.limits.MAX_HELD", of_all)
     monkeypatch.setattr("turngraph.inference.serve.limits.MAX_BODY", 60)
     names = {add_user(tmp_path / "tokens", name): name for name in ("ada", "bob", "cem")}
     tokens, statuses = dict(zip(names.values(), names, strict=True)), list[tuple[str, int]]()
@@ -642,17 +682,54 @@ def test_bodies_that_come_at_once_have_a_limit(
             await app(scope, receive, send)
 
         app = BodyLimit(answer, Users(tmp_path / "tokens"))
-        waiting = [asyncio.ensure_future(post(user)) for user in ("ada", "bob")]
+        waiting = [asyncio.ensure_future(post(user)) for user in ("ada", "bob", "ada", "cem")]
         await asyncio.sleep(0)
-        for user in ("ada", "cem"):  # too many of one, too many of all
-            await post(user)
+        assert statuses == [(user, 429) for user in refused]
         may_end.set()
         await asyncio.gather(*waiting)
         await post("ada")
+        assert not app._held
 
     asyncio.run(ask_all())
-    found = [("ada", 429), ("cem", 429), ("ada", 200), ("bob", 200), ("ada", 200)]
-    assert statuses == found
+    assert [status for _, status in statuses[len(refused) :]] == [200] * (5 - len(refused))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "most"),
+    [
+        ("PUT", "/api/documents/a.txt", 5), ("POST", "/api/documents/a.txt", 3),
+        ("PUT", "/api/conversations", 3), ("POST", "/v1/chat/completions", 3),
+    ],
+)  # fmt: skip
+def test_a_document_alone_may_be_longer_than_a_request(
+    method: str, path: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngraph.inference.serve.limits.MAX_BODY", 3)
+    monkeypatch.setattr("turngraph.inference.serve.limits.MAX_DOCUMENT", 5)
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        sent.append(await receive())
+        assert await receive() == {"type": "http.disconnect"}
+
+    async def send_all(size: int) -> Any:
+        messages = [{"type": "http.disconnect"}, {"type": "http.request", "body": b"x" * size}]
+
+        async def receive() -> Any:
+            return messages.pop()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app({"type": "http", "method": method, "path": path, "headers": []}, receive, send)
+
+    app = BodyLimit(answer, Users(None))
+    sent: list[Any] = []
+    asyncio.run(send_all(most))
+    assert sent == [{"type": "http.request", "body": b"x" * most, "more_body": False}]
+    sent.clear()
+    asyncio.run(send_all(most + 1))
+    assert sent[0]["status"] == 413
+    assert f"more than {most} bytes" in sent[1]["body"].decode()
 
 
 def test_refusals_are_logged_without_their_text(
@@ -666,6 +743,7 @@ def test_refusals_are_logged_without_their_text(
         client.put("/api/documents/secret.exe", content=b"secret")
         client.get("/api/memory/ask", params={"question": "secret", "as_of": "secret"})
         client.post(f"/api/conversations/{id_}/ask", json={"question": ["secret"]})
+        client.post("/v1/chat/completions", json={"messages": "secret"})
         client.get("/secret")
         monkeypatch.setattr(Service, "is_ready", False)
         assert client.get("/readyz").status_code == 503  # which is asked often: not logged
@@ -675,6 +753,7 @@ def test_refusals_are_logged_without_their_text(
         "PUT /api/documents/{name}: 422",
         "GET /api/memory/ask: 404",
         "POST /api/conversations/{id_}/ask: 422",
+        "POST /v1/chat/completions: 400",
         "GET a path: 404",
     ]
     assert "secret" not in caplog.text.replace("/secret", "")

@@ -268,6 +268,7 @@ def test_the_limit_of_files_is_raised_as_far_as_it_may_be(
     monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.update(now=new))
     for before, after, most in (
         ((4096, 4096), 4096, connections.MAX_CONNECTIONS),
+        ((resource.RLIM_INFINITY,) * 2, resource.RLIM_INFINITY, connections.MAX_CONNECTIONS),
         ((1024, 4096), 2000, connections.MAX_CONNECTIONS),
         ((256, resource.RLIM_INFINITY), 2000, connections.MAX_CONNECTIONS),
         ((256, 1024), 1024, 256),
@@ -321,6 +322,10 @@ def test_host_and_port_are_given_apart_or_together() -> None:
             read_address(None, None, wrong)
     with pytest.raises(UserError, match="cannot be given with"):
         read_address(None, 80, "localhost:80")
-    for host, port in (("", 80), ("localhost", 2**16), ("localhost", 0)):
-        with pytest.raises(UserError, match="--"):
+    for host, port, told in (
+        ("", 80, "--host: must not be empty"),
+        ("localhost", 2**16, "--port: 65536 given, must be from 1 to 65535"),
+        ("localhost", 0, "--port: 0 given, must be from 1 to 65535"),
+    ):
+        with pytest.raises(UserError, match=told):
             read_address(host, port, None)

@@ -101,7 +101,8 @@ def test_a_conversation_is_deleted_with_or_without_what_it_stated(
         files = (folder / "memory.db", *folder.glob("conversations.db*"))
         assert not [path for path in files if b"Gdynia" in path.read_bytes()]
     assert facts(client) == []
-    assert client.delete(f"/api/conversations/{kept}?forget=false").status_code == 204
+    kept += "" if is_open else "?forget=false"  # which is the default
+    assert client.delete(f"/api/conversations/{kept}").status_code == 204
     history = client.get("/api/memory/history", params={"entity": "Bob"}).json()
     assert any("Lima" in fact["text"] for fact in history)
 
@@ -194,6 +195,7 @@ def test_faults_of_the_server_are_logged_and_told_without_paths(
             ConversationStore(folder / "conversations.db")
     monkeypatch.setattr(Service, "store", lambda *_: {}["broken"])
     assert told(client.get(f"/api/conversations/{id_}")) == (500, FAILED)
+    assert client.get(f"/api/conversations/{id_}").json()["error"]["type"] == "server_error"
     monkeypatch.setattr(Service, "store", lambda *_: b"\xff".decode())  # a ValueError of ours
     assert told(client.get(f"/api/conversations/{id_}")) == (500, FAILED)
 
@@ -453,6 +455,7 @@ def test_no_user_takes_the_places_of_all() -> None:
     for one in asked:
         one.end()
     assert engine.num_admitted == 0
+    assert not engine._num_of_user  # nothing is kept of those who have no question
     for _ in range(60):
         engine.admit("dan")
         engine.dismiss("dan", seconds=0.0)
@@ -752,6 +755,8 @@ def test_conversations_are_listed_in_pages(start: Start, monkeypatch: pytest.Mon
     assert page(limit=2, after=whole[1]) == whole[2:4]
     assert page(limit=2, after=whole[3]) == whole[4:]
     assert page(after=whole[4]) == []
+    assert page(limit=1) == whole[:1]
+    assert page(limit=1000) == whole
     for query, status in (
         ("limit=0", 422),
         ("limit=1001", 422),
@@ -797,17 +802,19 @@ def test_what_is_no_answer_has_places_of_its_own(start: Start) -> None:
 
 
 def test_a_user_has_room_for_so_many_bytes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turngraph.inference.serve.documents.MAX_BYTES", 20)
+    monkeypatch.setattr("turngraph.inference.serve.documents.MAX_BYTES", 27)
     client = start()
     put = [client.put(f"/api/documents/{n}.txt", content="A pier is old.") for n in "ab"]
     assert [reply.status_code for reply in put] == [201, 422]
     message = (
-        "b.txt: 14 bytes, beside 14 of other documents; a user may have 20 bytes: delete a document"
+        "b.txt: 14 bytes, beside 14 of other documents; a user may have 27 bytes: delete a document"
     )
     assert put[1].json()["error"]["message"] == message
     assert client.put("/api/documents/a.txt", content="A pier is new.").status_code == 201
     client.delete("/api/documents/a.txt")
     assert client.put("/api/documents/b.txt", content="A pier is old.").status_code == 201
+    monkeypatch.setattr("turngraph.inference.serve.documents.MAX_BYTES", 28)
+    assert client.put("/api/documents/a.txt", content="A pier is old.").status_code == 201
 
 
 def test_documents_that_come_at_once_have_no_more_room(
