@@ -898,6 +898,7 @@ def test_the_conversation_asked_longest_ago_is_closed_and_goes_on(
     for id_ in (first, second, first, third):
         ask(client, id_, QUESTIONS[1])
     assert [id_ for _, id_ in client.app.state.service._open] == [first, third]
+    assert client.app.state.service._states.keys() == client.app.state.service._open.keys()
 
 
 def fail(message: str) -> None:
@@ -1020,7 +1021,10 @@ def test_many_conversations_at_once_are_answered_as_each_alone(start: Start, qa:
     assert found == [known[tuple(questions(n))] for n in range(32)]
 
 
-def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> None:
+def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("turngraph.inference.serve.engine.SECONDS_PER_CHECK", 0.05)
     model = tiny_model().eval()
     engine = Engine(model, END_ID, 2**14, 2, 128)
     batch = collate(tiny_examples(1), "left", with_target=False)
@@ -1033,8 +1037,9 @@ def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> Non
         engine.generate(batch, 400, END_ID, leave)
     with pytest.raises(Late):
         engine.generate(batch, 400, END_ID, deadline=time.monotonic())
-    with engine._changed, pytest.raises(ZeroDivisionError):  # nothing is decoded meanwhile
-        engine.generate(batch, 400, END_ID, check=lambda: leave(None))
+    for deadline in (None, time.monotonic() + 3600):
+        with engine._changed, pytest.raises(ZeroDivisionError):  # nothing is decoded meanwhile
+            engine.generate(batch, 400, END_ID, deadline=deadline, check=lambda: leave(None))
     assert engine.generate(batch, 40, END_ID).ids.tolist() == expected
     assert engine._running.rows == []
     failed = list[Exception]()

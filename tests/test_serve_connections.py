@@ -20,7 +20,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.inference.serve import connections
 from turngraph.inference.serve.connections import Server, listening, server_of
 from turngraph.inference.serve.limits import BodyLimit
-from turngraph.inference.serve.run_server import read_address
+from turngraph.inference.serve.run_server import _folder, _shown, read_address
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.tests.waiting import PATIENCE, wait_until
 
@@ -110,7 +110,9 @@ def test_a_head_has_to_come_in_time(
     again = connect(GET)
     assert status(again) == 200
     [one] = connect.server.server_state.connections
-    assert one._late is None  # between two requests it may wait longer
+    late = Future[Any]()
+    one.loop.call_soon_threadsafe(lambda: late.set_result(one._late))
+    assert late.result() is None  # between two requests it may wait longer
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
     again.sendall(GET[:20])  # half a head of the next request
     assert ends(again)
@@ -309,6 +311,16 @@ def test_an_address_that_the_machine_lacks_is_left_out(monkeypatch: pytest.Monke
         with pytest.raises(UserError, match="already in use"):
             listening("localhost", 0)
     assert [one.fileno() for one in made] == [-1]
+
+
+def test_a_server_is_shown_and_has_a_folder_as_it_was_named(tmp_path: Path) -> None:
+    assert [_shown(host, 80) for host in ("::1", "localhost")] == ["[::1]:80", "localhost:80"]
+    for _ in range(2):
+        with _folder(str(tmp_path / "new" / "users")) as folder:
+            assert folder.is_dir()
+    with _folder(None) as own:
+        assert own.is_dir()
+    assert (folder.is_dir(), own.exists()) == (True, False)
 
 
 def test_host_and_port_are_given_apart_or_together() -> None:

@@ -28,7 +28,7 @@ from turngraph.configs.parse import load_config
 from turngraph.configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
-from turngraph.data.batches.prefetch import Trial, fingerprint
+from turngraph.data.batches.prefetch import STEPS_AHEAD, Trial, fingerprint, steps
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.examples import Example
@@ -41,7 +41,7 @@ from turngraph.model.make_model import make_model
 from turngraph.tests.runs import Json, command, lines, losses, options
 from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
-from turngraph.tests.waiting import PATIENCE
+from turngraph.tests.waiting import PATIENCE, wait_until
 from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
 from turngraph.training.launcher import make_accelerator
 from turngraph.training.optimizer import check_warmup, make_optimizer, rate_factor
@@ -523,6 +523,101 @@ def test_a_dry_run_begins_with_the_largest_batch() -> None:
     batches = [[[0]] * 5, [[0, 0]], [[0]]]  # the first step is larger, not its batches
     short: Any = SimpleNamespace(settings=schedule.settings, num_steps=3, step=batches.__getitem__)
     assert Trial(short, examples).indices == [1, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "timed"),
+    [
+        (1, [0]),
+        (3, [0, 1, 2]),
+        (39, [0, 19, 38]),
+        (40, [0, 13, 26, 39]),
+        (200, [0, 22, 44, 66, 88, 111, 133, 155, 177, 199]),
+    ],
+)
+def test_a_dry_run_takes_three_to_ten_steps_beside_the_largest(
+    num_steps: int, timed: list[int]
+) -> None:
+    step: Any = SimpleNamespace(
+        settings=TrainingConfig(), num_steps=num_steps, step=lambda index: [[index]]
+    )
+    examples: Any = [SimpleNamespace(num_tokens=n + 1) for n in range(num_steps)]
+    assert Trial(step, examples).indices == [num_steps - 1, *timed]
+
+
+@pytest.mark.parametrize(
+    ("packing", "eval_every", "num_evaluations"),
+    [(False, None, 1), (False, 39, 2), (False, 40, 1), (True, 13, 4)],
+)
+def test_a_dry_run_tells_how_long_the_run_will_take(
+    packing: bool, eval_every: int | None, num_evaluations: int
+) -> None:
+    """Each step has one batch of two examples, one of them twice as long; 20 tokens a second."""
+    graphs = [SimpleNamespace(node_ids=[0] * n, edge_index=np.zeros((2, 3 * n))) for n in (1, 5)]
+    examples: Any = [
+        SimpleNamespace(num_tokens=tokens, graph=graphs[number % 2])
+        for step in range(20, 780, 19)
+        for number, tokens in enumerate((step, step // 2))
+    ]
+    settings = TrainingConfig(packing=packing, eval_every=eval_every, batches_per_step=1)
+    schedule: Any = SimpleNamespace(
+        settings=settings,
+        num_steps=40,
+        step=lambda index: [[2 * index, 2 * index + 1]],
+        examples_per_batch=lambda: 2.0,
+        padding_share=lambda: 0.125,
+    )
+    trial = Trial(schedule, examples)
+    sizes = [sum(e.num_tokens for e in examples[2 * n : 2 * n + 2]) for n in range(40)]
+    assert trial.sizes == (
+        sizes if packing else [2 * examples[2 * n].num_tokens for n in range(40)]
+    )
+    trial.times = [99.0, *(trial.sizes[n] / 20 for n in trial.indices[1:])]
+    of_examples, of_steps, of_time = trial.lines(settings, 30.0)
+    num_tokens = [example.num_tokens for example in examples]
+    mean = sum(num_tokens) / 80
+    assert of_examples.endswith(
+        f"80: tokens {mean:.0f} on average, 761 at most, nodes 3 on average, 5 at most, "
+        "edges 9 on average, 15 at most"
+    )
+    assert of_steps.endswith("40 of 1 batch; 2.0 examples a batch, 12.5 % padding")
+    training = sum(trial.sizes) / 20 / 60
+    evaluations = "1 evaluation" if num_evaluations == 1 else f"{num_evaluations} evaluations"
+    assert of_time.endswith(
+        f"{training + num_evaluations / 2:.1f} min: training {training:.1f} min (20 tokens/s), "
+        f"{evaluations} of 0.5 min"
+    )
+
+
+def test_the_steps_of_a_process_are_its_share_and_made_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    examples, asked = tiny_examples(8), list[int]()
+    batches = [[[n % 8], [(n + 1) % 8, (n + 2) % 8]] for n in range(9)]
+
+    def step(index: int) -> list[list[int]]:
+        asked.append(index)
+        return batches[index]
+
+    clock = SimpleNamespace(monotonic=iter(range(100)).__next__)
+    monkeypatch.setattr("turngraph.data.batches.prefetch.time", clock)
+    order = [3, 1, 4, 2, 8]
+    taken = steps(examples, SimpleNamespace(step=step), order, rank=1, world=2)
+    for position, index in enumerate(order):
+        made = next(taken)
+        ahead = order[: position + 1 + STEPS_AHEAD]
+        wait_until(lambda ahead=ahead: asked == ahead)
+        assert (made.index, made.wait) == (index, 1)
+        assert [[examples.index(e) for e in b] for b in made.examples] == batches[index][1:]
+        both = [examples[n] for batch in batches[index] for n in batch]
+        assert made.answer_tokens == sum(len(e.target_ids) for e in both)
+        assert made.num_tokens == sum(e.num_tokens for e in both)
+        [batch] = made.batches
+        assert batch.input_ids.shape[0] == 2
+    assert next(taken, None) is None
+    [whole] = steps(examples, SimpleNamespace(step=step), [0], packed=True)
+    assert [len(batch.input_ids) for batch in whole.batches] == [1, 1]
+    assert list(steps(examples, SimpleNamespace(step=step), [])) == []
 
 
 def answering(rates: Iterator[tuple[float, float]]) -> Any:

@@ -224,9 +224,7 @@ class Engine:
                 if on_token is not None:
                     on_token(torch.tensor([new]))
         except BaseException:
-            with self._changed:
-                request.cancelled = True
-                self._changed.notify()
+            request.cancelled = True  # the thread looks before each step
             raise
         assert request.row is not None, "it has ended"
         row = request.row

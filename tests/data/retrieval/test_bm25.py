@@ -116,6 +116,7 @@ def test_any_script_finds_its_passage(query: str, text: str) -> None:
 def test_words_of_scripts_without_spaces_are_characters_and_vowel_signs_stay_in_words() -> None:
     assert words("Lima 東京 किताब") == ["lima", "東", "京", "किताब"]
     assert words("A-b, c_d (1,5)") == ["a", "b", "c_d", "1", "5"]
+    assert terms("の 東 東京 のは") == ["の", "東", "東", "京", "東京", "のは"]
 
 
 @given(st.text(st.sampled_from("ab é日本कि-, \n"), max_size=40), st.integers(1, 5))

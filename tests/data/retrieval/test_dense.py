@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.dense import CANDIDATES, DenseIndex, FusedIndex
 from turngraph.data.retrieval.links import LinkedIndex
 from turngraph.data.retrieval.reciprocal_ranks import fuse, fuse_retrieved, fused_scores
-from turngraph.data.turn_retrieval import TurnRetrieval
+from turngraph.data.turn_retrieval import TurnRetrieval, needs_embed
 from turngraph.data.types import Evidence, Query, Retrieved
 from turngraph.tests.data.retrieval.test_bm25 import make_pool
 
@@ -138,6 +139,16 @@ def test_the_config_chooses_the_stemmer() -> None:
 def test_empty_pools_have_no_passages() -> None:
     assert DenseIndex([], letters).rank("lima", 3) == []
     assert FusedIndex([], letters, "bm25s", "none").rank("lima", 3) == []
+
+
+@pytest.mark.parametrize(
+    ("retriever", "memory", "is_needed"),
+    [("bm25", "none", False), ("bm25", "rerank", True), ("links", "random", False)],
+)
+def test_the_memory_may_need_an_encoder_that_the_retriever_does_not(
+    retriever: Any, memory: Any, is_needed: bool
+) -> None:
+    assert needs_embed(EvidenceConfig(retriever=retriever, memory=memory)) == is_needed
 
 
 @pytest.mark.parametrize(
