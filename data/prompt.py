@@ -204,8 +204,7 @@ class Prompt:
         encodings = self._encode_batch([OPEN_TAG + text + CLOSE_TAG for text in texts])
         shift = len(OPEN_TAG)
         return [
-            TokenisedPassage(ids, [end - shift if end > shift else 0 for end in ends])
-            for ids, ends in encodings
+            TokenisedPassage(ids, [max(end - shift, 0) for end in ends]) for ids, ends in encodings
         ]
 
     def tokenise_question(self, question: str) -> TokenisedPassage:

@@ -29,16 +29,18 @@ from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_pool
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.scoring.confidence import FEATURES, Calibration, Confidence
-from turngraph.data.types import NOT_IN_EVIDENCE
+from turngraph.data.types import NOT_IN_EVIDENCE, Evidence, Retrieved
 from turngraph.inference.api import QA
 from turngraph.inference.serve import limited_reading
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Engine, Late
 from turngraph.inference.serve.limits import BodyLimit
+from turngraph.inference.serve.memory_routes import Forget
 from turngraph.inference.serve.openai_routes import ChatMessage, ChatRequest, Ending, dialogue
 from turngraph.inference.serve.run_server import serve
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.streams import passage_json
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
 from turngraph.model.evidence_model import EvidenceModel
@@ -360,6 +362,7 @@ def test_a_user_sees_nothing_of_another(start: Start, tmp_path: Path) -> None:
         reply = client.get("/api/conversations", headers=header)
         assert reply.status_code == 401
         assert reply.headers["WWW-Authenticate"] == "Bearer"
+        assert reply.json()["error"]["code"] == "invalid_api_key"
     for route in ("/healthz", "/readyz", "/metrics", "/"):
         assert client.get(route).status_code == 200
 
@@ -540,6 +543,10 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
         assert "a JSON object, sent as application/json" in reply.json()["error"]["message"]
     long = client.get("/api/memory/ask", params={"question": "x" * 501})
     assert long.json()["error"]["message"] == "question: 501 characters, at most 500 are read"
+    assert client.get("/api/memory/ask", params={"question": "x" * 500}).status_code == 404
+    when = [{"question": "x", "as_of": "1" * num} for num in (40, 41)]
+    statuses = [client.get("/api/memory/ask", params=one).status_code for one in when]
+    assert statuses == [404, 422]
     longest = {"messages": [{"role": "user", "content": "x" * 4001}], "stream": True}
     too_long = client.post(chat, json=longest)
     assert (too_long.status_code, too_long.json()["error"]["message"]) == (
@@ -567,6 +574,43 @@ def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) ->
     *_, last = client.post(chat, json=streamed).text.strip().split("\n\n")
     assert "positions" in json.loads(last[6:])["error"]["message"]
     assert client.get(f"/api/conversations/{id_}").json()["turns"] == []
+
+
+@pytest.mark.parametrize(
+    ("field", "most", "more"),
+    [
+        ("entity", "x" * 500, "x" * 501), ("source", "x" * 500, "x" * 501),
+        ("episodes", [1] * 1000, [1] * 1001), ("episodes", [1], [0]),
+        ("episodes", [2**63 - 1], [2**63]),
+    ],
+)  # fmt: skip
+def test_what_is_to_be_forgotten_has_limits(field: str, most: Any, more: Any) -> None:
+    nothing = {"entity": None, "source": None, "episodes": None, "wide": False, "dry_run": False}
+    assert Forget(**{field: most}).model_dump() == nothing | {field: most}
+    with pytest.raises(ValueError, match=field):
+        Forget(**{field: more})
+
+
+def test_the_schema_names_the_statuses_of_errors(start: Start) -> None:
+    paths = start().get("/openapi.json").json()["paths"]
+    errors = {"400", "401", "404", "408", "413", "422", "429", "503", "504"}
+    for path, method, done in (
+        ("/api/documents", "get", "200"),
+        ("/api/conversations", "post", "201"),
+        ("/api/conversations/{id_}/ask", "post", "200"),
+        ("/v1/models", "get", "200"),
+        ("/api/memory/plan", "get", "200"),
+    ):
+        assert paths[path][method]["responses"].keys() == errors | {done}
+    for path in ("/api/conversations/{id_}/ask", "/api/memory/plan", "/v1/chat/completions"):
+        [asked] = paths[path].values()
+        assert "text/event-stream" in asked["responses"]["200"]["content"]
+    assert paths["/readyz"]["get"]["responses"].keys() == {"200", "503"}
+
+
+def test_a_score_is_told_with_four_decimals() -> None:
+    told = passage_json(Retrieved(Evidence("e", "Lima.", "text"), 0.123456, 2))
+    assert (told["score"], told["from_turn"], told["text"]) == (0.1235, 2, "Lima.")
 
 
 TEXTS = ("\0", "\ud800", "\u6c49" * 200)
@@ -839,6 +883,7 @@ def test_too_many_questions_wait_and_late_ones_end(start: Start) -> None:
     id_ = client.post("/api/conversations").json()["id"]
     refused = client.post(f"/api/conversations/{id_}/ask", json={"question": "Who?"})
     assert refused.status_code == 429
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
     seconds = int(refused.headers["Retry-After"])
     assert seconds >= 1
     assert f"too many questions are waiting; ask again in {seconds} second" in refused.text
@@ -1042,6 +1087,7 @@ def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors(
             engine.generate(batch, 400, END_ID, deadline=deadline, check=lambda: leave(None))
     assert engine.generate(batch, 40, END_ID).ids.tolist() == expected
     assert engine._running.rows == []
+    wait_until(lambda: not engine.num_running)
     failed = list[Exception]()
 
     def fail(error: Exception) -> Any:

@@ -29,7 +29,7 @@ from turngraph.inference.api import QA
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.conversation_store import ConversationStore
-from turngraph.inference.serve.documents import Documents
+from turngraph.inference.serve.documents import Documents, is_name
 from turngraph.inference.serve.engine import Busy, Engine, Late, Stopping
 from turngraph.inference.serve.errors import (
     FAILED,
@@ -190,6 +190,8 @@ def test_faults_of_the_server_are_logged_and_told_without_paths(
         assert told(client.get(f"/api/conversations/{id_}")) == (503, UNAVAILABLE)
         with pytest.raises(Unavailable, match="UNIQUE"):
             ConversationStore(folder / "conversations.db").add_turn(id_, 0, {}, ())
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)  # as files made before have it
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         db.execute("PRAGMA user_version = 99")
         with pytest.raises(Unavailable, match="another version"):
             ConversationStore(folder / "conversations.db")
@@ -576,9 +578,11 @@ def test_a_document_is_read_once_and_holds_nobody_but_its_user(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads, may_go_on = list[str](), threading.Event()
+    eases = dict[str, Any]()
 
     def noted(paths: list[Path], **limits: int) -> Any:
         reads.extend(path.name for path in paths)
+        eases[paths[0].name] = limits
         assert paths[0].name != "slow.txt" or may_go_on.wait(60)
         return read_limited(paths, **limits)
 
@@ -612,6 +616,8 @@ def test_a_document_is_read_once_and_holds_nobody_but_its_user(
     folder = tmp_path / "users" / "bob" / "documents"
     (folder / "c.txt").write_text("Dune is a film.")  # as another server does that shares it
     assert texts("bob") == ["Dune is a film."]
+    # what was read within the limits is not refused later, when the machine is busy
+    assert eases == {"a.txt": {}, "b.txt": {}, "slow.txt": {}, "c.txt": {"ease": 2}}
     (folder / "d.jsonl").write_text("{")
     for _ in range(2):
         with pytest.raises(UserError, match=r"^d\.jsonl, line 1"):
@@ -700,6 +706,18 @@ def test_documents_of_the_user_who_asked_longest_ago_are_read_again(
     for user in ("ada", "cem", "bob"):
         documents.pool(user)
     assert reads == ["bob.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_valid"),
+    [
+        ("a", True), ("\u6c49.txt", True), ("a .b", True), ("x" * 200, True), ("x" * 201, False),
+        ("\u6c49" * 67, False), ("", False), (".a", False), (" a", False), ("a/b", False),
+        ("a\nb", False),
+    ],
+)  # fmt: skip
+def test_a_name_of_a_document_is_a_visible_files(name: str, is_valid: bool) -> None:
+    assert is_name(name) == is_valid
 
 
 def test_a_user_has_so_many_documents(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
