@@ -117,7 +117,7 @@ def lay_out(
         prefix, suffix = example.prefix_ids, [*example.suffix_ids, *target]
         num_prefix, num = len(prefix), int(sum(sizes))
         ids = np.concatenate([_ids(prefix), graph.prompt_ids, _ids(suffix)])
-        lengths = [size for size in sizes if size] + [len(suffix)]
+        lengths = [*sizes, len(suffix)]
         firsts = start + num_prefix + np.cumsum([0, *lengths[:-1]])
         segments += [(index, int(a), n) for a, n in zip(firsts, lengths, strict=True) if n]
         inside = [np.arange(num_prefix), *(num_prefix + np.arange(n) for n in lengths)]

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from turngraph.data.batches.collate import IGNORED_LABEL, Batch, collate
+from turngraph.data.batches.reading import lay_out
 from turngraph.data.examples import Example
-from turngraph.data.graph.chain_graph import ChainGraph
+from turngraph.data.graph.chain_graph import ChainGraph, Mentions
 from turngraph.data.types import Conversation, Turn
 from turngraph.tests.scorer_examples import read_examples
 
@@ -196,3 +197,67 @@ def test_where_every_node_is_in_the_prompt_nothing_is_kept_beside_it() -> None:
     assert batch.node_ids is None
     assert batch.in_prompt is None
     assert batch.to("cpu").in_prompt is None
+
+
+def read_example(
+    sizes: tuple[int, int, int, int], base: int, of_passages: list[int], answers: Any
+) -> Example:
+    """As ``example``, with sizes of the passages and then of the question, whose ids are 0."""
+    known, num_question = example(sizes, base), of_passages[-1]
+    none = np.empty(0, np.int64)
+    graph = replace(
+        known.graph,
+        node_ids=np.append(known.graph.node_ids, [0] * num_question),
+        num_hidden=num_question,
+        mentions=Mentions(none, none, np.array(of_passages), np.array(answers)),
+    )
+    return replace(known, graph=graph)
+
+
+def test_a_reader_finds_every_token_at_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turngraph.data.batches.reading.SHORTEST", 2)
+    first = read_example((3, 5, 1, 2), 100, [2, 0, 3, 2], [[0, 3], [1, 4]])
+    second = read_example((5, 2, 3, 1), 200, [2, 1], [[0], [0]])
+    read = lay_out([first, second], [[109, 110], [210]], 1)
+    ignored = [IGNORED_LABEL]
+    found = {name: value.tolist() for name, value in vars(read).items() if hasattr(value, "numel")}
+    assert found == {
+        "token_ids": [*range(100, 111), *range(200, 211)],
+        "positions": [0, 1, 2, 3, 4, 3, 4, 5, 3, 4, 5, 0, 1, 2, 3, 4, 5, 6, 5, 6, 7, 8],
+        "labels": [*ignored * 9, 109, 110, *ignored * 10, 210],
+        "examples": [0] * 11 + [1] * 11,
+        "passages": [-1, -1, -1, 0, 0, 2, 2, 2, -1, -1, -1, *[-1] * 5, 3, 3, *[-1] * 4],
+        "owners": [0, 0, 0, 1],
+        "prefixes": [[0, 1, 2, 0, 0], [11, 12, 13, 14, 15]],
+        "places": [
+            *(0, 1, 2, 10, 11, 14, 15, 16, 18, 19, 20),
+            *(5, 6, 7, 8, 9, 12, 13, 22, 23, 24, 25),
+        ],
+        "nodes": [3, 4, 5, 6, 7, 1, 2, 16, 17, 12],
+        "answers": [[0, 3, 7], [1, 4, 7]],
+        "num_answers": [2, 1],
+    }
+    assert (read.num_read, read.num_other) == ([5, 2], [6, 9])
+    short, long = read.segments  # of up to two tokens, of up to four
+    assert short.tokens.tolist() == [[3, 4], [16, 17]]
+    assert long.tokens.tolist() == [[5, 6, 7, 0], [8, 9, 10, 0], [18, 19, 20, 21]]
+    assert (short.examples.tolist(), long.examples.tolist()) == ([0, 1], [0, 0, 1])
+    for segments, size in ((short, 2), (long, 4)):
+        prefix = torch.arange(5) < torch.tensor([3, 5])[segments.examples, None]
+        assert segments.mask.shape == (len(prefix), 1, size, 5 + size)
+        for seen, mask in zip(prefix, segments.mask[:, 0], strict=True):
+            assert (mask[:, :5] == seen).all()
+            assert torch.equal(mask[:, 5:], torch.ones(size, size).tril().bool())
+    prompts = lay_out([first, second], [[], []], 1)
+    assert prompts.token_ids.tolist() == [*range(100, 109), *range(200, 210)]
+    assert (prompts.labels == IGNORED_LABEL).all()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "longest"), [([16, 17], [16, 17]), ([33, 32, 64, 65], [1, 32, 64, 65])]
+)
+def test_segments_of_similar_length_share_a_call(lengths: list[int], longest: list[int]) -> None:
+    """Beside the passages there is a suffix of one token."""
+    known = read_example((1, sum(lengths), 1, 1), 0, [*lengths, 0], [[], []])
+    segments = lay_out([known], [[]], 0).segments
+    assert [one.tokens.shape[1] for one in segments] == longest
