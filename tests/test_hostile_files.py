@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import multiprocessing
+import signal
 import subprocess
 import sys
 import zipfile
@@ -324,6 +325,23 @@ def test_reading_may_take_longer_for_each_mebibyte(
             file.truncate(3 << 19)  # one and a half mebibytes
     assert limited_reading.read_limited(paths, *ease) == ((), [])
     assert limits == [(2 << 30) * more, (60 + 3 * 20) * more]
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (-signal.SIGXCPU, "reading takes more than 60 seconds"),
+        (-signal.SIGKILL, "reading ended with SIGKILL; reading may take 2048 MiB of memory"),
+        (3, "reading ended with code 3; reading may take 2048 MiB of memory"),
+    ],
+)
+def test_why_a_process_ended_without_a_result_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, told: str
+) -> None:
+    ended = MagicMock(return_value=MagicMock(exitcode=code))
+    monkeypatch.setattr(limited_reading._forks, "Process", ended)
+    with pytest.raises(UserError, match=f"a.md: {told}$"):
+        limited_reading.read_limited([tmp_path / "a.md"])
 
 
 def test_what_was_read_and_what_was_not_is_sent(
