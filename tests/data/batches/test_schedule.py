@@ -164,6 +164,12 @@ def test_grouped_by_length_there_is_little_padding() -> None:
     assert schedule(lengths, batch_size=8).padding_share() > 0.15
 
 
+def test_the_batches_of_an_epoch_are_its_order_in_parts() -> None:
+    batches = schedule(range(1, 12), batch_size=4, seed=3).epoch_batches(2)
+    assert [len(batch) for batch in batches] == [4, 4, 3]
+    assert flat(batches) == shuffled(11, 2, 3)
+
+
 def test_what_is_padding_and_what_a_mean_batch() -> None:
     found = schedule([4, 4, 2, 2, 1], batch_size=5)
     assert found.padding_share() == pytest.approx(7 / 20)

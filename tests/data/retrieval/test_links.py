@@ -61,7 +61,13 @@ def test_scores_are_those_of_the_definition(seed: int, num: int) -> None:
 
 
 def test_frequent_entities_and_pools_without_entities_bring_nothing() -> None:
-    for pool in ([], others(1), others(10), [passage(0, "gold", ""), passage(1, "nickname", "")]):
+    for pool in (
+        [],
+        others(1),
+        others(2),
+        others(10),
+        [passage(0, "gold", ""), passage(1, "nickname", "")],
+    ):
         plain, linked = EvidenceIndex(pool), LinkedIndex(pool, "bm25s", "none")
         for query in ("filler gold", [("filler 1", 0.5), ("nickname", 1.0)], ""):
             assert linked.query_scores(query).tolist() == plain.query_scores(query).tolist()
