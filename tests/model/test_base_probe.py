@@ -17,8 +17,9 @@ from turngraph.configs.schema import Config, LoraConfig, ModelConfig, TrainingCo
 from turngraph.configs.user_error import UserError
 from turngraph.inference.load import load_builder
 from turngraph.model.base_model import LORA, add_lora, decoder_layers
-from turngraph.model.base_probe import _change, check_base_model
-from turngraph.model.generation import PreallocatedLayer, rows_of
+from turngraph.model import base_probe
+from turngraph.model.base_probe import _change, _given_answers, check_base_model
+from turngraph.model.generation import PreallocatedLayer, answer_logprobs, rows_of
 from turngraph.model.make_model import make_model
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import ARCHITECTURES, save_tiny, tiny_base, tiny_tokenizer
@@ -210,3 +211,13 @@ def test_a_change_is_relative_to_the_size_of_the_logits(scale: float) -> None:
     changed[1] *= 1.25
     assert _change(scale * changed, scale * logits) == pytest.approx(0.25)
     assert _change(scale * (logits + 7), scale * logits) == pytest.approx(0, abs=1e-4)
+
+
+def test_a_change_of_given_answers_is_relative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log-probabilities of short answers are small, those of long ones large."""
+    monkeypatch.setattr(
+        base_probe, "answer_logprobs", lambda *given: 1.25 * answer_logprobs(*given)
+    )
+    ids = torch.randint(480, (2, 12), generator=torch.manual_seed(0))
+    with torch.no_grad():
+        assert float(_given_answers(tiny_base(), ids)) == pytest.approx(0.25, rel=1e-3)

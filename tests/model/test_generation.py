@@ -169,6 +169,22 @@ def test_an_lm_with_a_state_reads_every_prompt_whole() -> None:
         assert past.num_tokens == 0
 
 
+def test_a_cache_of_which_a_layer_holds_nothing_is_not_kept() -> None:
+    """As where a layer reads the keys and values of another one."""
+    cache, past, none = key_value_cache(tiny_base(), 9), Past(), torch.tensor([], dtype=torch.long)
+    states, prompt = torch.ones(1, 1, 3, 16), torch.ones(1, 3, 32)
+    first, second = cache.layers
+    first.update(states, states)
+    second.keep(none, none, 1)
+    past.update(cache, prompt)
+    assert (past.num_tokens, past.num_cached(prompt)) == (0, 0)
+    second.update(states, states)
+    past.update(cache, prompt)
+    assert (past.num_tokens, past.num_cached(prompt)) == (3, 2)
+    past.clear()
+    assert (past.num_tokens, past.num_cached(prompt)) == (0, 0)
+
+
 def test_only_equal_rows_from_the_start_are_common() -> None:
     one = torch.arange(12.0).reshape(4, 3)
     other = one.clone()

@@ -13,7 +13,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.model.evidence_model import EvidenceModel
-from turngraph.model.generation import Past
+from turngraph.model.generation import Past, key_value_cache
 from turngraph.model.make_model import make_model
 from turngraph.model.running_batch import SPARE, JoinedLayer, Row, RunningBatch
 from turngraph.tests.model.test_packing import blind_model
@@ -67,6 +67,31 @@ def test_a_row_reads_and_writes_the_prefix_cache_of_its_conversation() -> None:
         running.step()
     assert first.ids == second.ids
     assert torch.allclose(torch.tensor(first.logprob), torch.tensor(second.logprob), atol=1e-4)
+
+
+def test_rows_of_one_length_need_no_mask() -> None:
+    model, masks = tiny_model().eval(), list[Any]()
+    short, long = sorted(tiny_examples(4), key=lambda example: example.num_tokens)[::3]
+    running = RunningBatch(model, END_ID)
+    model.causal_lm.register_forward_pre_hook(
+        lambda _, __, given: masks.append(given.get("attention_mask")), with_kwargs=True
+    )
+    rows = [running.add(collate([one], "left", with_target=False), 9) for one in (long, long)]
+    running.step()
+    assert masks == [None] * 3
+    rows.append(running.add(collate([short], "left", with_target=False), 9))
+    running.step()
+    assert masks[-1].sum(1).tolist() == [row.length for row in rows]
+
+
+def test_a_layer_that_holds_nothing_adds_nothing() -> None:
+    """As where a layer reads the keys and values of another one."""
+    model = tiny_model().eval()
+    running, cache = RunningBatch(model, END_ID), key_value_cache(model.causal_lm, 9)
+    cache.layers[0].update(*torch.ones(2, 1, 1, 3, 16))
+    running._join(cache)
+    held = [layer.is_initialized for layer in running._cache.layers]
+    assert held == [True, False]
 
 
 def test_a_layer_stores_little_more_than_its_rows_and_nothing_without_any() -> None:

@@ -24,7 +24,14 @@ from turngraph.model.gatv2 import GPU_BLOCK
 from turngraph.model.make_model import make_model
 from turngraph.model.reader import Reader
 from turngraph.tests.tiny import LORA, tiny_base
-from turngraph.training.model_cost import ATTENTION, LiveBytes, Sizes, cost_of
+from turngraph.training.model_cost import (
+    ATTENTION,
+    GRAPH_LAUNCHES,
+    READ_LAUNCHES,
+    LiveBytes,
+    Sizes,
+    cost_of,
+)
 from turngraph.training.operations import LmShape, operations, reader_work
 
 
@@ -125,6 +132,21 @@ def test_a_readers_kernels_are_counted(tiny_folder: str, tmp_path: Path) -> None
     with LiveBytes() as live:
         model(batch).total.backward()
     assert cost_of(config, 64).launches == pytest.approx(live.launches, rel=0.1)
+
+
+def test_what_a_reader_holds_for_nodes_and_passages_by_hand(tiny_folder: str) -> None:
+    """Of two query heads and one of keys, each of 16 channels, over two layers of width 32."""
+    scorer = replace(SCORER, num_layers=3)
+    config = ModelConfig(tiny_folder, layer=2, scorer=scorer, lora=LORA, dtype="bfloat16")
+    cost = cost_of(config, 64)
+    assert cost.per_node == 24 * 32 + 3 * 48 * 8 + 24 * 4 * (8 + 10)  # with 24 spans
+    assert cost.per_prefix == 2 * (16 + 16) * 2  # keys and values of two layers, two bytes each
+    assert cost.per_pair == 2 * 2
+    assert cost.fixed == 2 * (cost.adapters + cost.encoder)  # no block of an encoder's edges
+    again = cost_of(replace(config, gradient_checkpointing=True), 64)
+    assert again.per_prefix == cost.per_prefix / 2  # of one layer at a time
+    text = cost_of(replace(config, evidence="text", layer=0), 64)
+    assert cost.launches - text.launches == 2 * READ_LAUNCHES + GRAPH_LAUNCHES
 
 
 def test_a_reader_computes_less_above_its_graph(tiny_folder: str, tmp_path: Path) -> None:
