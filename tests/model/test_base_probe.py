@@ -16,8 +16,8 @@ from turngraph.benchmarks.quality.base_families import reason_of, table, tiny_fa
 from turngraph.configs.schema import Config, LoraConfig, ModelConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
 from turngraph.inference.load import load_builder
-from turngraph.model.base_model import LORA, add_lora, decoder_layers
 from turngraph.model import base_probe
+from turngraph.model.base_model import LORA, add_lora, decoder_layers
 from turngraph.model.base_probe import _change, _given_answers, check_base_model
 from turngraph.model.generation import PreallocatedLayer, answer_logprobs, rows_of
 from turngraph.model.make_model import make_model
