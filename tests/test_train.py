@@ -30,7 +30,7 @@ from turngraph.configs.user_error import UserError
 from turngraph.data.batches.collate import collate
 from turngraph.data.batches.prefetch import STEPS_AHEAD, Trial, fingerprint, steps
 from turngraph.data.batches.schedule import BatchSchedule
-from turngraph.data.cli import StopRequest, run_cli
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer
@@ -42,6 +42,7 @@ from turngraph.tests.runs import Json, command, lines, losses, options
 from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
 from turngraph.tests.waiting import PATIENCE, wait_until
+from turngraph.training import evaluation
 from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
 from turngraph.training.launcher import make_accelerator
 from turngraph.training.optimizer import check_warmup, make_optimizer, rate_factor
@@ -176,6 +177,42 @@ def test_the_loss_of_tune_is_that_of_its_gold_answers(tmp_path: Path, tiny_folde
     after_batch = MagicMock()
     assert tune_loss(run, after_batch) == pytest.approx(total / num_tokens, rel=1e-5)
     assert after_batch.call_count == 2
+
+
+def test_a_process_computes_its_batches_of_tune_and_waits_for_the_others(
+    tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two processes, which has one of three batches."""
+    run, after_batch, sizes = quiet_run(tmp_path, tiny_folder, eval_batch_size=1), MagicMock(), []
+    run.tune = unequal_examples()[:3]
+    run.model.eval()
+    own = run.model(collate(run.tune[1:2], "right", True)).total.item()
+    run.model.register_forward_hook(lambda *_: sizes.append(1))
+    second = {"process_index": 1, "num_processes": 2, "is_local_main_process": False}
+    run.accelerator = SimpleNamespace(  # type: ignore[assignment]
+        device=torch.device("cpu"), reduce=lambda total, _: total, **second
+    )
+    num_tokens = sum(len(example.target_ids) for example in run.tune)
+    for sharded, num in ((False, 1), (True, 3)):  # all compute, where all hold a part of a layer
+        monkeypatch.setattr(evaluation, "is_sharded", lambda _, sharded=sharded: sharded)
+        assert tune_loss(run, after_batch) == pytest.approx(own / num_tokens, rel=1e-5)
+        assert (len(sizes), after_batch.call_count) == (num, 2 * (1 + sharded))
+
+
+def test_a_stop_that_another_process_asks_for_is_told(
+    tmp_path: Path, tiny_folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = quiet_run(tmp_path, tiny_folder)
+    run.stop_if_signalled(StopRequest())
+    with pytest.raises(SystemExit) as ended:
+        run.stop(StopRequest())
+    assert ended.value.code == EXIT_GO_ON
+    last = run.output / "last"
+    assert caplog.messages == [
+        "stopped at step 0 (requested in another process); run the same command to resume from "
+        f"{last}"
+    ]
+    check_manifest(last)
 
 
 def test_an_evaluation_names_its_interval() -> None:
@@ -671,8 +708,11 @@ def test_without_tune_best_is_the_last(
 ) -> None:
     changes = {"data__tune": "null", "training__eval_every": 1}
     monkeypatch.setattr("turngraph.configs.progress.LOG_INTERVAL", 0.0)
-    monkeypatch.setattr(train, "RELEASE_EVERY", 2)
-    monkeypatch.setattr(train, "release_freed_memory", released := MagicMock())
+    monkeypatch.setattr(train, "RELEASE_EVERY", 3)
+    log, released = tmp_path / "out" / "log.jsonl", list[int]()
+    monkeypatch.setattr(
+        train, "release_freed_memory", lambda _: released.append(len(log.read_text().splitlines()))
+    )
     with caplog.at_level(logging.INFO):
         train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
     assert "train: 3 steps" in caplog.messages
@@ -684,7 +724,7 @@ def test_without_tune_best_is_the_last(
     assert caplog.messages[-1] == (
         f"answer with: turngraph answer --checkpoint {best} {asked} {written}"
     )
-    assert released.call_count == 1  # in three steps
+    assert released == [2]  # in the third step, before it is logged
     best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
     assert torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)
 

@@ -7,7 +7,9 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import peft
 import pytest
@@ -271,6 +273,30 @@ def test_the_fingerprint_stays_what_earlier_checkpoints_have() -> None:
         for index, (_, weight) in enumerate(sorted(base.named_parameters())):
             weight.copy_(torch.arange(index, index + weight.numel()).view(weight.shape) % 101)
     assert [part[:12] for part in fingerprint(base).split("/")] == ["7661a4e0b48c", "575ee0582596"]
+
+
+SOURCE = str(Path(turngraph.model.checkpoint.__file__).resolve().parents[1])
+GIT: dict[str, tuple[list[tuple[int, str]], str | None]] = {
+    "a checkout": ([(0, SOURCE), (0, "model/checkpoint.py"), (0, "0123abcd+")], "0123abcd+"),
+    "no repository": ([(128, "")], None),
+    "in another repository": ([(0, str(Path(SOURCE).parent))], None),
+    "not of the repository": ([(0, SOURCE), (1, "")], None),
+    "no commit yet": ([(0, SOURCE), (0, "model/checkpoint.py"), (128, "")], None),
+    "no git": ([], None),
+}
+"""Where the code lies, exit status and output of each of git's commands there; the commit."""
+
+
+@pytest.mark.parametrize("place", GIT)
+def test_the_commit_is_that_of_a_checkout_of_turngraph(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, expected = GIT[place]
+    replies = [SimpleNamespace(returncode=code, stdout=f"{said}\n") for code, said in answers]
+    run = MagicMock(side_effect=replies or FileNotFoundError("git"))
+    monkeypatch.setattr(turngraph.model.checkpoint, "subprocess", SimpleNamespace(run=run))
+    assert commit.__wrapped__() == expected
+    assert run.call_count == max(len(answers), 1)
 
 
 def fail_to_hash(path: Path) -> str:

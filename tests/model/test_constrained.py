@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+import torch
 
+from turngraph.configs.user_error import UserError
 from turngraph.data.memory_graph.extract.local_lm import LmExtractor
 from turngraph.data.memory_graph.extract.replies import (
     ENTITIES,
@@ -15,7 +20,8 @@ from turngraph.data.memory_graph.extract.replies import (
     replaced_schema,
 )
 from turngraph.data.memory_graph.memory_types import Episode, Fact, Triplet, Update
-from turngraph.model.constrained import SLACK, ConstrainedLM, smallest_value
+from turngraph.model import constrained
+from turngraph.model.constrained import SLACK, ConstrainedLM, Constraint, smallest_value
 from turngraph.tests.tiny import save_tiny, tiny_tokenizer
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -108,10 +114,58 @@ def test_replies_are_greedy_whatever_the_model_suggests(models: list[str]) -> No
 
 def test_a_tokenizer_needs_neither_template_nor_padding(tmp_path: Path) -> None:
     folder, tokenizer = save_tiny(tmp_path), tiny_tokenizer()
+    (tmp_path / "chat_template.jinja").unlink()
     tokenizer.chat_template = tokenizer.pad_token = None
+    tokenizer.bos_token = "<|im_start|>"
     tokenizer.save_pretrained(folder)
-    for text, _ in ConstrainedLM(folder, max_new_tokens=120).generate(PROMPTS[:2], SMALL):
+    lm = ConstrainedLM(folder, max_new_tokens=120)
+    assert lm._chat("Peru") == "<|im_start|>Peru\n"
+    lm.tokenizer.bos_token = None
+    assert lm._chat("Peru") == "Peru\n"
+    for text, _ in lm.generate(PROMPTS[:2], SMALL):
         assert misfit(json.loads(text), SMALL) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "expected"),
+    [(None, "cpu", "float32"), (None, "cuda", "bfloat16"), ("bfloat16", "cpu", "bfloat16")],
+)
+def test_weights_have_the_type_that_suits_the_device(
+    dtype: str | None, device: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = MagicMock(side_effect=UserError("as far as this"))
+    monkeypatch.setattr(constrained, "load_base_model", load)
+    with pytest.raises(UserError, match="as far as this"):
+        ConstrainedLM("tiny", dtype, device)
+    load.assert_called_once_with("tiny", expected)
+
+
+def test_a_bar_is_shown_for_several_batches(
+    models: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, shown = ConstrainedLM(models[0], batch_size=5), list[bool]()
+    monkeypatch.setattr(
+        constrained, "track", lambda batches, *_, **given: shown.append(given["shown"]) or batches
+    )
+    monkeypatch.setattr(lm, "_batch", lambda texts, *_: [("", True)] * len(texts))
+    for num in (5, 6):
+        assert lm.generate(["a"] * num, SMALL) == [("", True)] * num
+    assert shown == [False, True]
+
+
+def test_what_the_matcher_or_the_tokenizer_cannot_do_is_told(
+    models: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matcher: Any = MagicMock()
+    matcher.is_stopped.return_value, matcher.is_error.return_value = False, True
+    matcher.get_error.return_value = "too large"
+    tokens: Any = SimpleNamespace(greedy_tokenize=lambda text: [0])
+    with pytest.raises(UserError, match="JSON schema: too large"):
+        Constraint([matcher], tokens, 1, 9)(torch.tensor([[3, 4]]), torch.zeros(1, 5))
+    matcher.consume_token.assert_called_once_with(4)
+    monkeypatch.setattr(constrained.AutoTokenizer, "from_pretrained", lambda *_, **__: object())
+    with pytest.raises(UserError, match=f"model '{models[0]}': object is not a fast tokenizer"):
+        ConstrainedLM(models[0])
 
 
 def test_what_cannot_be_generated(models: list[str]) -> None:

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -51,6 +52,12 @@ def test_gaps_between_blocks_that_stay_are_released(monkeypatch: pytest.MonkeyPa
     assert sum(float(block[0]) for block in kept) == 50
     monkeypatch.setattr("turngraph.model.device_memory._malloc_trim", lambda: None)
     release_freed_memory(CPU)  # another allocator: nothing to do
+
+
+def test_nothing_is_released_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turngraph.model.device_memory._malloc_trim", trim := MagicMock())
+    release_freed_memory(CUDA)
+    assert not trim.called
 
 
 ARENAS = """

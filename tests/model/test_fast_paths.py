@@ -78,6 +78,7 @@ def test_the_loss_in_chunks_is_the_loss(rows: int, monkeypatch: pytest.MonkeyPat
 
 def test_the_loss_holds_one_chunk_in_float32_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, vocabulary = 4, 5000
+    assert turngraph.model.evidence_model.CHUNK_LOGITS == 512 * 2**15  # as its docstring says
     monkeypatch.setattr(turngraph.model.evidence_model, "CHUNK_LOGITS", rows * vocabulary)
     logits = torch.randn(20, vocabulary).bfloat16().requires_grad_()
     targets = torch.randint(vocabulary, (20,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,3 +65,18 @@ def test_avx512_alone_only_emulates(
                         "_is_amx_tile_supported": has_amx}.items():  # fmt: skip
         monkeypatch.setattr(torch.cpu, name, lambda value=value: value)
     assert has_bfloat16(CPU) == (has_bf16 or has_amx)
+
+
+@pytest.mark.parametrize("has_it", [False, True])
+def test_a_cpu_without_avx_is_asked_through_onednn(
+    has_it: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_is_avx512_supported", "_is_avx2_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False)
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: not has_it)
+    asked = SimpleNamespace(_is_mkldnn_bf16_supported=lambda: has_it)
+    monkeypatch.setattr(torch.ops, "mkldnn", asked)
+    assert has_bfloat16(CPU) is has_it
+    monkeypatch.setattr(torch.cpu, "_is_avx2_supported", lambda: True)
+    assert has_bfloat16(CPU) is not has_it

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GATv2Conv
 
 from turngraph.model import gatv2
-from turngraph.model.gatv2 import GATv2Layer
+from turngraph.model.gatv2 import CPU_BLOCK, GPU_BLOCK, GATv2Layer, with_self_loops
 
 WIDTH_IN, WIDTH = 6, 5
 TOLERANCE = 1e-9
@@ -165,6 +165,18 @@ def test_a_block_has_as_many_elements_as_it_may(monkeypatch: pytest.MonkeyPatch)
     graph = gatv2._group(targets, targets, 9)
     blocks = list(gatv2._blocks(graph, torch.zeros(9, 1, WIDTH)))
     assert blocks == [slice(0, 3), slice(3, 6), slice(6, 8)]
+
+
+def test_blocks_are_of_the_sizes_that_the_docstring_names() -> None:
+    assert 4 * CPU_BLOCK == 2**20
+    assert 4 * GPU_BLOCK == 128 * 2**20
+
+
+def test_self_loops_are_not_searched_for_where_the_caller_has_none() -> None:
+    edges = edges_of([(0, 0), (1, 0)])
+    assert with_self_loops(edges, 2, loop_free=False).T.tolist() == [[1, 0], [0, 0], [1, 1]]
+    found = with_self_loops(edges, 2, loop_free=True)
+    assert found.T.tolist() == [[0, 0], [1, 0], [0, 0], [1, 1]]
 
 
 def test_two_runs_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:

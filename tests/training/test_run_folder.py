@@ -225,6 +225,15 @@ def test_a_save_that_was_cut_off_is_put_back_before_it_is_offered(
     assert found == (tmp_path / "run" / "last", PROGRESS)
 
 
+def test_of_two_checkpoints_of_a_step_the_last_is_offered(
+    saved: Path, config: Config, tmp_path: Path
+) -> None:
+    output = shutil.copytree(saved, tmp_path / "run")
+    shutil.copytree(output / "last", output / "step_00000006")
+    found = find_resumable(output, config, "fingerprint", anyway=False)
+    assert found == (output / "last", PROGRESS)
+
+
 @pytest.mark.parametrize("name", ["adapter_config.json", "progress.json", "config.yaml"])
 def test_a_run_whose_only_checkpoint_is_damaged_does_not_begin_again(
     name: str, saved: Path, config: Config, tmp_path: Path
