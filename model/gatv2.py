@@ -124,7 +124,7 @@ class GATv2Layer(nn.Module):
         right = self.lin_r(x).view(shape)
         edges = with_self_loops(edge_index, len(x), self.loop_free)
         kept = None
-        if self.training and self.dropout > 0:
+        if self.training and self.dropout:
             ones = torch.ones(edges.shape[1], self.heads, dtype=_exact(left.dtype), device=x.device)
             kept = functional.dropout(ones, self.dropout)  # 0 or 1 / (1 - dropout), [E, H]
         between = edges
@@ -184,7 +184,7 @@ def _distinct(values: Tensor) -> tuple[Tensor, Tensor]:
     The result is padded to E values with zeros that no place refers to. ``torch.unique`` pads
     nothing, and so the host waits for a GPU to count the values.
     """
-    ordered, order = values.sort(stable=True)
+    ordered, order = values.sort()
     is_new = torch.ones_like(ordered, dtype=torch.bool)
     is_new[1:] = ordered[1:] != ordered[:-1]
     at = is_new.cumsum(0) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -90,6 +91,19 @@ def test_the_loss_holds_one_chunk_in_float32_at_a_time(monkeypatch: pytest.Monke
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     (gradient,) = torch.autograd.grad(expected, logits)
     assert torch.allclose(logits.grad.float(), gradient.float(), atol=1e-5)
+
+
+@pytest.mark.parametrize(("num", "chunks"), [(4, 0), (5, 2)])
+def test_only_several_chunks_of_the_loss_are_recomputed(
+    num: int, chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a state of random numbers, for which the host would wait for a GPU."""
+    recompute = MagicMock(side_effect=lambda loss, *chunk, **_: loss(*chunk))
+    monkeypatch.setattr(turngraph.model.evidence_model, "checkpoint", recompute)
+    monkeypatch.setattr(turngraph.model.evidence_model, "CHUNK_LOGITS", 4 * 50)
+    turngraph.model.evidence_model.cross_entropy(torch.randn(num, 50), torch.arange(num))
+    plain = {"use_reentrant": False, "preserve_rng_state": False}
+    assert [call.kwargs for call in recompute.call_args_list] == [plain] * chunks
 
 
 def custom_base(architecture: str, **settings: Any) -> PreTrainedModel:

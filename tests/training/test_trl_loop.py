@@ -82,6 +82,8 @@ def test_trl_sees_our_batches_in_our_order(
     argv = options(base_model, conversations, tmp_path)
     config, examples = load_config(argv), examples_of(argv)
     args = trl_loop.trainer_arguments(config)
+    assert args.use_cpu is not torch.accelerator.is_available()
+    assert not args.gradient_checkpointing  # the model's own, if any
     builder = load_builder(config)
     schedule = BatchSchedule(examples, config.training)
     dataset = trl_loop.training_set(examples, schedule)
@@ -218,14 +220,21 @@ def test_a_loss_that_is_no_number_leaves_no_checkpoint(
 
 
 def test_a_finished_run_is_kept_and_a_stopped_one_starts_over(
-    base_model: Path, conversations: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    base_model: Path,
+    conversations: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(trl_loop, "cast_adapter_inputs", cast := MagicMock())
     argv = [*options(base_model, conversations, tmp_path / "run"), "--training.loop", "trl"]
     with pytest.raises(SystemExit) as stopped:
         train.main([*argv, "--max_minutes=1e-9"])
     assert stopped.value.code == EXIT_GO_ON
     assert not (tmp_path / "run" / "last").exists()
+    cast.reset_mock()
     train.main(argv)
+    assert [enabled for (_, enabled), _ in cast.call_args_list] == [True, True]  # in float32
     before = (tmp_path / "run" / "last" / "manifest.json").read_bytes()
     caplog.set_level("INFO")
     train.main(argv)
