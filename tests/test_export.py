@@ -255,7 +255,7 @@ def test_a_tied_head_that_was_adapted_is_untied(exported: Exported, tiny_folder:
 
 
 def test_weights_are_summed_in_float32_and_rounded_once() -> None:
-    model = stir(tiny_model(evidence="text", dtype="bfloat16"))
+    model = stir(tiny_model(evidence="text", dtype="bfloat16", lora=HEAD))
     for parameter in model.lm.parameters():
         if not parameter.requires_grad:
             parameter.data = parameter.data.bfloat16()
@@ -265,6 +265,7 @@ def test_weights_are_summed_in_float32_and_rounded_once() -> None:
     exact = layer.base_layer.weight.float() + 8 / 4 * b @ a
     merged = merged_lm(model, torch.bfloat16, END_ID)
     assert {weight.dtype for weight in merged.state_dict().values()} == {torch.bfloat16}
+    assert not any(weight.requires_grad for weight in merged.parameters())
     found = merged.model.layers[1].self_attn.q_proj.weight
     assert torch.equal(found, exact.bfloat16())
     assert not torch.equal(found, exact)

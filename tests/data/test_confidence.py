@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn import model_selection
 
 from turngraph import infer, load
 from turngraph.configs.json_files import file_hash
@@ -59,6 +60,24 @@ def test_a_fit_finds_how_often_answers_are_right() -> None:
         assert calibration.probability(record(logprob)) == pytest.approx(
             1 / (1 + math.exp(-(3 + logprob))), abs=0.03
         )
+
+
+def test_no_fit_is_tried_on_the_conversations_that_it_has_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    splits, predict = list[list[Any]](), model_selection.cross_val_predict
+
+    def note(*given: Any, cv: list[Any], **named: Any) -> Any:
+        splits.append(cv)
+        return predict(*given, cv=cv, **named)
+
+    monkeypatch.setattr(model_selection, "cross_val_predict", note)
+    for num in (2, 6):
+        found = [record(-n, hit_at_1=n % 3 > 0, conversation=str(n % num)) for n in range(60)]
+        assert calibrate(found) is not None
+        for seen, held_out in splits[-1]:
+            assert not {n % num for n in seen} & {n % num for n in held_out}
+    assert list(map(len, splits)) == [2, 5]
 
 
 def test_none_is_invented_where_there_is_too_little_to_fit(

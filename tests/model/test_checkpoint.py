@@ -115,7 +115,8 @@ def test_the_folder_holds_what_the_design_says(saved_once: tuple[EvidenceModel, 
         "adapter/adapter_config.json",
         "adapter/adapter_model.safetensors",
     }
-    assert json.loads((folder / "metrics.json").read_text()) == {"hit_at_1": 0.5}
+    assert (folder / "metrics.json").read_text() == '{\n "hit_at_1": 0.5\n}'
+    assert (folder / "manifest.json").read_text().startswith('{\n "format": 4,\n "base_model": ')
     assert [path.name for path in folder.parent.iterdir()] == ["best"]  # nothing left beside it
     pickled = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
     for name in files(folder):
@@ -354,7 +355,8 @@ def test_only_checkpoints_and_what_is_empty_may_be_replaced(
     (tmp_path / "full" / "file").touch()
     (tmp_path / "link").symlink_to(folder)
     (tmp_path / "loose").symlink_to(tmp_path / "free")
-    for path in (folder, tmp_path / "free", tmp_path / "empty"):
+    deep = tmp_path / "new" / "folders" / "deep"
+    for path in (folder, tmp_path / "free", tmp_path / "empty", deep):
         assert is_replaceable(path)
         save_checkpoint(lm, run_config(lm.config.base_model), {}, path)
         check_manifest(path)

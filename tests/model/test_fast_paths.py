@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -18,7 +18,8 @@ import turngraph.model.base_model
 import turngraph.model.evidence_model
 from turngraph.configs.schema import LoraConfig, ModelConfig
 from turngraph.data.batches.collate import collate
-from turngraph.model.base_model import cast_adapter_inputs
+from turngraph.model.attribution import attribute
+from turngraph.model.base_model import cast_adapter_inputs, decoder_layers
 from turngraph.model.evidence_model import EvidenceModel
 from turngraph.model.make_model import make_model
 from turngraph.tests.tiny import LORA, stir, text_ids, tiny_base, tiny_examples, tiny_model
@@ -193,6 +194,24 @@ def test_a_model_that_cannot_recompute_is_refused(monkeypatch: pytest.MonkeyPatc
     config = ModelConfig("tiny", dtype="float32", lora=LORA, gradient_checkpointing=True)
     with pytest.raises(ValueError, match=r"model\.gradient_checkpointing: true given"):
         make_model(config, base)
+
+
+def test_layers_are_compiled_for_any_length_and_not_for_decoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled, eager = list[tuple[nn.Module, dict[str, Any]]](), MagicMock()
+    monkeypatch.setattr(nn.Module, "compile", lambda one, **how: compiled.append((one, how)))
+    monkeypatch.setattr(torch.compiler, "set_stance", eager)
+    for wanted in (False, True):
+        model = tiny_model(compile=wanted)
+        eager.reset_mock()
+        with model.decoding():
+            assert eager.called is wanted
+        eager.reset_mock()
+        attribute(model, training_batch(1))
+        assert eager.called is wanted
+        layers = decoder_layers(model.causal_lm) if wanted else []
+        assert compiled == [(one, {"backend": "inductor", "dynamic": True}) for one in layers]
 
 
 @pytest.mark.slow

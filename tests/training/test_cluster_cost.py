@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from turngraph import train
 from turngraph.configs.models import resolve_model
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ModelConfig, TrainingConfig
 from turngraph.configs.user_error import UserError
+from turngraph.data.jsonlines import write_conversations
 from turngraph.model.known_shapes import SHAPES, known_config, random_model
+from turngraph.tests.tiny import tiny_conversation
 from turngraph.training import cluster_cost
 from turngraph.training.cluster_cost import (
     CHIPS,
@@ -126,6 +129,14 @@ def test_a_batch_of_tokens_has_as_many_usual_examples_as_fit(
     config = replace(config_of(), evidence=evidence, training=settings)
     assert batch_examples(config) == num
     assert example_sizes(config) == (Sizes(1500), Sizes(longest))
+
+
+def test_questions_are_those_of_the_config_or_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    write_conversations(path, [tiny_conversation(number) for number in range(2)])
+    for most, expected in ((None, (6, "6 questions")), (1, (1, "1 question"))):
+        data = DataConfig(train=str(path), max_train_questions=most)
+        assert cluster_cost._questions(replace(config_of(), data=data)) == expected
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ def test_the_report_says_what_was_not_finite(tmp_path: Path) -> None:
     name = "encoder.layers.0.att"
     dict(model.named_parameters())[name].grad.view(-1)[0] = float("inf")
     write_report(not_finite_report(model, batches, [[("c", "0")], [("c", "1")]]), tmp_path / "r")
-    report = json.loads((tmp_path / "r").read_text())
+    text = (tmp_path / "r").read_text()
+    assert text.startswith('{\n "batches": [\n  {\n')  # a line for each number
+    report = json.loads(text)
     assert report["not_finite_gradients"] == [name]
     assert report["not_finite_weights"] == []
     assert report["gradient_norms"][name] == "inf"

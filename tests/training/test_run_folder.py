@@ -316,6 +316,8 @@ def test_saves_are_kept_by_step_and_carry_their_metrics(
         progress = replace(PROGRESS, step=step, metrics={"hit_at_1": step / 10})
         save_resumable(tmp_path, model, optimizer, config, progress, accelerator)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "step_00000004"]
+    text = (tmp_path / "last" / "trainer_state" / "progress.json").read_text()
+    assert text.startswith('{\n "step": 6,\n "finished": ')
     for name, step in (("step_00000004", 4), ("last", 6)):
         check_manifest(tmp_path / name)
         assert read_checkpoint(tmp_path / name).metrics == {"hit_at_1": step / 10, "steps": step}
