@@ -148,6 +148,18 @@ def test_parts_of_an_answer_of_a_scorer_are_derivatives(layer: int) -> None:
         assert found.edges[edge] == pytest.approx((up - down) / (2 * step), rel=0.03, abs=5e-5)
 
 
+def test_an_answer_that_is_a_span_alone_is_explained_by_it() -> None:
+    scorer = ScorerConfig(num_layers=1, width=16, dropout=0.0)
+    model = stir(tiny_model(answers="nodes", layer=1, lora=LORA, scorer=scorer))
+    batch = batch_of(read_examples(1)[0])
+    found = attribute(model, batch)
+    with torch.no_grad():
+        scores = model.node_scores(batch)
+        spans = scores.span_logprobs(batch.reading.answers).logsumexp(0)
+    assert found.logprob == pytest.approx(float(scores.kinds[0, 1] + spans), abs=1e-5)
+    assert found.nodes.abs().max() > 0
+
+
 def test_attention_is_the_mean_over_layers_and_heads() -> None:
     model, example = stir(tiny_model()), tiny_examples(1)[0]
     batch, seen = batch_of(example), []

@@ -94,14 +94,14 @@ def test_the_loss_holds_one_chunk_in_float32_at_a_time(monkeypatch: pytest.Monke
     assert torch.allclose(logits.grad.float(), gradient.float(), atol=1e-5)
 
 
-@pytest.mark.parametrize(("num", "chunks"), [(4, 0), (5, 2)])
+@pytest.mark.parametrize(("num", "logits", "chunks"), [(4, 200, 0), (5, 200, 2), (5, 49, 5)])
 def test_only_several_chunks_of_the_loss_are_recomputed(
-    num: int, chunks: int, monkeypatch: pytest.MonkeyPatch
+    num: int, logits: int, chunks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a state of random numbers, for which the host would wait for a GPU."""
     recompute = MagicMock(side_effect=lambda loss, *chunk, **_: loss(*chunk))
     monkeypatch.setattr(turngraph.model.evidence_model, "checkpoint", recompute)
-    monkeypatch.setattr(turngraph.model.evidence_model, "CHUNK_LOGITS", 4 * 50)
+    monkeypatch.setattr(turngraph.model.evidence_model, "CHUNK_LOGITS", logits)
     turngraph.model.evidence_model.cross_entropy(torch.randn(num, 50), torch.arange(num))
     plain = {"use_reentrant": False, "preserve_rng_state": False}
     assert [call.kwargs for call in recompute.call_args_list] == [plain] * chunks

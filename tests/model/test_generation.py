@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from turngraph.model.generation import (
     greedy,
     key_value_cache,
     likeliest,
+    rows_of,
 )
 from turngraph.tests.tiny import (
     ARCHITECTURES,
@@ -233,6 +235,28 @@ def test_few_rows_of_long_prompts_are_copied_at_a_time(
     embeddings = lm.get_input_embeddings()(ids)
     answer_logprobs(lm, embeddings, mask, positions, *proposals((20, 20)))
     assert max(sizes[1:]) == most
+
+
+def test_answers_of_one_token_are_read_off_the_prompts() -> None:
+    lm, (ids, mask), sizes = tiny_base(), prompts((9, 30)), list[torch.Size]()
+    lm.register_forward_hook(lambda *args: sizes.append(args[2].logits.shape))
+    embeddings, positions = lm.get_input_embeddings()(ids), (mask.cumsum(1) - 1).clamp(min=0)
+    one_token = torch.tensor([[7], [9], [7]])
+    answer_logprobs(lm, embeddings, mask, positions, one_token, torch.tensor([2, 1]))
+    assert sizes == [(2, 1, 480)]
+
+
+def test_keys_and_values_that_are_never_written_in_place_are_not_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turngraph.model.generation, "deepcopy", copied := MagicMock())
+    lm, cache = tiny_base(), DynamicCache()
+    lm(input_ids=torch.tensor([[3, 4], [5, 6]]), past_key_values=cache)
+    chosen = rows_of(cache, torch.tensor([1, 1, 0]))
+    assert not copied.called
+    for known, rows in zip(cache.layers, chosen.layers, strict=True):
+        assert torch.equal(rows.keys, known.keys[[1, 1, 0]])
+        assert len(known.values) == 2
 
 
 @pytest.mark.parametrize("evidence", ["graph", "text"])

@@ -20,6 +20,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.metrics import answer_value
 from turngraph.data.types import NOT_IN_EVIDENCE, Answer
 from turngraph.inference.answer_batches import answer_together
+from turngraph.model import generation
 from turngraph.model.generation import IGNORED_LABEL
 from turngraph.model.graph_at_layer import kept_tokens, rows_above
 from turngraph.model.node_answers import LONGEST_SPAN, mixture_loss
@@ -354,6 +355,17 @@ def test_written_answers_have_the_loss_of_training() -> None:
         again[row, int((greedy.ids[row] != END_ID).sum())] = END_ID
     same = model.answer_logprobs(batch_of(examples, False), again, ones)
     assert same.tolist() == pytest.approx(greedy.logprobs.tolist(), abs=1e-3)
+
+
+def test_given_answers_may_be_read_in_parts_of_other_lengths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, batch = reader(), batch_of(read_examples(1), False)
+    answers = torch.tensor([[20, 21, 22, END_ID], [30, END_ID, IGNORED_LABEL, IGNORED_LABEL]])
+    wanted = model.answer_logprobs(batch, answers, torch.tensor([2])).tolist()
+    monkeypatch.setattr(generation, "PROPOSALS_AT_ONCE", 1)
+    found = model.answer_logprobs(batch, answers, torch.tensor([2])).tolist()
+    assert found == pytest.approx(wanted, abs=1e-4)
 
 
 def test_gradients_reach_all_that_is_trained() -> None:
