@@ -84,6 +84,13 @@ def test_a_plan_by_hand() -> None:
     assert exchange_bytes(COST, Gpus("h100", 8), False, 3, False) == 7 / 8 * 8 * 209e6
 
 
+def test_a_reader_copies_prefixes_and_masks_pairs_for_its_passages() -> None:
+    none, copied = {"per_token": 0.0, "per_node": 0.0}, {"per_prefix": 5.0, "per_pair": 7.0}
+    cost = replace(COST, layer=8, kept=300, **none, **copied)
+    found = cost.activations(2, Sizes(300, 40, 8, passage=10))
+    assert found == 2 * (30 * 40 * 5 + 300 * (40 + 10) * 7)
+
+
 LINES = """\
 GPUs          2 x h100 in 1 node, 80.0 GB each
 parameters    250000000 trainable: 200000000 in adapters, 50000000 in the graph
