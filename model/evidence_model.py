@@ -168,6 +168,7 @@ class EvidenceModel(nn.Module):
         """Compute in float32 from now on; the frozen weights are converted, which is exact."""
         self.config = replace(self.config, dtype="float32")
         self.float()
+        cast_adapter_inputs(self, True)
 
     def _autocast(self) -> torch.autocast:
         """Return the autocast context of the config's dtype; trainable weights stay float32."""

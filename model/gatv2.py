@@ -184,7 +184,7 @@ def _distinct(values: Tensor) -> tuple[Tensor, Tensor]:
     The result is padded to E values with zeros that no place refers to. ``torch.unique`` pads
     nothing, and so the host waits for a GPU to count the values.
     """
-    ordered, order = values.sort()
+    ordered, order = values.sort(stable=True)
     is_new = torch.ones_like(ordered, dtype=torch.bool)
     is_new[1:] = ordered[1:] != ordered[:-1]
     at = is_new.cumsum(0) - 1

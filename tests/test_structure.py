@@ -75,7 +75,10 @@ MEMORY_LAYERS: tuple[set[str], ...] = (
     {"conversation"},
 )
 """The same inside ``data/memory_graph/``."""
-BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
+BESIDE_IN_MEMORY = {
+    ("names", "memory_types"): "a name has a type",
+    ("memory_types", "times"): "a provenance tells its time on the speaker's clock",
+}
 
 LIBRARIES = {
     "configs": "gguf huggingface_hub sentence_transformers torch tqdm transformers yaml",
