@@ -124,7 +124,7 @@ def as_recalled(store: Store, row: ThemeRow, chunks: Sequence[int], second: int)
         second: second, counted from 1970, at which its quotations hold.
     """
     sources = tuple(s for (s,) in store.db.execute(_SOURCES, (json.dumps(list(chunks)),)))
-    summary, *questions = [None] if row.summary is None else row.summary.split("\n")
+    lines = [] if row.summary is None else row.summary.split("\n")
     return RecalledTheme(
         id=row.id,
         level=row.level,
@@ -132,7 +132,7 @@ def as_recalled(store: Store, row: ThemeRow, chunks: Sequence[int], second: int)
         num_chunks=len(set(chunks)),
         sources=sources,
         quotes=held_quotes(store, row.quotes, second),
-        summary=summary,
+        summary=lines[0] if lines else None,
         maker=row.maker,
-        questions=tuple(questions),
+        questions=tuple(lines[1:]),
     )
