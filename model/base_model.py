@@ -210,8 +210,7 @@ def recompute_layers(base: PreTrainedModel) -> None:
     older = base.gradient_checkpointing_enable
     enable = getattr(base, "activation_checkpointing_enable", older)
     try:
-        # reentrant checkpoints give adapters no gradient, as the embeddings need none
-        enable({"use_reentrant": False})
+        enable()
     except ValueError as error:
         field = "config field model.gradient_checkpointing"
         raise UserError(f"{field}: true given, {_first_line(error)}") from error

@@ -289,7 +289,6 @@ class Service:
         deadline = time.monotonic() + self.options.deadline
 
         def work(session: Session) -> ChatAnswer:
-            check_wanted(listener, deadline)
             self._set_pool(session, user)
             self._remember(user, id_, session)  # what could not be before
             if session.persistent is not None:
@@ -332,7 +331,6 @@ class Service:
         limit = min(max_new_tokens or self.max_new_tokens, self.max_new_tokens)
 
         def work() -> ChatAnswer:
-            check_wanted(listener, deadline)
             session = self._new_session(user, None)
             session.max_new_tokens = limit
             session.check = partial(check_wanted, listener, deadline)
