@@ -19,6 +19,7 @@ from turngraph.data.cli import visible
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json
 from turngraph.data.prompt import Prompt
+from turngraph.data.scoring.confidence import is_found
 from turngraph.data.scoring.explanation import ExplainedTurn, origin, origin_words
 from turngraph.inference.text_stream import TextStream
 
@@ -87,7 +88,8 @@ def show_probability(console: Console, record: Json) -> None:
     if record.get("confidence") is not None:
         words = f"confidence {percent(record['confidence'])}, {words}"
     if "withheld" in record:
-        words += f"; withheld: {visible(record['withheld']) or '(no answer)'}"
+        why = "" if is_found(record) else ", as no passage matches the question"
+        words += f"; withheld{why}: {visible(record['withheld']) or '(no answer)'}"
     console.out(f"  {words}", style=QUIET, highlight=False)
 
 

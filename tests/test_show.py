@@ -211,11 +211,16 @@ def test_where_no_passage_scores_there_are_no_shares() -> None:
             "confidence 1%, probability 61%; withheld: Lima",
         ),
         ({"confidence": None, "withheld": ""}, "probability 61%; withheld: (no answer)"),
+        (
+            {"confidence": 0.5, "withheld": "Lima", "evidence": [{"score": 0.0}]},
+            "confidence 50%, probability 61%; withheld, as no passage matches the question: Lima",
+        ),
     ],
 )
 def test_a_calibrated_probability_comes_first(more: dict[str, Any], shown: str) -> None:
     file = io.StringIO()
-    show_probability(Console(file=file, width=80), {"logprob": -0.5} | more)
+    record = {"logprob": -0.5, "evidence": [{"score": 0.0}, {"score": 1.0}]} | more
+    show_probability(Console(file=file, width=80), record)
     assert file.getvalue() == f"  {shown}\n"
 
 

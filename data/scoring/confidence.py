@@ -105,12 +105,16 @@ class Confidence:
         """Return a record with its ``confidence``; a withheld answer stands in ``withheld``."""
         probability = self.calibration.probability(record)
         record = record | {"confidence": round(probability, 4)}
-        is_found = any(float(item["score"]) > 0 for item in record["evidence"])
-        if self.abstain_below is None or (is_found and probability >= self.abstain_below):
+        if self.abstain_below is None or (is_found(record) and probability >= self.abstain_below):
             return record
         hits = {name: False for name in ("hit_at_1", "hit_at_5") if name in record}
         withheld = {"answer": NOT_IN_EVIDENCE, "withheld": record["answer"], "candidates": []}
         return record | withheld | hits
+
+
+def is_found(record: Json) -> bool:
+    """Return whether a passage of the record has a score above 0."""
+    return any(float(item["score"]) > 0 for item in record["evidence"])
 
 
 def expected_error(probabilities: Sequence[float], right: Sequence[bool], bins: int = 10) -> float:
