@@ -72,8 +72,6 @@ class AnswerJob:
             raise UserError(
                 "--explain: not possible under FSDP; start one process, or do not shard"
             )
-        if self.options.abstain_below is not None:
-            raise UserError("--explain explains what the model wrote: remove --abstain_below")
         if self.options.cut_edges == "shuffle":
             raise UserError("--explain names the entities of edges: remove --cut_edges shuffle")
 

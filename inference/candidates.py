@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -95,23 +95,42 @@ def spans(prompt: Prompt, example: Example, logprobs: Tensor) -> list[tuple[str,
         example: the question.
         logprobs: of the spans, by first node and length; see ``NodeScores.spans``.
     """
+    by_text: dict[str, float] = {}
+    for text, logprob, _, _ in _places(prompt, example, logprobs):
+        by_text[text] = float(np.logaddexp(by_text.get(text, -np.inf), logprob))
+    return sorted(by_text.items(), key=lambda span: -span[1])[:NUM_SPANS]
+
+
+def span_places(prompt: Prompt, example: Example, answer: str, logprobs: Tensor) -> Tensor:
+    """Return first and last node of each likely span that counts as an answer, [2, A].
+
+    Args:
+        prompt, example, logprobs: as in ``spans``.
+        answer: compared as ``ranked`` does, by value.
+    """
+    found = _places(prompt, example, logprobs.detach().float().cpu())
+    places = [place for text, _, *place in found if answer_value(text) == answer_value(answer)]
+    return torch.tensor(places, dtype=torch.long).reshape(-1, 2).T
+
+
+def _places(
+    prompt: Prompt, example: Example, logprobs: Tensor
+) -> Iterator[tuple[str, float, int, int]]:
+    """Yield text, log-probability, first and last node of the likeliest spans."""
     assert example.graph.mentions is not None, "built without mentions"
     num_read = len(example.graph.prompt_ids)
     if not num_read:
-        return []
+        return
     sizes = example.graph.mentions.sizes[:-1]
     passage, begins = np.repeat(np.arange(len(sizes)), sizes), np.cumsum(sizes) - sizes
     places = logprobs[:num_read].flatten()
     best = places.topk(min(NUM_PLACES, int(places.isfinite().sum())))
-    by_text: dict[str, float] = {}
     for logprob, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
         first, more = divmod(place, logprobs.shape[1])
-        begin, size = begins[passage[first]], sizes[passage[first]]
+        begin, size = int(begins[passage[first]]), int(sizes[passage[first]])
         ids = example.graph.node_ids[begin : begin + size].tolist()
         if text := prompt.span_text(ids, first - begin, first + more - begin):
-            before = by_text.get(text, -np.inf)
-            by_text[text] = float(np.logaddexp(before, logprob))
-    return sorted(by_text.items(), key=lambda span: -span[1])[:NUM_SPANS]
+            yield text, logprob, first, first + more
 
 
 @torch.no_grad()

@@ -99,7 +99,8 @@ def explain(model: EvidenceModel, builder: ExampleBuilder, answer: ChatAnswer) -
 
     try:
         written = answer.record.get("withheld", answer.text)
-        return why(model, builder, answer.example, written)
+        turn = why(model, builder, answer.example, written)
+        return replace(turn, withheld="withheld" in answer.record)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise

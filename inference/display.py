@@ -192,8 +192,11 @@ def show_table(
 
 def show_reasons(console: Console, turn: ExplainedTurn) -> None:
     """Print the shares of passages, and of entities that link them, in an answer."""
-    probability = percent(math.exp(turn.logprob))
-    console.out(f"The model gave its answer a probability of {probability}.", highlight=False)
+    if turn.logprob is None:
+        console.out("No passage has this answer.")
+    else:
+        probability = percent(math.exp(turn.logprob))
+        console.out(f"The model gave its answer a probability of {probability}.", highlight=False)
     if not turn.passages:
         console.out("No evidence was given.")
         return

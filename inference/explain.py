@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import re
-from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -37,8 +37,9 @@ from turngraph.data.scoring.explanation import (
     origin,
     shares,
 )
+from turngraph.data.scoring.metrics import answer_value
 from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, interaction_answer
-from turngraph.inference.answer_batches import NO_ENTITY
+from turngraph.inference.candidates import span_places
 from turngraph.inference.questions import Questions
 from turngraph.model.attribution import attribute
 from turngraph.model.checkpoint import Checkpoint
@@ -57,7 +58,8 @@ class Parts(NamedTuple):
     P passages, E entity edges.
 
     Args:
-        logprob: log-probability of the answer and the end of the turn; natural logarithm.
+        logprob: log-probability of the answer and the end of the turn; natural logarithm; None:
+            no passage has an answer that the graph ranks.
         passages: magnitude of gradient x input of each passage, [P]: absolute values summed over
             its nodes. They measure a passage's influence far better than the signed sum, in which
             values cancel (docs/results.md).
@@ -69,13 +71,27 @@ class Parts(NamedTuple):
         edge_attention: attention weight of each entity edge, averaged over layers and heads, [E].
     """
 
-    logprob: float
+    logprob: float | None
     passages: np.ndarray
     attention: np.ndarray
     edge_ends: np.ndarray
     edge_nodes: np.ndarray
     edges: np.ndarray
     edge_attention: np.ndarray
+
+
+class Given(NamedTuple):
+    """What a predictions file says of one question.
+
+    Args:
+        answer: the answer that was given; None: the question failed.
+        withheld: the answer that was withheld for it; None: none was.
+        alone: whether it was read without the dialogue.
+    """
+
+    answer: str | None
+    withheld: str | None = None
+    alone: bool = False
 
 
 def evidence_parts(
@@ -92,12 +108,13 @@ def evidence_parts(
     Raises:
         UserError: the model ranks entities, and none of the evidence has this label.
     """
-    prompt, entities = builder.prompt, list[int]()
+    prompt, entities, of_answer = builder.prompt, list[int](), None
     assert isinstance(model, TextLM | NodeRanker | Reader), type(model)
     if not isinstance(model, TextLM):
         candidates, mentions = candidate_entities(example), example.graph.mentions
         assert mentions is not None, "built without mentions"
-        entities = [index for index, entity in enumerate(candidates) if entity.label == answer]
+        same = answer_value if isinstance(model, Reader) else str
+        entities = [i for i, one in enumerate(candidates) if same(one.label) == same(answer)]
         places = np.empty((2, 0), np.int64)
         if isinstance(model, Reader):
             passages = [item.evidence for item in example.evidence]
@@ -105,13 +122,14 @@ def evidence_parts(
             places = find_answers(passages, tokens, [Answer(answer)])
             mentions = replace(mentions, answers=places)
             example = replace(example, graph=replace(example.graph, mentions=mentions))
+            of_answer = partial(span_places, prompt, example, answer)
         if not entities and not places.size:
             if answer and isinstance(model, NodeRanker):
                 raise UserError(f"no entity of the evidence is named {answer!r}")
             return _no_parts(len(example.evidence))  # the LM wrote what no passage says
     target = prompt.target_ids(answer) if answer else [prompt.end_id]  # "": only the end token
     batch = collate([replace(example, target_ids=target)], "right", with_target=True)
-    attribution = attribute(model, batch.to(model.device), entities)
+    attribution = attribute(model, batch.to(model.device), entities, of_answer)
     starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
     graph = example.graph
     per_node = np.zeros(len(graph.node_ids))
@@ -136,7 +154,7 @@ def evidence_parts(
 def _no_parts(num_passages: int) -> Parts:
     """Return parts that are all zero, for an answer that no passage contains."""
     none, ends, edges = np.zeros(num_passages), np.zeros((2, 0), int), np.zeros(0)
-    return Parts(NO_ENTITY, none, none, ends, ends[0], edges, edges)
+    return Parts(None, none, none, ends, ends[0], edges, edges)
 
 
 def why(
@@ -190,12 +208,15 @@ def why_if_it_fits(
     model: EvidenceModel,
     builder: ExampleBuilder,
     example: Example,
-    answer: str,
+    given: Given,
     dropped: Sequence[DroppedPassage],
 ) -> list[ExplainedTurn]:
     """Return ``[why(...)]``; on running out of memory, log a warning and return an empty list."""
     try:
-        return [why(model, builder, example, answer, dropped)]
+        answer = given.answer if given.withheld is None else given.withheld
+        assert answer is not None, "failed"
+        turn = why(model, builder, example, answer, dropped)
+        return [replace(turn, withheld=given.withheld is not None)]
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -286,11 +307,10 @@ def explain_conversation(
     model: EvidenceModel,
     builder: ExampleBuilder,
     conversation: Conversation,
-    answers: Mapping[int, str | None],
+    answers: Mapping[int, Given],
     history: Literal["gold", "predicted"],
     checkpoint: str,
     pool: tuple[Evidence, ...] | None,
-    alone: Container[int],
 ) -> Explanation:
     """Explain all answers of a conversation.
 
@@ -298,27 +318,27 @@ def explain_conversation(
         model: model in evaluation mode.
         builder: builder of the model's examples.
         conversation: conversation that was answered.
-        answers: the model's answer by the index of its turn, for the turns that were answered; None
-            for a turn that failed, which is not explained.
+        answers: what was answered, by the index of its turn, for the turns that were asked; one
+            that failed is not explained.
         history: answers that fill the interaction: ``gold`` or ``predicted``.
         checkpoint: name of the checkpoint, for the record.
         pool: evidence that was read instead of the conversation's own.
-        alone: turns, by index, whose answer was read without the dialogue.
     """
     memory = builder.memory(conversation)
     interaction: list[tuple[str, str]] = []
     turns: list[ExplainedTurn] = []
     for index, turn in enumerate(conversation.turns[: max(answers, default=-1) + 1]):
         _, retrieved = builder.retrieve(conversation, index, interaction, pool)
+        given = answers.get(index, Given(None))
         if index in answers:
             example = builder.turn(conversation, index, interaction, memory, pool)
-            if (answer := answers[index]) is not None:
-                example = (example.alone if index in alone else None) or example
+            if given.answer is not None:
+                example = (example.alone if given.alone else None) or example
                 dropped = dropped_passages(builder, example, retrieved)
-                turns += why_if_it_fits(model, builder, example, answer, dropped)
+                turns += why_if_it_fits(model, builder, example, given, dropped)
         else:
             memory.add(retrieved)
-        filled = interaction_answer(turn.answers) if history == "gold" else answers.get(index)
+        filled = interaction_answer(turn.answers) if history == "gold" else given.answer
         interaction.append((turn.question, filled or ""))
     return Explanation(
         conversation=conversation.id,
@@ -362,7 +382,7 @@ def explain_answers(
     model.eval()
     conversations = questions.conversations
     known = {conversation.id for conversation in conversations}
-    answers, alone = read_answers(predictions, known)
+    answers = read_answers(predictions, known)
     name = "/".join(checkpoint.folder.parts[-2:])
     paths = page_paths(page, list(answers))
     answered = [pair for pair in enumerate(conversations) if pair[1].id in answers]
@@ -382,7 +402,6 @@ def explain_answers(
             history=history,
             checkpoint=name,
             pool=questions.pool(index),
-            alone=alone[conversation.id],
         )
         write_explain_page(explanation, paths[conversation.id])
         if journal is not None:
@@ -397,28 +416,23 @@ def explain_answers(
         logger.info("wrote %d pages: %s ...", len(paths), first)
 
 
-def read_answers(
-    path: str, known: Container[str]
-) -> tuple[dict[str, dict[int, str | None]], dict[str, set[int]]]:
-    """Return the answers in a predictions file by conversation and turn index; None: failed.
-
-    The second value has the turns of each conversation whose answer was read without the dialogue.
+def read_answers(path: str, known: Container[str]) -> dict[str, dict[int, Given]]:
+    """Return the answers in a predictions file by conversation and turn index.
 
     Args:
         path: path of the predictions file.
         known: ids of the conversations; other ids belong to input lines that could not be read.
     """
-    answers: dict[str, dict[int, str | None]] = {}
-    alone = defaultdict[str, set[int]](set)
+    answers: dict[str, dict[int, Given]] = {}
     for location, record in iter_lines(path):
         if (id_ := field(record, "conversation", str, location, "")) in known:
             if not isinstance(record.get("turn_index"), int):
                 raise (location / "turn_index").error("must be a whole number")
-            by_turn = answers.setdefault(id_, {})
-            by_turn[record["turn_index"]] = field(record, "answer", str, location, None)
-            if record.get("alone"):
-                alone[id_].add(record["turn_index"])
-    return answers, alone
+            given = (field(record, name, str, location, None) for name in ("answer", "withheld"))
+            answers.setdefault(id_, {})[record["turn_index"]] = Given(
+                *given, bool(record.get("alone"))
+            )
+    return answers
 
 
 def explained(journal: Path, predictions: str) -> set[str]:

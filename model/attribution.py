@@ -54,7 +54,12 @@ class Attribution(NamedTuple):
         return (self.gradient * self.states).sum(1)
 
 
-def attribute(model: Explained, batch: BatchLike, entities: Sequence[int] = ()) -> Attribution:
+def attribute(
+    model: Explained,
+    batch: BatchLike,
+    entities: Sequence[int] = (),
+    of_answer: Callable[[Tensor], Tensor] | None = None,
+) -> Attribution:
     """Compute gradient x input of one example's answer, in one forward and one backward pass.
 
     Gradients of parameters are not computed. An edge's gradient needs no separate backward pass:
@@ -65,6 +70,8 @@ def attribute(model: Explained, batch: BatchLike, entities: Sequence[int] = ()) 
         model: a model in evaluation mode, which switches dropout off.
         batch: one example, unpadded, with the answer as its target.
         entities: where the graph ranks answers, indices of the candidates that are the answer.
+        of_answer: of a reader, returns first and last nodes, [2, A], of spans that are the answer,
+            too, from the log-probabilities of all spans; see ``NodeScores.spans``.
 
     Raises:
         ValueError: the model is in training mode, or the batch holds several examples.
@@ -77,7 +84,7 @@ def attribute(model: Explained, batch: BatchLike, entities: Sequence[int] = ()) 
     compiled = model.config.compile
     eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
     with torch.enable_grad(), eager, _recorded(model, batch) as seen:
-        logprob = _logprob(model, batch, entities, seen)
+        logprob = _logprob(model, batch, entities, of_answer, seen)
         inputs = [seen.states, *(layer.output for layer in seen.layers)]
         gradient, *per_layer = torch.autograd.grad(logprob, inputs)
     edges = torch.zeros(batch.edge_index.shape[1], device=batch.edge_index.device)
@@ -91,7 +98,13 @@ def attribute(model: Explained, batch: BatchLike, entities: Sequence[int] = ()) 
     )
 
 
-def _logprob(model: Explained, batch: BatchLike, entities: Sequence[int], seen: _Seen) -> Tensor:
+def _logprob(
+    model: Explained,
+    batch: BatchLike,
+    entities: Sequence[int],
+    of_answer: Callable[[Tensor], Tensor] | None,
+    seen: _Seen,
+) -> Tensor:
     """Return the answer's log-probability; where a scorer answers, record its features as input.
 
     The LM layers below a reader's graph are not differentiated: their output states are the input
@@ -108,7 +121,11 @@ def _logprob(model: Explained, batch: BatchLike, entities: Sequence[int], seen: 
     parts = [scores.entities[list(entities)].max(0, keepdim=True).values] if entities else []
     if isinstance(model, Reader):
         assert batch.reading is not None, "not laid out for a reader"
-        spans = scores.span_logprobs(batch.reading.answers)
+        places = batch.reading.answers
+        if of_answer is not None:
+            assert scores.spans is not None, "no span head"
+            places = torch.cat([places, of_answer(scores.spans).to(places)], 1).unique(dim=1)
+        spans = scores.span_logprobs(places)
         assert batch.candidates is not None, "built without mentions"
         share = scores.shares(batch.candidates.num_candidates)[0]  # of each head
         parts = [part + share[:1] for part in parts]

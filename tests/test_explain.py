@@ -25,6 +25,7 @@ from turngraph.data.scoring.explain_page import write_explain_page
 from turngraph.data.scoring.explanation import ExplainedTurn, Explanation
 from turngraph.data.types import Conversation, Evidence
 from turngraph.inference.explain import (
+    Given,
     dropped_passages,
     evidence_parts,
     explain_conversation,
@@ -139,12 +140,16 @@ def test_a_prompt_marker_is_marked_where_the_model_read_it() -> None:
     assert [passage.text[s.start : s.end] for s in passage.spans] == ["Peru", "Lima"]
 
 
+def given(answers: Any) -> dict[int, Given]:
+    return {index: Given(answer) for index, answer in answers.items()}
+
+
 def of_conversation(
     model: EvidenceModel, history: Any = "gold", answers: Any = ANSWERS, **evidence: Any
 ) -> Any:
     builder = tiny_builder(**evidence)
     found = explain_conversation(
-        model, builder, tiny_conversation(0), answers, history, "checkpoint", None, ()
+        model, builder, tiny_conversation(0), given(answers), history, "checkpoint", None
     )
     return json.loads(json.dumps(asdict(found)))
 
@@ -206,12 +211,15 @@ def test_a_turn_that_was_read_alone_is_explained_alone(monkeypatch: pytest.Monke
     monkeypatch.setattr(turngraph.inference.explain, "why_if_it_fits", explain)
     builder, conversation = tiny_builder(), tiny_conversation(0)
     builder.alone = True
-    given = (tiny_model(), builder, conversation, ANSWERS, "gold", "x", None)
-    explain_conversation(*given, alone={1})
+    answers = given(ANSWERS)
+    model = tiny_model()
+    one = answers | {1: Given(ANSWERS[1], alone=True)}
+    explain_conversation(model, builder, conversation, one, "gold", "x", None)
     with_dialogue = [example.alone is not None for example in read]
     assert with_dialogue == [False, False, True]  # the first has none, the second was read alone
     read.clear()
-    explain_conversation(*given, alone={2})
+    one = answers | {2: Given(ANSWERS[2], alone=True)}
+    explain_conversation(model, builder, conversation, one, "gold", "x", None)
     assert [example.alone is not None for example in read] == [False, True, False]
 
 
@@ -275,7 +283,6 @@ def test_lines_that_could_not_be_read_have_no_page(graph_checkpoint: str, tmp_pa
     ("option", "error"),
     [
         (("--cut_edges", "shuffle"), "--cut_edges shuffle"),
-        (("--abstain_below", "0.5"), "remove --abstain_below"),
         (("--output", "/dev/stdout"), "/dev/stdout is no file"),
     ],
 )
@@ -347,7 +354,7 @@ def test_what_the_lm_wrote_and_no_passage_says_has_no_parts() -> None:
     builder.mentions = True
     example = builder.conversation(tiny_conversation(0))[0]
     parts = evidence_parts(model, builder, example, "nowhere at all")
-    assert (parts.logprob, len(parts.edge_nodes), parts.edge_ends.shape) == (-100, 0, (2, 0))
+    assert (parts.logprob, len(parts.edge_nodes), parts.edge_ends.shape) == (None, 0, (2, 0))
     assert not parts.passages.any()
     found = why(model, builder, example, "nowhere at all")
     assert [passage.share for passage in found.passages] == [0] * len(example.evidence)

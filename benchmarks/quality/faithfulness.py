@@ -150,9 +150,10 @@ class Ablation:
             evidence = [self.example.evidence[index] for index in indices]
             graph = self.builder.graph([item.evidence for item in evidence], self.encoded_question)
             example = replace(self.example, evidence=evidence, graph=graph)
-            logprob = -math.inf
+            logprob = None
             if not isinstance(self.model, NodeRanker) or self.answer in labels(example):
                 logprob = self.parts(example).logprob
+            logprob = -math.inf if logprob is None else logprob
             is_lm = isinstance(self.model, TextLM)
             self._known[indices] = logprob if is_lm else math.exp(logprob)
         return self._known[indices]

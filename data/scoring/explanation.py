@@ -115,10 +115,11 @@ class ExplainedTurn:
         answer: the model's answer, possibly "".
         gold: labels of the gold answers; empty if unknown.
         logprob: log-probability of the answer and the end of the turn, given the prompt; natural
-            logarithm.
+            logarithm. None: the graph ranks answers, and no passage has this one.
         passages: the evidence in the order that the model read it, best retrieved first.
         edges: the entities that join passages; empty where they are read as text.
         dropped: passages that were retrieved and not given to the model, best first.
+        withheld: whether the model was not sure enough, so that "not in the evidence" was given.
     """
 
     id: str
@@ -126,10 +127,11 @@ class ExplainedTurn:
     question: str
     answer: str
     gold: tuple[str, ...]
-    logprob: float
+    logprob: float | None
     passages: tuple[ExplainedPassage, ...]
     edges: tuple[PassageEdge, ...]
     dropped: tuple[DroppedPassage, ...]
+    withheld: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,11 @@ def test_it_is_read_from_the_checkpoint(
     shown = Screen(strict)(conversation.turns[1].question)
     assert f"\n{NOT_IN_EVIDENCE}\n" in shown
     assert "withheld: " in shown
-    with pytest.raises(ValueError, match="remove --abstain_below"):
-        infer.main([*argv, str(tmp_path / "d.jsonl"), "--abstain_below", "0", "--explain", "x"])
+    why = tmp_path / "why.html"
+    one = ["--max_questions", "1", "--abstain_below", "1", "--explain", str(why)]
+    infer.main([*argv, str(tmp_path / "d.jsonl"), *one])
+    page = why.read_text(encoding="utf-8")
+    assert "<dt>Withheld answer</dt>" in page
+    assert NOT_IN_EVIDENCE not in page
     with pytest.raises(ValueError, match="abstain_below: 2 given"):
         load(folder, device="cpu").chat(abstain_below=2)
