@@ -226,8 +226,10 @@ def _given(argv: Sequence[str]) -> Iterator[Given]:
         if not word.startswith("--"):
             raise UserError(f"{shown(word)}: neither an option nor the value of one")
         if name != "config" and name not in known:
-            own = nearest(name, (*FLAGS, *VALUES))
-            raise UserError(f"unknown option --{name}{own or nearest(name, known)}")
+            plain = name.replace("-", "_")
+            near = similar(plain, ("config", *FLAGS, *VALUES))
+            hint = f"; did you mean {near}?" if near else nearest(plain, known)
+            raise UserError(f"unknown option --{name}{hint.replace('mean ', 'mean --')}")
         if not equals:
             value = next(words, "--")
             if value.startswith("--"):
@@ -344,7 +346,7 @@ def _extended(path: Path, tree: yaml.MappingNode) -> Iterator[Path]:
         beside = path.parent / name
         base = beside if beside.is_file() else find_config(name)
         if not base.is_file():
-            raise UserError(f"{place}: {shown(name)} given: no such config")
+            raise UserError(f"{place}: {shown(name)} given: no such config{_shipped_hint(base)}")
         yield base
 
 

@@ -77,6 +77,14 @@ class CommandParser(argparse.ArgumentParser):
                     f"unknown option {name}" + (f" (did you mean {near}?)" if near else "")
                 )
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            if near := similar(str(value), map(str, action.choices or ())):
+                error.message = f"{value!r} given, did you mean {near}?"
+            raise
+
     def _commands(self) -> dict[str, CommandParser]:
         """Return the parsers of subcommands by name."""
         groups = [a for a in self._actions if isinstance(a, argparse._SubParsersAction)]

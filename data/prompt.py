@@ -45,7 +45,9 @@ templates use this date where they cannot get today's."""
 _EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use characters
 _MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>|\b[A-Z]{2,}:|#{2,} ?\w[\w ]*:")  # of chat templates
 _TAG = r"</?evidence>"
-_UNSEEN = (  # Unicode's Default_Ignorable_Code_Point: nobody sees that it stands before a word
+_UNSEEN = (  # controls, blanks, and Unicode's Default_Ignorable_Code_Point: nobody sees that one
+    # stands before a word
+    "\\x00-\\x08\\x0e-\\x1b\\x7f-\\x84\\x86-\\x9f\\u2800\\ufff9-\\ufffb"
     "\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u202a-\\u202e"
     "\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufff8\\U0001bca0-\\U0001bca3"
     "\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff"

@@ -71,6 +71,7 @@ def test_an_unknown_command_names_the_nearest_and_exits_with_2() -> None:
          "(did you mean --predictions?); --help lists the options"),
         (["answer", "--CHECKPOINT", "x"], "turngraph answer: error: unknown option --CHECKPOINT "
          "(did you mean --checkpoint?); --help lists the options"),
+        (["memory", "remeber"], "'remeber' given, did you mean remember?; --help lists"),
         (["memory", "ask", "--as_off", "2020"], "unknown option --as_off (did you mean --as_of?)"),
         (["score", "--zzz"], "error: unknown option --zzz; --help lists the options"),
     ],
@@ -89,8 +90,10 @@ def test_an_unknown_option_names_the_nearest(
     [
         (["--config=demoo"], r"config demoo: No such file.*mean demo\? `turngraph configs` lists"),
         (["--config=mine"], r"config mine: No such file.*; `turngraph configs` lists"),
-        (["--dry-run"], r"unknown option --dry-run; did you mean dry_run\?"),
-        (["--max_minute", "5"], r"unknown option --max_minute; did you mean max_minutes\?"),
+        (["--dry-run"], r"unknown option --dry-run; did you mean --dry_run\?"),
+        (["--confg", "demo"], r"unknown option --confg; did you mean --config\?"),
+        (["--training.max-steps", "1"], r"did you mean --training\.max_steps\?"),
+        (["--max_minute", "5"], r"unknown option --max_minute; did you mean --max_minutes\?"),
         (["--evidence.topk=3"], r"unknown option --evidence\.topk.*evidence\.top_k"),
         (["--evidence.top_k=three"], r"option --evidence\.top_k: 'three' given"),
         (["--data.train=missing.jsonl"], r"^missing\.jsonl: no such file"),

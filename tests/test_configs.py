@@ -112,7 +112,8 @@ def test_a_config_extends_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("extends: other", "line 1, field extends: 'other' given: no such config"),
+        ("extends: other", "line 1, field extends: 'other' given: no such config; `turngraph conf"),
+        ("extends: sqa/reeder", "'sqa/reeder' given: no such config; did you mean sqa/reader?"),
         ("data: {train: x}\nextends: [a]", "line 2, field extends: ['a'] given, must be the name"),
         ("extends: run.yaml", "field extends: "),
         ("model: {extends: sqa/graph}", "field model.extends: unknown"),
@@ -271,7 +272,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--evidence.topk", "3"], "--evidence.topk; did you mean evidence.top_k?"),
+        (["--evidence.topk", "3"], "--evidence.topk; did you mean --evidence.top_k?"),
         (["--evidence.top_k", "abc"], "--evidence.top_k: 'abc' given, must be a whole number"),
         (["--training.batch_size=x"], "'x' given, must be a whole number or null"),
         (["--data.single_answers_only=maybe"], "'maybe' given, must be true or false"),

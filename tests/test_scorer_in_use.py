@@ -229,6 +229,15 @@ def test_a_server_answers_many_at_a_time_as_a_chat_does(qa: QA, tmp_path: Path) 
         assert (choice["message"]["content"], choice["finish_reason"]) == (expected[0], "stop")
         num_tokens = len(qa.builder.prompt.target_ids(expected[0]))
         assert reply.json()["usage"]["completion_tokens"] == num_tokens > 1
+        for most, finish in ((1, "length"), (num_tokens, "stop")):
+            asked = {"messages": [message], "max_tokens": most}
+            reply = client.post("/v1/chat/completions", json=asked).json()
+            assert reply["choices"][0]["finish_reason"] == finish
+            assert reply["usage"]["completion_tokens"] == most
+            begins = reply["choices"][0]["message"]["content"]
+            assert begins == qa.builder.prompt.answer_text(
+                qa.builder.prompt.target_ids(expected[0])[:most]
+            )
         built = service.qa.builder.counts["graphs"]
         with ThreadPoolExecutor(1) as threads:
             with service.answering.of("another"):  # their question is prepared meanwhile
@@ -236,4 +245,4 @@ def test_a_server_answers_many_at_a_time_as_a_chat_does(qa: QA, tmp_path: Path) 
                 wait_until(lambda: service.qa.builder.counts["graphs"] > built)
                 assert not asked_last.done()
             assert asked_last.result() == expected
-        assert "turngraph_answers_total 16.0" in client.get("/metrics").text
+        assert "turngraph_answers_total 18.0" in client.get("/metrics").text

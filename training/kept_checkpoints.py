@@ -115,10 +115,12 @@ def newest_checkpoint(output: Path) -> Path | None:
             if progress is not None:
                 intact.append((progress["step"], name == "last", folder))
     if damage and not intact:
+        best = output / "best"
+        such = f", such as {best}" if best.is_dir() else ""
         raise UserError(
             f"{'; '.join(damage)}. No checkpoint to resume from is intact, and nothing has been "
             "changed: --fresh starts over; --training.start_from CHECKPOINT with another "
-            f"training.output starts from the weights of a checkpoint, such as {output / 'best'}"
+            f"training.output starts from the weights of a checkpoint{such}"
         )
     for message in damage:
         logger.warning("a damaged checkpoint is skipped, the run resumes from another: %s", message)

@@ -339,7 +339,7 @@ class Service:
                 for i, (asked, said) in enumerate(turns)
             ]
             session.resume([(record, None) for record in records])
-            return self._answer(session, question, listener, deadline, user)
+            return self._answer(session, question, listener, deadline, user, max_new_tokens)
 
         return self._completing.submit(work)
 
@@ -367,8 +367,15 @@ class Service:
             admission.end()
 
     def _answer(
-        self, session: Session, question: str, listener: Listener, deadline: float, user: str
+        self,
+        session: Session,
+        question: str,
+        listener: Listener,
+        deadline: float,
+        user: str,
+        most: int | None = None,
     ) -> ChatAnswer:
+        """Answer a question, with at most ``most`` tokens of an answer that is chosen."""
         text = TextStream(self.qa.builder.prompt, session.may_withhold)
 
         def on_token(ids: Tensor) -> None:
@@ -385,7 +392,11 @@ class Service:
         if text.ids:
             is_cut_off = text.ids[-1] not in self.qa.model.end_ids(self.engine.end_id)
         else:  # the answer was chosen, not written
-            num_new_tokens = len(self.qa.builder.prompt.target_ids(answer.text))
+            ids = self.qa.builder.prompt.target_ids(answer.text)
+            if most is not None and (is_cut_off := len(ids) > most):
+                cut = self.qa.builder.prompt.answer_text(ids[:most])
+                answer = replace(answer, record=answer.record | {"answer": cut})
+            num_new_tokens = len(ids[:most])
             self.engine.count_chosen()
         answer.record.update(num_new_tokens=num_new_tokens, is_cut_off=is_cut_off)
         if not text.restarts(answer.text) and (rest := text.end(answer.text)):

@@ -320,7 +320,8 @@ def test_lines_of_a_dialogue_cannot_be_forged(
 
 
 @pytest.mark.parametrize(
-    "unseen", "\u00ad\u200b\u200c\u200d\u200f\u2060\u2066\ufe0f\ufeff\U000e0041"
+    "unseen",
+    "\x01\x08\x7f\x80\u00ad\u200b\u200c\u200d\u200f\u2060\u2066\u2800\ufe0f\ufeff\ufff9\U000e0041",
 )
 def test_characters_that_nobody_sees_hide_no_line_of_a_dialogue(
     prompt: Prompt, unseen: str

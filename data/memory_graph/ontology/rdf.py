@@ -155,7 +155,9 @@ def ask_sparql(
     if late.is_set():
         raise UserError(f"the query took longer than {seconds:g} s")
     if json.loads(ready or "{}").get("ready") and not output:
-        raise UserError(f"the query took more than {memory >> 20} MiB of memory")
+        raise UserError(
+            f"the query took more than {memory >> 20} MiB of memory, or is nested too deeply"
+        )
     return _read_reply(ready, output)
 
 
