@@ -162,7 +162,7 @@ class QA:
         options = AnswerOptions(max_new_tokens=max_new_tokens, abstain_below=abstain_below)
         limit = options.resolved(self.config).max_new_tokens
         assert limit is not None, "resolved"
-        confidence = read_confidence(self.checkpoint, abstain_below, from_memory=True)
+        confidence = read_confidence(self.checkpoint, abstain_below)
         return MemoryReader(self.model, self.builder, limit, confidence)
 
     def answer(

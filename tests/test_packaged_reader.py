@@ -54,14 +54,18 @@ def qa() -> turngraph.QA:
 
 def test_answers_from_a_memory_have_a_confidence_of_their_own(qa: turngraph.QA) -> None:
     found = qa.checkpoint.metrics
-    asked = (qa.chat(["Ada lives in Rome."]).confidence, qa.reader().confidence)
-    levels = [confidence and confidence.abstain_below for confidence in asked]
-    assert levels == [found[THRESHOLD], found[FROM_MEMORY][THRESHOLD]]
-    biases = [confidence and confidence.calibration.bias for confidence in asked]
-    assert biases == [part["confidence"]["bias"] for part in (found, found[FROM_MEMORY])]
+    for confidence in (qa.chat(["Ada lives in Rome."]).confidence, qa.reader().confidence):
+        assert confidence is not None
+        assert confidence.of_memory is not None
+        both = confidence, confidence.of_memory
+        parts = found, found[FROM_MEMORY]
+        assert [one.abstain_below for one in both] == [part[THRESHOLD] for part in parts]
+        biases = [part["confidence"]["bias"] for part in parts]
+        assert [one.calibration.bias for one in both] == biases
     of_question = qa.reader(abstain_below=0.1).confidence
     assert of_question is not None
-    assert of_question.abstain_below == 0.1
+    assert of_question.of_memory is not None
+    assert (of_question.abstain_below, of_question.of_memory.abstain_below) == (0.1, 0.1)
 
 
 def test_it_answers_from_a_document_and_warns_of_nothing(

@@ -423,16 +423,14 @@ def test_the_memory_is_asked_as_of_a_time(start: Start) -> None:
 def test_answers_from_a_memory_have_a_confidence_of_their_own(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strict = Confidence(Calibration((0.0,) * len(FEATURES), 0.0, 50, 0.1), 0.9)
-    monkeypatch.setattr(
-        "turngraph.inference.serve.service.read_confidence",
-        lambda *given: strict if given[2:] == (True,) else None,
-    )
+    sure, even = (Calibration((0.0,) * len(FEATURES), bias, 50, 0.1) for bias in (1.0, 0.0))
+    both = Confidence(sure, None, of_memory=Confidence(even, 0.9))
+    monkeypatch.setattr("turngraph.inference.serve.service.read_confidence", lambda *_: both)
     client = start()
     told = ask(client, client.post("/api/conversations").json()["id"], "Anna lives in Gdynia.")
     asked = {"question": "Where does Anna live?", "answer": True}
     answer = client.get("/api/memory/ask", params=asked).json()["answer"]
-    assert (told["confidence"], answer["confidence"]) == (None, 0.5)
+    assert (told["confidence"], answer["confidence"]) == (0.7311, 0.5)
     assert answer["text"] == NOT_IN_EVIDENCE
 
 

@@ -96,13 +96,18 @@ class Confidence:
         calibration: calibration of the checkpoint.
         abstain_below: probability below which an answer is withheld; None: never. If it is set, an
             answer is also withheld where no passage has a score above 0.
+        of_memory: holds instead where all passages come from a memory graph; None: this one does.
     """
 
     calibration: Calibration
     abstain_below: float | None
+    of_memory: Confidence | None = None
 
     def applied(self, record: Json) -> Json:
         """Return a record with its ``confidence``; a withheld answer stands in ``withheld``."""
+        sources = {item.get("source") for item in record["evidence"]}
+        if self.of_memory is not None and sources == {"memory"}:
+            return self.of_memory.applied(record)
         probability = self.calibration.probability(record)
         record = record | {"confidence": round(probability, 4)}
         if self.abstain_below is None or (is_found(record) and probability >= self.abstain_below):

@@ -78,7 +78,6 @@ class Service:
         self.building, self.answering = Turns(), Turns()
         self.loading = self._load_encoder()
         self.confidence = read_confidence(qa.checkpoint, options.abstain_below)
-        self.memory_confidence = read_confidence(qa.checkpoint, options.abstain_below, True)
         limits = options.batch_tokens, options.max_batch, options.max_waiting
         self.engine = Engine(qa.model, qa.builder.prompt.end_id, *limits)
         # not the threads of routes: they are few, and other routes would wait for answers
@@ -355,7 +354,7 @@ class Service:
             self.qa.model,
             self.qa.builder,
             self.max_new_tokens,
-            self.memory_confidence,
+            self.confidence,
             partial(self.engine.generate, deadline=deadline, user=user),
             partial(self.building.of, user),
             self._answering(user),

@@ -117,6 +117,16 @@ def test_an_answer_that_is_not_sure_enough_is_withheld() -> None:
     assert "withheld" not in Confidence(SURE, None).applied(record(-40.0))
 
 
+def test_answers_from_memory_alone_have_a_confidence_of_their_own() -> None:
+    even = Calibration((0.0,) * len(FEATURES), 0.0, 100, 0.05)
+    both = Confidence(SURE, None, of_memory=Confidence(even, 0.6))
+    remembered, read = {"score": 1.0, "source": "memory"}, {"score": 1.0, "source": "text"}
+    for evidence, is_memory in (([remembered] * 2, True), ([remembered, read], False), ([], False)):
+        given = both.applied(record(-1.0) | {"evidence": evidence})
+        assert (given["confidence"] == 0.5) == is_memory
+        assert ("withheld" in given) == is_memory
+
+
 @pytest.mark.parametrize("evidence", [[], [{"score": 0.0}, {"score": 0.0}]])
 def test_an_answer_from_nothing_that_matches_the_question_is_withheld(evidence: list[Any]) -> None:
     asked = record(-0.1) | {"evidence": evidence}
