@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from turngraph.configs.words import plural
 from turngraph.data.cli import visible
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
-from turngraph.data.memory_graph.recall.recollection import each_once
+from turngraph.data.memory_graph.recall.recollection import each_once, first_facts
 from turngraph.data.outputs import is_standard_output
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def print_recollection(recollection: Recollection, num_facts: int | None) -> Non
         if recollection.plan.answer is not None and recollection.plan.answer not in last:
             print_line(f"answer: {recollection.plan.answer} (not calibrated)")
     if not recollection.themes:
-        print_facts(each_once(recollection.facts)[:num_facts])
+        print_facts(first_facts(each_once(recollection.facts), num_facts))
     by_key = {fact.key: fact for fact in recollection.facts}
     for theme in recollection.themes:
         print_line(

@@ -10,7 +10,7 @@ import numpy as np
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.ended_marks import stated_by
 from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings
-from turngraph.data.memory_graph.recall.recollection import Recollection
+from turngraph.data.memory_graph.recall.recollection import Recollection, first_facts
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.retrieval.reciprocal_ranks import fuse
 
@@ -74,7 +74,7 @@ def ask_both(
     return Recollection(
         question=question,
         entities=view.entities,
-        facts=fused[: settings.num_facts],
+        facts=first_facts(fused, settings.num_facts),
         revision=recall.adjacency.revision,
         milliseconds=clock.milliseconds,
         by_similarity=not view.entities,

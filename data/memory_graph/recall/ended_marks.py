@@ -12,6 +12,7 @@ import numpy as np
 
 from turngraph.data.memory_graph.memory_types import HYPER, Fact, Span
 from turngraph.data.memory_graph.recall.endings import said_of, shipped
+from turngraph.data.memory_graph.recall.recollection import MAX_PLACES, newer_first
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import FACTS, is_same
 from turngraph.data.memory_graph.record.database import Database
@@ -20,10 +21,6 @@ from turngraph.data.memory_graph.times import start
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
 
-MAX_PLACES = 3
-"""Most places behind a marked fact from which the newer one is moved before it. Many marks are
-wrong: moved from anywhere, newer facts took the first place from evidence for 8 % of LoCoMo's
-questions, and gained nothing for 98 about diaries."""
 MAX_COMPARED = 200
 """Largest number of theses that are compared with each other."""
 STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))
@@ -155,23 +152,3 @@ def _ended(theses: Sequence[Fact], vectors: np.ndarray) -> dict[int, int]:
         for old, row in zip(theses, likely, strict=True)
         if row.max() >= shipped().threshold
     }
-
-
-def newer_first(facts: Sequence[Fact], max_places: int | None = None) -> tuple[Fact, ...]:
-    """Return facts in order, but move a fact that may have ended another directly before it.
-
-    Args:
-        facts: marked facts.
-        max_places: most places behind the marked fact from which the newer one is moved; None: any.
-    """
-    places = {fact.key: place for place, fact in enumerate(facts)}
-    ordered: dict[int, Fact] = {}
-    for place, fact in enumerate(facts):
-        chain, last = {fact.key: fact}, len(facts) if max_places is None else place + max_places
-        newer = fact.may_have_ended
-        # what was said twice may have ended what has ended it: the chain stops where it closes
-        while newer in places and newer not in chain and places[newer] <= last:
-            chain[newer] = facts[places[newer]]
-            newer = chain[newer].may_have_ended
-        ordered |= {key: chain[key] for key in reversed(chain) if key not in ordered}
-    return tuple(ordered.values())

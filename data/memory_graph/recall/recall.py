@@ -21,7 +21,7 @@ from turngraph.data.memory_graph.memory_types import (
     Fact,
 )
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
-from turngraph.data.memory_graph.recall.ended_marks import EndedMarks, newer_first, stated_by
+from turngraph.data.memory_graph.recall.ended_marks import EndedMarks, stated_by
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
 from turngraph.data.memory_graph.recall.link_entities import (
     Matched,
@@ -32,7 +32,7 @@ from turngraph.data.memory_graph.recall.link_entities import (
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_vectors import question_encoder
 from turngraph.data.memory_graph.recall.question_view import QuestionView
-from turngraph.data.memory_graph.recall.recollection import Recollection
+from turngraph.data.memory_graph.recall.recollection import Recollection, newer_first
 from turngraph.data.memory_graph.recall.stage_clock import Clock
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (

@@ -19,6 +19,10 @@ if TYPE_CHECKING:  # themes need scipy, which takes long to import
 DAY = len("2019-05-03")
 Mode = Literal["both", "facts", "episodes", "plan", "themes"]
 """How a question is asked: by ``ask``, or by the ``ask_`` method of that name."""
+MAX_PLACES = 3
+"""Most places behind a marked fact from which the newer one is moved before it. Many marks are
+wrong: moved from anywhere, newer facts took the first place from evidence for 8 % of LoCoMo's
+questions, and gained nothing for 98 about diaries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +171,44 @@ def each_once(facts: Sequence[Fact]) -> list[Fact]:
             fact = replace(better, score=fact.score)
         by_key.setdefault(fact.key, fact)
     return list(by_key.values())
+
+
+def newer_first(facts: Sequence[Fact], max_places: int | None = None) -> tuple[Fact, ...]:
+    """Return facts in order, but move a fact that may have ended another directly before it.
+
+    Args:
+        facts: marked facts.
+        max_places: most places behind the marked fact from which the newer one is moved; None: any.
+    """
+    places = {fact.key: place for place, fact in enumerate(facts)}
+    ordered: dict[int, Fact] = {}
+    for place, fact in enumerate(facts):
+        chain, last = {fact.key: fact}, len(facts) if max_places is None else place + max_places
+        newer = fact.may_have_ended
+        # what was said twice may have ended what has ended it: the chain stops where it closes
+        while newer in places and newer not in chain and places[newer] <= last:
+            chain[newer] = facts[places[newer]]
+            newer = chain[newer].may_have_ended
+        ordered |= {key: chain[key] for key in reversed(chain) if key not in ordered}
+    return tuple(ordered.values())
+
+
+def first_facts(facts: Sequence[Fact], num: int | None) -> tuple[Fact, ...]:
+    """Return the first facts, then what may have ended one of them; ``newer_first`` orders them.
+
+    If an episode that states the newer fact is among the first, its key replaces that of the fact.
+
+    Args:
+        facts: marked facts, best first.
+        num: number of first facts; None: all.
+    """
+    by_key, shown = {fact.key: fact for fact in facts}, {fact.key: fact for fact in facts[:num]}
+    for fact in facts[:num]:
+        newer = by_key.get(fact.may_have_ended or -1)
+        if newer is not None and newer.key not in shown:
+            said = (2 * place.episode for place in newer.provenance)
+            if (key := next((key for key in said if key in shown), None)) is not None:
+                shown[fact.key] = replace(fact, may_have_ended=key)
+            else:
+                shown[newer.key] = newer
+    return newer_first(list(shown.values()), MAX_PLACES)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.memory_types import Episode, Fact
+from turngraph.data.memory_graph.memory_types import Episode, Fact, Provenance
 from turngraph.data.memory_graph.plan.steps import PlanSettings
-from turngraph.data.memory_graph.recall.ended_marks import newer_first
+from turngraph.data.memory_graph.recall.recollection import first_facts, newer_first
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.inference.memory_printing import validity
@@ -140,3 +140,16 @@ def test_a_chain_of_ends_is_told_newest_first() -> None:
     assert newer_first([first, other, second, again]) == (again, second, first, other)
     itself = replace(third, may_have_ended=6)
     assert newer_first([itself, other]) == (itself, other)
+
+
+def test_what_may_have_ended_a_first_fact_is_shown_too() -> None:
+    place = Provenance(4, (0, 1))
+    newer = Fact(6, "thesis", "newer", provenance=(place,))
+    old, other = replace(Fact(2, "thesis", "old"), may_have_ended=6), Fact(4, "thesis", "other")
+    text = Fact(8, "episodic", "newer, and more")
+    assert first_facts([old, other, newer], None) == (newer, old, other)
+    assert first_facts([old, other, newer], 1) == (newer, old)
+    assert first_facts([other, old, newer], 1) == (other,)
+    of_text = replace(old, may_have_ended=8)
+    assert first_facts([old, other, text, newer], 3) == (text, of_text, other)
+    assert first_facts([of_text, other], 1) == (of_text,)  # it is not known
