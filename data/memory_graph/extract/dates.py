@@ -149,6 +149,8 @@ def find_dates(text: str, said: str | None, before: str | None = None) -> list[D
                 role = _joined(dates, period[0]) or role
             start = ahead.start() if ahead and ahead[1] and role else match.start()
             first, after, label = period
+            if role == "until" and word not in ("until", "till"):
+                first, after = _end_of_range(dates[-1].first, first)
             dates.append(Date(start, match.end(), first, after, word=role, label=label))
     return sorted(dates, key=lambda date: date.start) if taken else dates
 
@@ -159,6 +161,16 @@ def _joined(dates: list[Date], last: str) -> str:
         return ""
     dates[-1] = replace(dates[-1], word="since")
     return "until"
+
+
+def _end_of_range(first: str, last: str) -> tuple[str, str]:
+    """Return where a range ends, and the time after that, in the form of its last date.
+
+    The last day or month of a range belongs to it. The last of several years does not: what holds
+    "from 2010 to 2015" may have ended at any time of 2015.
+    """
+    end = last if len(last) == 4 and first < last else _next(last)
+    return end, _next(end)
 
 
 def _ranges(text: str, now: date | None, said: str | None) -> Iterator[Date]:
@@ -177,7 +189,7 @@ def _ranges(text: str, now: date | None, said: str | None) -> Iterator[Date]:
         )
         label = None if has_year else f"{name_date(first)} to {name_date(last)}"
         yield Date(match.start(), middle, first, _next(first), "since")
-        yield Date(middle, match.end(), last, _next(last), "until", label)
+        yield Date(middle, match.end(), *_end_of_range(first, last), "until", label)
 
 
 def _ends_of_range(
