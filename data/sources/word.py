@@ -74,10 +74,11 @@ def read_word(raw: bytes, path: Path) -> tuple[LexborHTMLParser, str]:
 
 
 def _is_form(table: LexborNode) -> bool:
-    """Tell whether a table without a header row has a label and a value in each row.
+    """Tell whether a table of two columns has a label and a value in each row.
 
-    A label ends with a colon, or the labels are the bold ones of the two, or the values are of
-    different kinds: a date below an amount, or amounts in different units.
+    Its first row is a header where its two cells are bold, and where several values are amounts in
+    one unit, or dates. Without such a sign the rows are read as fields: of a list, this loses the
+    names of its columns; the other way round a form would say what is not so.
     """
     rows = [[cell for cell in row.iter() if cell.tag == "td"] for row in table.css("tr")]
     if table.css_first("th, td table") is not None or any(len(row) != 2 for row in rows):
@@ -88,8 +89,9 @@ def _is_form(table: LexborNode) -> bool:
     if all(of_label for of_label, _ in bold):
         return not any(of_value for _, of_value in bold)
     values = [" ".join(value.text().split()) for _, value in rows]
-    kinds = {"date" if parse_date(v) else _UNIT.sub("", v) for v in values if re.search(r"\d", v)}
-    return len(kinds - {""}) > 1
+    counted = [value for value in values if re.search(r"\d", value)]
+    kinds = {"date" if parse_date(value) else _UNIT.sub("", value) for value in counted}
+    return not all(bold[0]) and (len(counted) < 2 or len(kinds - {""}) > 1)
 
 
 def _texts(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:

@@ -50,14 +50,14 @@ def test_paragraphs_headings_and_tables(tmp_path: Path) -> None:
 
 def test_a_passage_names_the_headings_above_it(tmp_path: Path) -> None:
     body = paragraph("Minutes", "T") + "".join(
-        paragraph(day, "H") + paragraph("Tove spoke.") + table(["Ship", "Length"], ["Bris", length])
+        paragraph(day, "H") + paragraph("Tove spoke.") + table(["Ship", "Flag", "Length"], ["Bris", "NO", length])
         for day, length in (("4 May", "41 m"), ("9 May", "42 m"))
     )
     assert read(tmp_path, docx(body)) == [
         ("text", "Minutes, 4 May, Tove spoke."),
-        ("table", "Minutes, 4 May, Ship is Bris, Length is 41 m"),
+        ("table", "Minutes, 4 May, Ship is Bris, Flag is NO, Length is 41 m"),
         ("text", "Minutes, 9 May, Tove spoke."),
-        ("table", "Minutes, 9 May, Ship is Bris, Length is 42 m"),
+        ("table", "Minutes, 9 May, Ship is Bris, Flag is NO, Length is 42 m"),
     ]
 
 
@@ -166,7 +166,7 @@ def test_what_is_not_read_is_a_warning(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_a_hidden_row_is_not_read(tmp_path: Path) -> None:
-    shown = table(["Name", "City"], ["Anna", "Oslo"], ["Bo", "Lima"])
+    shown = two_columns([["*Name", "*City"], ["Anna", "Oslo"], ["Bo", "Lima"]])
     assert [text for _, text in read(tmp_path, docx(shown))][-1] == "file, Name is Bo, City is Lima"
     start = shown.rindex("<w:tr>") + len("<w:tr>")
     hidden = f"{shown[:start]}<w:trPr><w:hidden/></w:trPr>{shown[start:]}"
@@ -180,9 +180,12 @@ FORMS = {
     "one colon": [["Name:", "Anna Berg"], ["City", "Oslo"]],
     "bold": [["*Name", "Anna Berg"], ["*City", "Oslo"]],
     "kinds": [["Name", "Anna Berg"], ["Sum", "900 euros"], ["Due", "1 May 2024"]],
+    "words": [["Name", "Anna Berg"], ["City", "Oslo"], ["Email", "anna@example.org"]],
+    "one amount": [["Project", "Bridge"], ["Manager", "Bo Olsen"], ["Budget", "900 euros"]],
 }
 LISTS = {
     "bold": [["*Name", "*City"], ["Anna Berg", "Oslo"]],
+    "bold above a bold label": [["*Name", "*City"], ["*Anna Berg", "Oslo"]],
     "units": [["Ship", "Length"], ["Aurora", "41 m"], ["Bris", "1,042 m"], ["Cora", "unknown"]],
     "years": [["City", "2020"], ["Oslo", "693,494"], ["Lima", "9,751,717"]],
 }
