@@ -66,6 +66,8 @@ def read_word(raw: bytes, path: Path) -> tuple[LexborHTMLParser, str]:
     if unread := {name for name in unread if texts.get(name)}:
         logger.warning("%s: text was not read in: %s", shown(path), ", ".join(sorted(unread)))
     tree = LexborHTMLParser(converted.value)
+    for box in tree.css("input[type=checkbox]"):
+        box.replace_with("☒" if "checked" in box.attrs else "☐")
     for table in tree.css("table.wikitable"):
         if _is_form(table):
             table.attrs["class"] = "infobox"

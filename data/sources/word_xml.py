@@ -14,8 +14,8 @@ _TEXTS = ("document", "footnotes", "endnotes")
 _UNWRAPPED = {"fldSimple", "dir", "bdo", "ruby", "rubyBase", "oMathPara"}
 """Elements that mammoth does not know, in place of which their content is read."""
 _LEFT_OUT = {"rt", "rubyPr", "fldData"}
-_SIGNS = {"den": "/", "sup": "^"}
-"""What stands before a part of an equation in a line of text."""
+_SIGNS = {"den": "/", "sup": "^", "sub": "_", "rad": "√", "nary": "∫"}
+"""What stands before a part of an equation in a line of text; a file may name another sign."""
 _OFF = ("0", "false", "off")
 
 
@@ -159,12 +159,12 @@ def _element(root: Element, name: str, children: list[Element]) -> Element:
 
 
 def _linear(equation: Element) -> Iterator[str]:
-    """Yield an equation's text, with a sign before each denominator and each raised part."""
+    """Yield an equation's text, with a sign before each part that is more than its text."""
     for part in equation.iter():
         if _name(part) == "t":
             yield part.text or ""
         elif _name(part) in _SIGNS:
-            yield _SIGNS[_name(part)]
+            yield _value(_child(part, "naryPr", "chr")) or _SIGNS[_name(part)]
 
 
 def _run(equation: Element, root: Element) -> Element:

@@ -50,7 +50,9 @@ def test_paragraphs_headings_and_tables(tmp_path: Path) -> None:
 
 def test_a_passage_names_the_headings_above_it(tmp_path: Path) -> None:
     body = paragraph("Minutes", "T") + "".join(
-        paragraph(day, "H") + paragraph("Tove spoke.") + table(["Ship", "Flag", "Length"], ["Bris", "NO", length])
+        paragraph(day, "H")
+        + paragraph("Tove spoke.")
+        + table(["Ship", "Flag", "Length"], ["Bris", "NO", length])
         for day, length in (("4 May", "41 m"), ("9 May", "42 m"))
     )
     assert read(tmp_path, docx(body)) == [
@@ -93,6 +95,7 @@ def run(text: str, properties: str = "") -> str:
 
 MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
 CHOICE = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+BOX = 'xmlns:wordml="http://schemas.microsoft.com/office/word/2010/wordml"'
 SHOWN = {
     "field": (f"<w:fldSimple w:instr='DATE'>{run('Anna Berg')}</w:fldSimple>", "Anna Berg"),
     "field in a field": (
@@ -109,6 +112,21 @@ SHOWN = {
         f"<m:oMath {MATH}><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r>"
         "</m:den></m:f></m:oMath>",
         "1/2",
+    ),
+    "sum and root": (
+        f"<m:oMath {MATH}><m:nary><m:naryPr><m:chr m:val='∑'/></m:naryPr><m:sub><m:r><m:t>0</m:t>"
+        "</m:r></m:sub><m:e><m:rad><m:e><m:r><m:t>x</m:t></m:r></m:e></m:rad></m:e></m:nary>"
+        "<m:nary><m:e><m:r><m:t>y</m:t></m:r></m:e></m:nary></m:oMath>",
+        "∑_0√x∫y",
+    ),
+    "boxes": (
+        "".join(
+            f"<w:sdt><w:sdtPr><wordml:checkbox {BOX}><wordml:checked wordml:val='{on}'/>"
+            f"</wordml:checkbox></w:sdtPr><w:sdtContent>{run('?')}</w:sdtContent></w:sdt>"
+            f"{run(f' {name} ')}"
+            for on, name in ((1, "member"), (0, "guest"))
+        ),
+        "☒ member ☐ guest",
     ),
     "ruby": (
         f"<w:ruby><w:rubyPr/><w:rt>{run('toukyou')}</w:rt><w:rubyBase>{run('東京')}</w:rubyBase>"
