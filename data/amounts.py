@@ -22,7 +22,9 @@ _SIZES = {
 _OF_MONEY = frozenset("kmb")
 """Sizes that mean other things without money: "a run of 5k", "1.5m tall"."""
 _SIGN = "[€$£¥₹₽₺₩]"
-_CODE = "|".join(sorted(name.upper() for name in _CURRENCIES if re.fullmatch("[a-z]{3}", name)))
+_CODE = "|".join(
+    ["kr", "zł", *sorted(n.upper() for n in _CURRENCIES if re.fullmatch("[a-z]{3}", n))]
+)
 _SPACE = "[ \u00a0\u202f\u2009]"
 _DIGITS = r"\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*"
 _SPACED = r"(?<![\d.,'’])[1-9]\d{0,2}(?: \d{3})+(?!\d)"

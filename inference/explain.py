@@ -428,9 +428,10 @@ def read_answers(path: str, known: Container[str]) -> dict[str, dict[int, Given]
         if (id_ := field(record, "conversation", str, location, "")) in known:
             if not isinstance(record.get("turn_index"), int):
                 raise (location / "turn_index").error("must be a whole number")
-            given = (field(record, name, str, location, None) for name in ("answer", "withheld"))
             answers.setdefault(id_, {})[record["turn_index"]] = Given(
-                *given, bool(record.get("alone"))
+                field(record, "answer", str, location, None),
+                field(record, "withheld", str, location, None),
+                bool(record.get("alone")),
             )
     return answers
 

@@ -105,6 +105,7 @@ class Date:
         word: "since", "until", "at", or "" if the date is not the time of a statement ("after
             2010").
         label: the date in words, if the sentence gives it relative to a day; else None.
+        is_inside: whether something that holds until the date also holds at it: "3 to 5 May".
     """
 
     start: int
@@ -113,6 +114,7 @@ class Date:
     after: str
     word: str
     label: str | None = None
+    is_inside: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -149,9 +151,10 @@ def find_dates(text: str, said: str | None, before: str | None = None) -> list[D
                 role = _joined(dates, period[0]) or role
             start = ahead.start() if ahead and ahead[1] and role else match.start()
             first, after, label = period
+            made = Date(start, match.end(), first, after, word=role, label=label)
             if role == "until" and word not in ("until", "till"):
-                first, after = _end_of_range(dates[-1].first, first)
-            dates.append(Date(start, match.end(), first, after, word=role, label=label))
+                made = _ending(dates[-1].first, made)
+            dates.append(made)
     return sorted(dates, key=lambda date: date.start) if taken else dates
 
 
@@ -163,14 +166,13 @@ def _joined(dates: list[Date], last: str) -> str:
     return "until"
 
 
-def _end_of_range(first: str, last: str) -> tuple[str, str]:
-    """Return where a range ends, and the time after that, in the form of its last date.
+def _ending(first: str, last: Date) -> Date:
+    """Return the last date of a range that begins at another, with whether it belongs to it.
 
-    The last day or month of a range belongs to it. The last of several years does not: what holds
-    "from 2010 to 2015" may have ended at any time of 2015.
+    Days and months do. The last of several years does not: what holds "from 2010 to 2015" may have
+    ended at any time of 2015.
     """
-    end = last if len(last) == 4 and first < last else _next(last)
-    return end, _next(end)
+    return replace(last, is_inside=len(last.first) > 4 or first == last.first)
 
 
 def _ranges(text: str, now: date | None, said: str | None) -> Iterator[Date]:
@@ -189,7 +191,7 @@ def _ranges(text: str, now: date | None, said: str | None) -> Iterator[Date]:
         )
         label = None if has_year else f"{name_date(first)} to {name_date(last)}"
         yield Date(match.start(), middle, first, _next(first), "since")
-        yield Date(middle, match.end(), *_end_of_range(first, last), "until", label)
+        yield _ending(first, Date(middle, match.end(), last, _next(last), "until", label))
 
 
 def _ends_of_range(

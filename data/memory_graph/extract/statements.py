@@ -227,7 +227,8 @@ def _interval(statement: Statement) -> tuple[str | None, str | None]:
     """
     predicate, dates = statement.predicate, statement.dates
     since = next((date.first for date in dates if date.word == "since"), None)
-    until = next((date.first for date in dates if date.word == "until"), None)
+    ends = (date.after if date.is_inside else date.first for date in dates if date.word == "until")
+    until = next(ends, None)
     at = next((date for date in dates if date.word == "at"), None)
     if predicate.ended and not predicate.was:
         return since or until or (at.first if at else None), None
