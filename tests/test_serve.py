@@ -682,6 +682,14 @@ def test_a_body_that_comes_too_slowly_or_from_a_stranger_is_not_read(
     assert asked == [True]
     assert asyncio.run(status(BodyLimit(start().app, Users(None)), leaving)) == 400
 
+    async def together(app: BodyLimit) -> list[int]:
+        return await asyncio.gather(*(status(app) for _ in range(5)))
+
+    monkeypatch.setattr("turngraph.inference.serve.limits.MOST_BODIES", 3)
+    app = BodyLimit(start().app, Users(None))
+    for _ in range(2):  # those of before have ended
+        assert sorted(asyncio.run(together(app))) == [408, 408, 408, 429, 429]
+
 
 @pytest.mark.parametrize(
     ("of_user", "of_all", "refused"),

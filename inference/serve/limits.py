@@ -31,6 +31,8 @@ MAX_HELD_OF_USER, MAX_HELD = 2**27, 2**29
 """Bytes of the bodies of one user, and of all, that are in memory at the same time."""
 BODY_SECONDS = 30.0
 """Seconds in which a whole body has to come."""
+MOST_BODIES = 64
+"""Bodies of one user that may be on their way at the same time; each needs a connection."""
 
 
 class Places:
@@ -118,6 +120,7 @@ class BodyLimit:
     def __init__(self, app: ASGIApp, users: Users) -> None:
         self.app, self.users = app, users
         self._held = Counter[str]()  # user -> bytes of bodies in memory
+        self._coming = Counter[str]()  # user -> bodies that are on their way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -148,6 +151,9 @@ class BodyLimit:
         is_document = scope["method"] == "PUT" and scope["path"].startswith("/api/documents/")
         limit = MAX_DOCUMENT if is_document else MAX_BODY
         user, parts, more = str(scope["user"]), list[bytes](), True
+        if self._coming[user] >= MOST_BODIES:
+            return refusal(429, "too many bodies come at once", {"Retry-After": "5"})
+        self._coming[user] += 1
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 while more:
@@ -164,6 +170,8 @@ class BodyLimit:
                     more = message.get("more_body", False)
         except TimeoutError:
             return refusal(408, f"the body did not come in {BODY_SECONDS:.0f} seconds")
+        finally:
+            self._coming -= Counter([user])  # this drops users with a count of 0
         return b"".join(parts)
 
 
