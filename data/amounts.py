@@ -36,15 +36,24 @@ _UNIT = (
     "|[kMG]?Hz|°C|°F|[kGMT]B|%|[mgl]"
 )
 _SIZE = r"(?:[kKmMbB]|[mM]n|[mM]io\.?|bn|tn)"
+_NO_CENTS = "(?:[.,][-–—])?"
+"""What stands for no cents: "49,- €"."""
 AMOUNT = (
     rf"[+-]?(?:(?:(?:[A-Z]{{2}})?{_SIGN}|(?:{_CODE})){_SPACE}?{_MONEY_DIGITS}"
     rf"(?:(?:{_UNIT}|[kKMbB])(?!\w))?(?!\w)"
-    rf"|{_MONEY_DIGITS}{_SPACE}?(?:{_SIZE}{_SPACE}?)?{_SIGN}(?!\w)"
+    rf"|{_MONEY_DIGITS}{_NO_CENTS}{_SPACE}?(?:{_SIZE}{_SPACE}?)?{_SIGN}(?!\w)"
+    rf"|{_MONEY_DIGITS}[.,][-–—]{_SPACE}?(?:{_CODE})(?!\w)"
     rf"|{_DIGITS}(?:{_UNIT}|[kKM])(?!\w)"
     rf"|[1-9]\d{{0,2}}(?:['’]\d{{3}})+(?:\.\d+)?(?![\w'’]))"
 )
 """Pattern of a number with its currency or unit, or with apostrophes between thousands; a match
 counts as one word."""
+_PLAIN = r"\d+(?:[.,]\d+)*"
+BETWEEN = (
+    rf"(?:{_SIGN}{_PLAIN}\s?[-–—]\s?{_SIGN}?{_PLAIN}|{_PLAIN}\s[-–—]\s{_PLAIN}(?:{_SPACE}?{_SIGN})?)"
+    r"(?![\w-]|[.,]\d)"
+)
+"""Pattern of a range of numbers ("€30–40", "300 – 400"), which is no amount."""
 SPACED_AMOUNT = (
     rf"[+-]?(?:(?:(?:[A-Z]{{2}})?{_SIGN})?{_MONEY_DIGITS}{_SPACE}(?:{_UNIT}|{_CODE})(?!\w)"
     rf"|(?:{_CODE}){_SPACE}?{_DIGITS}(?!\w))"
@@ -79,7 +88,8 @@ def read_amount(text: str) -> Amount | None:
     [match] = numbers
     before = text[: match.start()].strip(" .")
     before = before if before[-1:] not in _MONEY else before[-1:]  # "US$"
-    after = re.sub(rf"^({_SIZE}){_SPACE}?(?={_SIGN})", r"\1 ", text[match.end() :].strip(" ."))
+    after = re.sub(f"^{_NO_CENTS}", "", text[match.end() :]).strip(" .")
+    after = re.sub(rf"^({_SIZE}){_SPACE}?(?={_SIGN})", r"\1 ", after)
     words = after.lower().split()
     size = words.pop(0).rstrip(".") if words and words[0].rstrip(".") in _SIZES else ""
     unit = " ".join([before.lower(), *words]).strip()

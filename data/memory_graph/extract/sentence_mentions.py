@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from turngraph.data.amounts import AMOUNT
+from turngraph.data.amounts import AMOUNT, BETWEEN
 from turngraph.data.entities import CONNECTORS
 from turngraph.data.memory_graph.extract.dates import Date, name_date
 from turngraph.data.memory_graph.extract.word_lists import (
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
         |「[^」]{{1,{MAX_TITLE_CHARS}}}」|『[^』]{{1,{MAX_TITLE_CHARS}}}』
         |《[^》]{{1,{MAX_TITLE_CHARS}}}》|``[^`']{{1,{MAX_TITLE_CHARS}}}'')
     |(?P<address>https?://[^\s<>]*[^\s<>.,;:!?)]|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
-    |(?P<number>\d{{1,2}}–\d{{1,2}}(?![\w{MARKS}–]|\s[A-Z])|{AMOUNT}
+    |(?P<number>\d{{1,2}}–\d{{1,2}}(?![\w{MARKS}–]|\s[A-Z])|{BETWEEN}|{AMOUNT}
         |[+-]?(?>\d+(?:[.,:/-]\d+)*)%?(?![\w{MARKS}]|-[^\W\d]{{2}}))
     |(?P<word>(?:Dr|Mrs?|Ms|St|Prof|Gen|Col|Capt|Lt|Mt|Ft)\.(?!\w)|(?:[^\W\d_]\.)+(?!\w)
         |[€$£¥]?\d(?:[.,]?\w)*(?:['’-]\w[\w{MARKS}]*)*

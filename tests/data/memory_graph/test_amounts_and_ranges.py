@@ -51,6 +51,9 @@ from turngraph.data.memory_graph.upkeep.check import check
         ("1.350€/month", "1350", "€/month"),
         ("1'234 CHF", "1234", "francs"),
         ("1'234'567.50 CHF", "1234567.50", "francs"),
+        ("49,- €", "49", "euros"),
+        ("49.– CHF", "49", "francs"),
+        ("1 200 000 kr", "1200000", "kroner"),
     ],
 )
 def test_amounts_are_read(text: str, number: str, unit: str) -> None:
@@ -61,7 +64,7 @@ def test_amounts_are_read(text: str, number: str, unit: str) -> None:
     "text",
     ["", "no", "€12.34.5", "1,23,456", "5 of 7", "1.2.3", "€", "1.234,567,8", "12 34 €", "1 2345 €",
      "0 234 €", "1'23 CHF", "1'2345 CHF", "room 12 300", "10 100m races", "10 100 € vouchers",
-     "12 300 1 €", "0042", "€05"],
+     "12 300 1 €", "0042", "€05", "€30–40", "300 – 400 euros"],
 )  # fmt: skip
 def test_what_is_no_amount_is_no_other_number(text: str) -> None:
     assert read_amount(text) is None
@@ -78,6 +81,11 @@ def triplets(text: str) -> list[Triplet]:
         ("I bought a house for €1.5m.", "€1.5m"),
         ("I weighed 72.5kg in May 2020.", "72.5kg"),
         ("I paid 300 € for it.", "300 €"),
+        ("I paid 49,- € for it.", "49,- €"),
+        ("I paid 49.- CHF for it.", "49.- CHF"),
+        ("I paid €30–40 for it.", "€30–40"),
+        ("I paid 300 – 400 euros for it.", "300 – 400 euros"),
+        ("We won 3 - 1.", "3 - 1"),
         ("I paid 1 234 € for it.", "1 234 €"),
         ("I paid 1\u202f234 € for it.", "1\u202f234 €"),
         ("I paid € 500 for it.", "€ 500"),
