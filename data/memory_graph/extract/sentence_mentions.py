@@ -35,7 +35,7 @@ _TOKEN = re.compile(
         |[+-]?(?>\d+(?:[.,:/-]\d+)*)%?(?![\w{MARKS}]|-[^\W\d]{{2}}))
     |(?P<word>(?:Dr|Mrs?|Ms|St|Prof|Gen|Col|Capt|Lt|Mt|Ft)\.(?!\w)|(?:[^\W\d_]\.)+(?!\w)
         |[€$£¥]?\d(?:[.,]?\w)*(?:['’-]\w[\w{MARKS}]*)*
-        |\w[\w{MARKS}]*(?:['’-]\w[\w{MARKS}]*|\.[a-z\d]\w*)*)
+        |\w[\w{MARKS}]*(?:['’-]\w[\w{MARKS}]*|\.[a-z\d]\w*|\.[A-Z]{{2,}}(?!\w))*)
     |(?P<mark>[^\w\s])""",
     re.VERBOSE,
 )

@@ -95,6 +95,7 @@ def triplets(text: str) -> list[Triplet]:
         ("My salary is EUR 50k.", "EUR 50k"),
         ("I paid 72.5xyz for it.", "72.5xyz"),
         ("I work at Booking.com in Rome.", "Booking.com"),
+        ("I use ASP.NET at work.", "ASP.NET"),
     ],
 )
 def test_an_amount_or_a_name_with_a_dot_is_one_object(text: str, object_: str) -> None:

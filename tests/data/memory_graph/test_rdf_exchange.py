@@ -117,8 +117,14 @@ def test_an_ontology_is_no_memory(tmp_path: Path) -> None:
         'my:Cat a owl:Class ; my:note "purrs" .\n'
     )
     db = str(tmp_path / "my.db")
-    with pytest.raises(UserError, match="an ontology, which has no facts to remember"):
-        main(["import", "--db", db, "--rdf", str(ontology)])
+    ranges = tmp_path / "ranges.ttl"  # domains and ranges alone: no term has a type
+    ranges.write_text(
+        HEAD + "@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n"
+        "my:climbed rdfs:domain my:Person ; rdfs:range my:Peak .\n"
+    )
+    for file in (ontology, ranges):
+        with pytest.raises(UserError, match="an ontology, which has no facts to remember"):
+            main(["import", "--db", db, "--rdf", str(file)])
     with ontology.open("a") as file:
         file.write('my:tom a owl:NamedIndividual, my:Cat ; my:likes "fish" .\n')
     main(["import", "--db", db, "--rdf", str(ontology)])
