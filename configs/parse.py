@@ -227,9 +227,9 @@ def _given(argv: Sequence[str]) -> Iterator[Given]:
             raise UserError(f"{shown(word)}: neither an option nor the value of one")
         if name != "config" and name not in known:
             plain = name.replace("-", "_")
-            near = similar(plain, ("config", *FLAGS, *VALUES))
-            hint = f"; did you mean {near}?" if near else nearest(plain, known)
-            raise UserError(f"unknown option --{name}{hint.replace('mean ', 'mean --')}")
+            near = similar(plain, ("config", *FLAGS, *VALUES)) or nearest_field(plain, known)
+            hint = f"; did you mean --{near}?" if near else ""
+            raise UserError(f"unknown option --{name}{hint}")
         if not equals:
             value = next(words, "--")
             if value.startswith("--"):
@@ -440,7 +440,13 @@ def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint that names the most similar known field, or "" if none is similar.
+    """Return a hint that names the most similar known field, or "" if none is similar."""
+    near = nearest_field(name, known)
+    return f"; did you mean {near}?" if near else ""
+
+
+def nearest_field(name: str, known: Iterable[str]) -> str | None:
+    """Return the most similar known field; None: none is similar.
 
     A field of the same section that ends with ``_`` and the name comes first, if it is the only
     one; then the most similar full name; then the most similar last part of a name.
@@ -448,9 +454,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     section, _, end = name.rpartition(".")
     longer = [f for f in known if f.startswith(f"{section}.") and f.endswith(f"_{end}")]
     if len(longer) == 1:
-        return f"; did you mean {longer[0]}?"
+        return longer[0]
     if close := similar(name, known):
-        return f"; did you mean {close}?"
+        return close
     last = {field.rpartition(".")[2]: field for field in sorted(known)}
     close = similar(name.rpartition(".")[2], last)
-    return f"; did you mean {last[close]}?" if close else ""
+    return last[close] if close else None

@@ -153,9 +153,12 @@ class Ablation:
             logprob = None
             if not isinstance(self.model, NodeRanker) or self.answer in labels(example):
                 logprob = self.parts(example).logprob
-            logprob = -math.inf if logprob is None else logprob
-            is_lm = isinstance(self.model, TextLM)
-            self._known[indices] = logprob if is_lm else math.exp(logprob)
+            if logprob is None:  # no passage has the answer
+                self._known[indices] = 0.0
+            else:
+                self._known[indices] = (
+                    logprob if isinstance(self.model, TextLM) else math.exp(logprob)
+                )
         return self._known[indices]
 
     def losses(self, order: Sequence[int], size: int) -> list[float]:

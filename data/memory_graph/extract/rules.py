@@ -108,7 +108,6 @@ class RulesExtractor:
                 links = [*links, *(full[word.text] for word in words if word.text in full)]
             is_row = sentence.speaker is None and _is_row(text)
             stated = [] if is_row else reader.read(_with_full_names(words, full), when, sentence)
-            stated = _without_speaker(stated)
             is_meant = any(word.lower in THIRD_PERSON for word in words)
             about = [*links, *named] if is_meant else links
             named = [word.text for word in words if word.kind == "name"] or named
@@ -141,20 +140,8 @@ class RulesExtractor:
         )
 
 
-def _without_speaker(stated: Sequence[Triplet]) -> list[Triplet]:
-    """Return triplets without lists that end with "and I": they may name who the subject is.
-
-    Of "We live in Cork, Tom and I." the first place is kept.
-    """
-    listed = {(t.subject, t.relation) for t in stated if t.object in ("I", "I.")}
-    first = {(t.subject, t.relation): t for t in reversed(stated)}
-    return [
-        t for t in stated if (ends := (t.subject, t.relation)) not in listed or t is first[ends]
-    ]
-
-
 def _dates_of(texts: Sequence[str], said: str | None) -> list[list[Date]]:
-    """Return the dates of consecutive sentences; "the same day" is the last day before."""
+    """Return the dates of consecutive sentences; "the same day" is the last one stated."""
     dates: list[list[Date]] = []
     last: str | None = None
     for text in texts:

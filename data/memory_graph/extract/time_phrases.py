@@ -80,10 +80,8 @@ def is_number(word: Token) -> bool:
 
 
 def _frequency_length(words: Sequence[Token], index: int) -> int:
-    """Return the number of tokens of "twice a week", "five times a year", "the same day", or 0."""
+    """Return the number of tokens of "twice a week" or "three times a year", else 0."""
     start = index + 1
-    if [word.lower for word in words[index : start + 1]] in (["the", "same"], ["that", "same"]):
-        return 3 if words[start + 1 :] and words[start + 1].lower in TIME_UNITS else 0
     if words[index].lower not in ("once", "twice"):
         is_count = is_number(words[index]) and index + 2 == len(words)
         if is_count and words[start].lower == "times":

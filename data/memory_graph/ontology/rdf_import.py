@@ -251,7 +251,7 @@ def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> It
     """Yield an episode for each triple about things; triples about the vocabulary are skipped."""
     name = about.source.path.name
     terms = {s for s, v in about.values.items() if any(map(_is_of_vocabulary, v.get(_TYPE, ())))}
-    is_empty = bool(about.source.quads)
+    has_facts = not about.source.quads  # an empty file is no ontology
     for index, quad in enumerate(about.source.quads):
         predicate = quad.predicate.value
         if predicate.startswith(_VOCABULARIES) and predicate != RDF + "type":
@@ -264,9 +264,9 @@ def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> It
         relation = "is a" if predicate == RDF + "type" else _relation(predicate, ontology)
         text = f"{ends[0]} {relation} {ends[1]}."
         episode = Episode(text, None, name, f"{name} {index} {text}")
-        is_empty = False
+        has_facts = True
         yield extractor.hold(episode, Extraction((Triplet(ends[0], relation, ends[1]),)))
-    if is_empty:
+    if not has_facts:
         raise UserError(
             f"{about.source.path}: an ontology, which has no facts to remember; `ask --compute"
             " --ontology FILE` uses one"

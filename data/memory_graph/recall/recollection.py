@@ -194,13 +194,13 @@ def newer_first(facts: Sequence[Fact], max_places: int | None = None) -> tuple[F
 
 
 def first_facts(facts: Sequence[Fact], num: int | None) -> tuple[Fact, ...]:
-    """Return the first facts, then what may have ended one of them; ``newer_first`` orders them.
+    """Return the first facts; marks that name a fact behind them name its episode, if it is there.
 
-    If an episode that states the newer fact is among the first, its key replaces that of the fact.
+    ``newer_first`` then orders them.
 
     Args:
         facts: marked facts, best first.
-        num: number of first facts; None: all.
+        num: most facts; None: all.
     """
     by_key, shown = {fact.key: fact for fact in facts}, {fact.key: fact for fact in facts[:num]}
     for fact in facts[:num]:
@@ -209,6 +209,4 @@ def first_facts(facts: Sequence[Fact], num: int | None) -> tuple[Fact, ...]:
             said = (2 * place.episode for place in newer.provenance)
             if (key := next((key for key in said if key in shown), None)) is not None:
                 shown[fact.key] = replace(fact, may_have_ended=key)
-            else:
-                shown[newer.key] = newer
     return newer_first(list(shown.values()), MAX_PLACES)

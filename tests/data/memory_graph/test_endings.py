@@ -142,13 +142,13 @@ def test_a_chain_of_ends_is_told_newest_first() -> None:
     assert newer_first([itself, other]) == (itself, other)
 
 
-def test_what_may_have_ended_a_first_fact_is_shown_too() -> None:
+def test_a_mark_names_the_text_of_a_fact_that_is_not_shown() -> None:
     place = Provenance(4, (0, 1))
     newer = Fact(6, "thesis", "newer", provenance=(place,))
     old, other = replace(Fact(2, "thesis", "old"), may_have_ended=6), Fact(4, "thesis", "other")
     text = Fact(8, "episodic", "newer, and more")
     assert first_facts([old, other, newer], None) == (newer, old, other)
-    assert first_facts([old, other, newer], 1) == (newer, old)
+    assert first_facts([old, other, newer], 2) == (old, other)
     assert first_facts([other, old, newer], 1) == (other,)
     of_text = replace(old, may_have_ended=8)
     assert first_facts([old, other, text, newer], 3) == (text, of_text, other)
